@@ -1,0 +1,20 @@
+#!/bin/sh
+# Runs once, while the data volume is empty: one instance, with a role and its databases for Temporal and for
+# Holdfast. Neither role can read the other's data.
+set -e
+
+psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "${POSTGRES_USER:-postgres}" --dbname postgres \
+    --set temporal_password="${TEMPORAL_DB_PASSWORD:?}" \
+    --set holdfast_password="${HOLDFAST_DB_PASSWORD:?}" <<'SQL'
+CREATE ROLE temporal LOGIN PASSWORD :'temporal_password';
+CREATE ROLE holdfast LOGIN PASSWORD :'holdfast_password';
+
+CREATE DATABASE temporal OWNER temporal;
+CREATE DATABASE temporal_visibility OWNER temporal;
+CREATE DATABASE holdfast OWNER holdfast;
+REVOKE CONNECT ON DATABASE temporal, temporal_visibility, holdfast FROM PUBLIC;
+
+\connect holdfast
+-- Only the administrator may create this one.
+CREATE EXTENSION vector;
+SQL

@@ -1,0 +1,46 @@
+"""Holdfast: a durable agent runtime on Temporal. These are the names that a user's catalog imports."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.agent import Agent, Limits
+    from holdfast.catalog import Catalog
+    from holdfast.effects import Effect
+    from holdfast.policy import Policy, Rule, allow, ask, deny
+    from holdfast.tools import Absent, Found, Tool, ToolContext, Unknown, tool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Absent",
+    "Agent",
+    "Catalog",
+    "Effect",
+    "Found",
+    "Limits",
+    "Policy",
+    "Rule",
+    "Tool",
+    "ToolContext",
+    "Unknown",
+    "allow",
+    "ask",
+    "deny",
+    "tool",
+]
+
+_HOME = {
+    **dict.fromkeys(["Agent", "Limits"], "holdfast.agent"),
+    **dict.fromkeys(["Catalog"], "holdfast.catalog"),
+    **dict.fromkeys(["Effect"], "holdfast.effects"),
+    **dict.fromkeys(["Policy", "Rule", "allow", "ask", "deny"], "holdfast.policy"),
+    **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: workflows and the CLI need few of them, and start fast."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -1,0 +1,72 @@
+"""An agent as data: what a catalog offers (`Agent`), and what a run records of it (`AgentSpec`)."""
+
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from holdfast.effects import Effect
+from holdfast.model import Frozen, digest
+from holdfast.policy import Policy
+
+
+class Limits(Frozen):
+    """Bounds of one agent run. A run that reaches one is blocked, not lost: `retry` grants as much again."""
+
+    max_steps: int = Field(default=100, ge=1)
+    """LLM calls."""
+    max_rejected_replies: int = Field(default=3, ge=1)
+    """Replies in a row that could not be used (empty, cut off, no valid tool call)."""
+    tool_result_chars: int = Field(default=8_000, ge=200)
+    """Length of a tool result in the transcript, in characters (2,000 tokens or so); what is longer is clipped."""
+    llm_timeout: float = Field(default=600, gt=0)
+    """Seconds that one attempt of an LLM call may take."""
+
+
+class ToolSpec(Frozen):
+    """A tool as the LLM sees it and the policy judges it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON schema of the arguments."""
+    effect: Effect
+    timeout: float
+    """Seconds that one call may take."""
+
+
+class Agent(Frozen):
+    """What a user defines: instructions, the tools by name, the policy."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    instructions: str
+    """The system message."""
+    tools: tuple[str, ...] | None = None
+    """Names of tools in the same catalog; None for all of them."""
+    policy: Policy = Policy()
+    llm: str | None = None
+    """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
+    llm_options: dict[str, Any] = {}
+    """Further fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
+    limits: Limits = Limits()
+
+
+class AgentSpec(Frozen):
+    """An agent as one run uses it, recorded before anything else: a redeployed worker cannot change it."""
+
+    name: str
+    instructions: str
+    tools: tuple[ToolSpec, ...]
+    policy: Policy
+    llm: str
+    llm_options: dict[str, Any] = {}
+    limits: Limits
+
+    @cached_property
+    def hash(self) -> str:
+        """Digest of everything above: two runs with the same hash were told the same and allowed the same."""
+        return digest(self.model_dump(mode="json"))
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool of that name, if the agent has it."""
+        return next((tool for tool in self.tools if tool.name == name), None)

@@ -1,0 +1,144 @@
+"""What workflows, activities and clients agree on: models that cross a process boundary, and names.
+
+Workflows call the stubs at the end; the implementations of the same names are in `activities/`. So no I/O library
+is imported by workflow code, and mypy checks both sides.
+"""
+
+from temporalio import activity
+
+from holdfast.agent import AgentSpec
+from holdfast.events import ToolStatus
+from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.model import Frozen
+from holdfast.transcript import TranscriptRef
+
+WORKFLOW = "AgentRunWorkflow"
+TASK_QUEUE = "holdfast"
+"""Default task queue."""
+
+SEARCH_ATTRIBUTES = {
+    "HoldfastAgent": "Keyword",
+    "HoldfastStatus": "Keyword",
+    "HoldfastPending": "Int",
+    "HoldfastStep": "Int",
+}
+"""Search attributes by name, with Temporal's name of their type. `Pending` counts open requests;
+`Step` is as of the last change of status."""
+
+MAX_TASK_BYTES = 200_000
+"""A longer task belongs into a file in the workspace."""
+
+
+class RunInput(Frozen):
+    """Input of `AgentRunWorkflow`. The workflow id is the thread id."""
+
+    task: str
+    agent: str | None = None
+    """None for the catalog's first agent."""
+    workspace: str | None = None
+    """A folder on the worker; None for one of the thread's own."""
+
+
+class RunResult(Frozen):
+    """Result of `AgentRunWorkflow`."""
+
+    result: str
+    steps: int
+    usage: Usage
+
+
+class AgentRequest(Frozen):
+    """Input of `load_agent`."""
+
+    agent: str | None
+    workspace: str | None
+
+
+class LoadedAgent(Frozen):
+    """Result of `load_agent`."""
+
+    spec: AgentSpec
+    workspace: str
+    """Absolute path on the worker."""
+
+
+class LLMRequest(Frozen):
+    """Input of `call_llm`: what to send, by reference to the calling workflow."""
+
+    transcript: TranscriptRef
+    spec_hash: str
+
+
+class LLMReply(Frozen):
+    """Result of `call_llm`, recorded once, and so normalised before."""
+
+    message: AssistantMessage | None = None
+    """None where the provider's reply holds none; `rejected` then says why."""
+    rejected: str = ""
+    """Why the reply cannot be used as it is; empty if it can."""
+    problems: dict[str, str] = {}
+    """Call id → why the call cannot run (unknown tool, arguments that do not fit)."""
+    usage: Usage = Usage()
+    finish_reason: str = "stop"
+    llm: str = ""
+    request_id: str | None = None
+    duration_ms: int = 0
+    attempt: int = 1
+
+
+class ToolRequest(Frozen):
+    """Input of `call_tool`: the recorded intent."""
+
+    call: ToolCall
+    key: str
+    epoch: int = 0
+    """Separates the ledger's rows when a person has said that the effect did not happen."""
+    workspace: str
+    clip: int
+    """Characters of the result that are kept."""
+
+
+class ToolOutcome(Frozen):
+    """Result of `call_tool`. `unknown`: the effect may have happened, and nobody but a person can tell."""
+
+    status: ToolStatus
+    content: str
+    adopted: bool = False
+    """Found done by an earlier attempt."""
+    duration_ms: int = 0
+
+
+class Retry(Frozen):
+    """Payload of the signal `retry`."""
+
+    by: str = "unknown"
+    reason: str = ""
+
+
+# Types of non-retryable errors: what went wrong is not Temporal's to retry.
+AGENT_NOT_FOUND = "AgentNotFound"
+WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
+TASK_EMPTY = "TaskEmpty"
+TASK_TOO_LONG = "TaskTooLong"
+LLM_REJECTED = "LLMRejected"
+"""The provider refuses the request: wrong key, unknown model, a request it cannot read."""
+CONTEXT_TOO_LONG = "ContextTooLong"
+"""The transcript no longer fits the LLM."""
+
+
+@activity.defn(name="load_agent")
+async def load_agent(request: AgentRequest) -> LoadedAgent:
+    """Resolve an agent's name and its workspace. Fails with AGENT_NOT_FOUND or WORKSPACE_NOT_FOUND."""
+    raise NotImplementedError
+
+
+@activity.defn(name="call_llm")
+async def call_llm(request: LLMRequest) -> LLMReply:
+    """Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG."""
+    raise NotImplementedError
+
+
+@activity.defn(name="call_tool")
+async def call_tool(request: ToolRequest) -> ToolOutcome:
+    """Run one tool call by the rules of `holdfast.effects`."""
+    raise NotImplementedError

@@ -1,0 +1,70 @@
+"""How a run reads in the Web UI: summaries of a line, and the current details in Markdown."""
+
+import json
+
+from holdfast.approval import ANSWERS, DecisionKind, Request, parsed
+from holdfast.messages import ToolCall
+from holdfast.state import RunState
+
+_SIGNALS: dict[DecisionKind, str] = {
+    "approve": "approve",
+    "deny": "deny",
+    "happened": "reconcile",
+    "absent": "reconcile",
+    "abandon": "reconcile",
+}
+
+
+def one_line(text: str, limit: int = 120) -> str:
+    """`text` on one line, cut to `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def describe_call(call: ToolCall) -> str:
+    """A tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
+    arguments = parsed(call.arguments)
+    if not isinstance(arguments, dict):
+        return one_line(f"{call.name}({call.arguments})")
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return one_line(f"{call.name}({shown})")
+
+
+def signal_json(request: Request, decision: DecisionKind) -> tuple[str, str]:
+    """The signal's name and the exact JSON that gives this decision."""
+    payload = {"request": request.request, "by": "your name", "reason": "why"}
+    if request.kind == "reconcile":
+        payload = {"decision": decision, **payload}
+    return _SIGNALS[decision], json.dumps(payload)
+
+
+def current_details(state: RunState) -> str:
+    """The run in Markdown: task, step, and each open request with the signals that answer it."""
+    agent = state.spec.name if state.spec else "loading…"
+    lines = [f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.step}", "", _quoted(state.task)]
+    if state.parked:
+        lines += ["", f"### Blocked: {state.parked.cause}", "", _quoted(state.parked.message), ""]
+        lines += ["Mend the cause, then send the signal `retry` with", "", '```json\n{"by": "your name"}\n```']
+    for request in state.requests:
+        lines += ["", *_request(request)]
+    if running := [call.call for call in state.calls if call.phase == "started"]:
+        lines += ["", "### Running", "", *(f"- `{describe_call(call)}`" for call in running)]
+    if state.outcome and state.result:
+        lines += ["", "### Result", "", state.result]
+    return "\n".join(lines)
+
+
+def _request(request: Request) -> list[str]:
+    question = "may this run?" if request.kind == "approval" else "did this happen?"
+    arguments = parsed(request.arguments)
+    shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
+    lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({request.why})", ""]
+    lines += [f"```json\n{shown[:4_000]}\n```", ""]
+    for decision in ANSWERS[request.kind]:
+        signal, payload = signal_json(request, decision)
+        lines += [f"To {decision}, send the signal `{signal}` with", "", f"```json\n{payload}\n```", ""]
+    return lines
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text[:2_000].splitlines())

@@ -1,0 +1,115 @@
+"""Messages as the Chat Completions API speaks them, and their encoding: the bytes that the LLM is sent.
+
+A message is encoded once, when it enters the transcript, and those bytes are what every later request carries.
+"""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from holdfast.model import Frozen, digest
+
+
+class ToolCall(Frozen):
+    """One call of a tool, as the LLM asked for it."""
+
+    id: str
+    """The provider's id of the call (or ours, where the provider gave none)."""
+    name: str
+    """The tool's name, verbatim."""
+    arguments: str
+    """The arguments, verbatim: JSON text, or whatever the LLM wrote instead."""
+    extra: dict[str, Any] = {}
+    """Further fields of the provider (thought signatures and the like) that it wants back."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of tool and arguments; equal arguments in another order or layout have the same digest."""
+        try:
+            arguments = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            arguments = self.arguments
+        return digest([self.name, arguments])
+
+    def wire(self) -> dict[str, Any]:
+        """The call as the API spells it."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function, **self.extra}
+
+
+class UserMessage(Frozen):
+    """What a person (or Holdfast on the run's behalf) says to the LLM."""
+
+    role: Literal["user"] = "user"
+    content: str
+
+    def wire(self) -> dict[str, Any]:
+        """The message as the API spells it."""
+        return {"role": "user", "content": self.content}
+
+
+class AssistantMessage(Frozen):
+    """What the LLM replied: text, tool calls, or both."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    extra: dict[str, Any] = {}
+    """Further fields of the provider (refusal, reasoning and the like) that it wants back."""
+
+    @property
+    def text(self) -> str:
+        """The reply's text; content blocks that are not text are left out."""
+        if isinstance(self.content, list):
+            return "".join(str(block.get("text", "")) for block in self.content)
+        return self.content or str(self.extra.get("refusal") or "")
+
+    def wire(self) -> dict[str, Any]:
+        """The message as the API spells it."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content, **self.extra}
+        if self.tool_calls:
+            message["tool_calls"] = [call.wire() for call in self.tool_calls]
+        return message
+
+
+class ToolMessage(Frozen):
+    """The result of one tool call, as the LLM reads it."""
+
+    role: Literal["tool"] = "tool"
+    tool_call_id: str
+    content: str
+
+    def wire(self) -> dict[str, Any]:
+        """The message as the API spells it."""
+        return {"role": "tool", "tool_call_id": self.tool_call_id, "content": self.content}
+
+
+Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+"""One entry of a transcript."""
+
+
+class Usage(Frozen):
+    """Tokens, as the provider reported them."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """The part of `prompt_tokens` that the provider read from its cache."""
+    completion_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
+
+
+def encode(message: UserMessage | AssistantMessage | ToolMessage) -> bytes:
+    """The message as the bytes that every request carries: compact JSON on one line."""
+    return encode_wire(message.wire())
+
+
+def encode_wire(value: dict[str, Any]) -> bytes:
+    """Any part of a request as compact JSON. Lone surrogates, which UTF-8 cannot carry, become '?'."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")

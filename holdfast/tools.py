@@ -1,0 +1,244 @@
+"""`@tool`: a typed Python function becomes a tool. Signature and docstring give the schema the LLM sees.
+
+    @tool(effect="verifiable", check=find_in_outbox)
+    async def send(to: str, text: str, context: ToolContext) -> str:
+        '''Send an e-mail to one recipient.'''
+
+A parameter annotated `ToolContext` is filled in by Holdfast and hidden from the LLM.
+"""
+
+import inspect
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints, overload
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+from pydantic_core import PydanticUndefined
+
+from holdfast.agent import ToolSpec
+from holdfast.effects import Effect
+from holdfast.errors import ToolSignatureError
+
+DEFAULT_TIMEOUT = 120.0
+"""Seconds that a call may take where the tool does not say."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a tool may know of the call it serves."""
+
+    thread: str
+    """The thread's id (the workflow id)."""
+    workspace: Path
+    """The run's folder."""
+    key: str
+    """Names this effect: hand it to an API as its idempotency key. The same on every attempt."""
+    attempt: int
+    """1 for the first attempt of the activity, more after a crash."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A check's answer: the effect happened, with this result."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A check's answer: the effect did not happen."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A check's answer: it cannot tell. A person will be asked."""
+
+    reason: str = ""
+
+
+class ArgumentsInvalid(Exception):
+    """The LLM's arguments do not fit the tool; the text tells the LLM what is wrong."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function with its schema. Made by `@tool`; still callable as the function it was."""
+
+    spec: ToolSpec
+    function: Callable[..., Any]
+    check: Callable[..., Any] | None
+    _arguments: type[BaseModel]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as in a test."""
+        return self.function(*args, **kwargs)
+
+    def parse(self, arguments: str) -> dict[str, Any]:
+        """Validate the LLM's arguments.
+
+        Args:
+            arguments: JSON text; empty means no arguments.
+
+        Returns:
+            Values by parameter name, of the annotated types.
+
+        Raises:
+            ArgumentsInvalid: They are not JSON, or do not fit; the message names each place.
+        """
+        try:
+            model = self._arguments.model_validate_json(arguments.strip() or "{}")
+        except ValidationError as error:
+            raise ArgumentsInvalid(_explain(error)) from None
+        return {field.alias or name: getattr(model, name) for name, field in type(model).model_fields.items()}
+
+
+def bind(function: Callable[..., Any], arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Keyword arguments for a tool's function or its check: those it declares, and the context if it wants it."""
+    parameters = inspect.signature(function).parameters
+    hints = get_type_hints(function)
+    bound = {name: value for name, value in arguments.items() if name in parameters}
+    return bound | {name: context for name in parameters if hints.get(name) is ToolContext}
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.UNSAFE,
+    check: Callable[..., Any] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.UNSAFE,
+    check: Callable[..., Any] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function, sync or async.
+
+    Args:
+        function: The function; its docstring's summary and `Args:` become the descriptions.
+        name: The tool's name; the function's own by default.
+        effect: What it does to the world (`holdfast.effects.Effect`). The default is the one that trusts least.
+        check: For `verifiable`: takes the context and any of the same arguments, sync or async, and
+            returns `Found(result)`, `Absent()` or `Unknown(reason)`.
+        timeout: Seconds that a call may take.
+
+    Raises:
+        ToolSignatureError: The function cannot become a tool; the message names the parameter.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        tool_name = name or function.__name__
+        kind = _effect(tool_name, effect, check)
+        docstring = docstring_parser.parse(inspect.getdoc(function) or "")
+        description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
+        arguments = _arguments_model(function, {p.arg_name: p.description or "" for p in docstring.params})
+        spec = ToolSpec(
+            name=tool_name,
+            description=description,
+            parameters=_schema(tool_name, arguments),
+            effect=kind,
+            timeout=timeout,
+        )
+        return Tool(spec=spec, function=function, check=check, _arguments=arguments)
+
+    return make(function) if function is not None else make
+
+
+def _effect(name: str, effect: Effect | str, check: Callable[..., Any] | None) -> Effect:
+    try:
+        kind = Effect(effect)
+    except ValueError:
+        known = ", ".join(Effect)
+        raise ToolSignatureError(f"tool {name!r}: effect {effect!r} is not one of {known}") from None
+    if (kind is Effect.VERIFIABLE) != (check is not None):
+        raise ToolSignatureError(
+            f"tool {name!r}: effect 'verifiable' and check=… belong together; "
+            f"here the effect is {kind.value!r} and check is {'missing' if check is None else 'given'}"
+        )
+    return kind
+
+
+def _arguments_model(function: Callable[..., Any], descriptions: dict[str, str]) -> type[BaseModel]:
+    """The pydantic model of a function's parameters.
+
+    Fields are `p0`, `p1`, … with the real names as aliases: no parameter can collide with pydantic's own names.
+    """
+    name = function.__name__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
+    fields: dict[str, tuple[Any, FieldInfo]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolSignatureError(f"{where}: a tool takes named parameters only, no *args, **kwargs or '/'")
+        if parameter.name not in hints:
+            raise ToolSignatureError(f"{where} has no type annotation; the LLM needs to know its type")
+        if hints[parameter.name] is ToolContext:
+            continue
+        default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
+        field: Any = Field(default, alias=parameter.name)  # pydantic types it as its default
+        if text := descriptions.get(parameter.name):
+            field.description = text
+        fields[f"p{len(fields)}"] = (hints[parameter.name], field)
+    try:
+        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload, no-any-return]
+    except (PydanticUserError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ToolSignatureError(f"tool {name!r}: a parameter's type cannot be read from JSON: {reason}") from None
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes of field names: tokens that tell an LLM nothing."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _schema(name: str, arguments: type[BaseModel]) -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", PydanticJsonSchemaWarning)
+            schema = arguments.model_json_schema(schema_generator=_Untitled)
+    except (PydanticUserError, PydanticJsonSchemaWarning) as error:
+        reason = str(error).partition("\n")[0]
+        raise ToolSignatureError(f"tool {name!r}: a parameter has no JSON schema: {reason}") from None
+    schema.pop("title", None)
+    schema.setdefault("properties", {})
+    return schema
+
+
+def _explain(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False, include_input=False):
+        place = ".".join(str(part) for part in item["loc"])
+        problems.append(f"{place}: {item['msg']}" if place else item["msg"])
+    return "; ".join(problems)
+
+
+def result_text(value: Any) -> str:
+    """A tool's return value as the text the LLM reads: strings verbatim, everything else as JSON."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, BaseModel):
+        text = value.model_dump_json()
+    else:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,5 @@
+"""The workflows a worker runs. They import `holdfast` and nothing that does I/O."""
+
+from workflows.agent_run import AgentRunWorkflow
+
+WORKFLOWS = [AgentRunWorkflow]

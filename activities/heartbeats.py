@@ -1,0 +1,26 @@
+"""Heartbeats for calls that take long, and none for those that do not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio import activity
+
+QUIET = 1.0
+"""Seconds before the first heartbeat, and between heartbeats (the SDK passes on as many as the time-out needs)."""
+
+
+@asynccontextmanager
+async def heartbeats() -> AsyncIterator[None]:
+    """Tell the server that the call is alive, as long as the block runs. Cancellation arrives the same way."""
+    task = asyncio.create_task(_beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _beat() -> None:
+    while True:
+        await asyncio.sleep(QUIET)
+        activity.heartbeat()

@@ -1,0 +1,89 @@
+"""`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts what comes back by who must act.
+
+Temporal retries what may pass (429, 5xx, time-outs, connections); the run parks on what only a person can mend
+(wrong key, unknown model); what the LLM did wrong goes back to the LLM, as part of the recorded reply.
+"""
+
+import time
+from typing import Any
+
+import httpx2
+import openai
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.heartbeats import heartbeats
+from activities.replies import read_reply
+from activities.retry_after import retry_after
+from activities.transcripts import Sessions
+from holdfast.catalog import Catalog
+from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
+from holdfast.transcript import request_body
+
+
+class LLM:
+    """Calls the LLM on behalf of runs.
+
+    Args:
+        client: Built with `max_retries=0`: retries belong to Temporal.
+        catalog: Its tools check the arguments of the calls that come back.
+        sessions: What this worker has read of each run.
+    """
+
+    def __init__(self, client: openai.AsyncOpenAI, catalog: Catalog, sessions: Sessions) -> None:
+        self._client = client
+        self._catalog = catalog
+        self._sessions = sessions
+
+    @activity.defn
+    async def call_llm(self, request: LLMRequest) -> LLMReply:
+        """See `holdfast.contracts.call_llm`."""
+        async with heartbeats():
+            session, messages = await self._sessions.read(request.transcript, request.spec_hash)
+            started = time.monotonic()
+            response = await self._post(request_body(session.prefix, messages), session.spec.limits.llm_timeout)
+            took = time.monotonic() - started
+            reply = read_reply(
+                response.content,
+                spec=session.spec,
+                tools=self._catalog.tools,
+                step_id=f"call_{request.transcript.length}",
+            )
+            return reply.model_copy(
+                update={
+                    "request_id": response.headers.get("x-request-id"),
+                    "duration_ms": round(took * 1000),
+                    "attempt": activity.info().attempt,
+                }
+            )
+
+    async def _post(self, body: bytes, timeout: float) -> httpx2.Response:
+        try:
+            return await self._client.post(
+                "/chat/completions",
+                content=body,
+                cast_to=httpx2.Response,
+                options={"timeout": timeout, "headers": {"Content-Type": "application/json"}},
+            )
+        except openai.APIStatusError as error:
+            raise _sorted(error) from None
+        except openai.APIConnectionError as error:
+            # The client's own words ("Connection error.") do not say what happened; the cause does.
+            reason = str(error.__cause__ or "") or error.message
+            raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
+
+
+def _sorted(error: openai.APIStatusError) -> ApplicationError:
+    """A provider's refusal as an error that Temporal retries, or one that parks the run."""
+    words = _words(error)
+    if error.status_code in (408, 409, 425, 429) or error.status_code >= 500:
+        return ApplicationError(words, type=type(error).__name__, next_retry_delay=retry_after(error.response.headers))
+    kind = CONTEXT_TOO_LONG if error.code == "context_length_exceeded" else LLM_REJECTED
+    return ApplicationError(words, type=kind, non_retryable=True)
+
+
+def _words(error: openai.APIStatusError) -> str:
+    """What the provider said, without the wrapping."""
+    body: Any = error.body
+    message = body.get("message") if isinstance(body, dict) else None
+    return f"{error.status_code}: {message or error.message}"[:2_000]

@@ -1,0 +1,44 @@
+"""Connections to PostgreSQL, and its schema: numbered migrations, each applied once."""
+
+from pathlib import Path
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+_LOCK = 0x686F6C64
+"""Advisory lock of migrations: workers that start at the same time take turns."""
+
+
+def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
+    """A pool of `size` connections at the most, not opened yet, that says within seconds when there are none."""
+    return AsyncConnectionPool(
+        url, min_size=1, max_size=size, timeout=5, open=False, kwargs={"autocommit": True, "connect_timeout": 5}
+    )
+
+
+async def migrate(url: str) -> list[str]:
+    """Bring the schema up to date.
+
+    Returns:
+        The names of the migrations applied, oldest first; empty when there was nothing to do.
+
+    Raises:
+        psycopg.Error: The database cannot be reached, or a migration fails; then it is rolled back whole.
+    """
+    applied = []
+    async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        await connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS holdfast.migrations "
+            "(name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        rows = await connection.execute("SELECT name FROM holdfast.migrations")
+        done = {name for (name,) in await rows.fetchall()}
+        for file in sorted(MIGRATIONS.glob("*.sql")):
+            if file.stem not in done:
+                await connection.execute(file.read_bytes())
+                await connection.execute("INSERT INTO holdfast.migrations (name) VALUES (%s)", [file.stem])
+                applied.append(file.stem)
+    return applied

@@ -1,0 +1,142 @@
+"""`call_tool`: runs one tool call, by the rules of `holdfast.effects`."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.heartbeats import heartbeats
+from activities.stores.ledger import Entry, Ledger
+from holdfast.catalog import Catalog
+from holdfast.contracts import ToolOutcome, ToolRequest
+from holdfast.effects import Effect, second_attempt
+from holdfast.tools import Absent, ArgumentsInvalid, Found, Tool, ToolContext, bind, result_text
+from holdfast.transcript import clip
+
+log = structlog.get_logger(__name__)
+
+
+class Tools:
+    """Runs tools from the worker's catalog.
+
+    Args:
+        catalog: What this worker offers.
+        ledger: Where effects are written down before and after they happen.
+    """
+
+    def __init__(self, catalog: Catalog, ledger: Ledger) -> None:
+        self._catalog = catalog
+        self._ledger = ledger
+
+    @activity.defn
+    async def call_tool(self, request: ToolRequest) -> ToolOutcome:
+        """See `holdfast.contracts.call_tool`."""
+        tool = self._catalog.tools.get(request.call.name)
+        if tool is None:
+            raise ApplicationError(
+                f"this worker's catalog has no tool {request.call.name!r}; start a worker that has it",
+                type="ToolNotFound",
+            )
+        try:
+            arguments = tool.parse(request.call.arguments)
+        except ArgumentsInvalid as error:
+            return ToolOutcome(status="invalid", content=f"Not called: the arguments do not fit: {error}")
+        info = activity.info()
+        assert info.workflow_id is not None
+        context = ToolContext(
+            thread=info.workflow_id, workspace=Path(request.workspace), key=request.key, attempt=info.attempt
+        )
+        async with heartbeats():
+            if tool.spec.effect is Effect.READ:
+                return await _run(tool, arguments, context, request.clip)
+            async with self._ledger.claim(
+                request.key, request.epoch, thread=context.thread, tool=tool.spec.name
+            ) as entry:
+                return await _run_once(entry, tool, arguments, context, request.clip)
+
+
+async def _run_once(
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, limit: int
+) -> ToolOutcome:
+    """Run an effect unless an earlier attempt has, or may have."""
+    if entry.outcome is not None:
+        return entry.outcome.model_copy(update={"adopted": True})
+    if entry.started_before:
+        settled = await _settle(tool, arguments, context, limit)
+        if settled is not None:
+            if settled.status != "unknown":
+                await entry.finish(settled)
+            return settled
+    await entry.start()
+    outcome = await _run(tool, arguments, context, limit)
+    if outcome.status == "unknown" and tool.check is not None and inspect.iscoroutinefunction(tool.function):
+        # It outlived its limit and has been stopped, so its check can say what it came to.
+        timed_out = outcome.model_copy(update={"status": "failed"})
+        outcome = await _settle(tool, arguments, context, limit) or timed_out
+    if outcome.status != "unknown":
+        await entry.finish(outcome)
+    return outcome
+
+
+async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, limit: int) -> ToolOutcome | None:
+    """What became of an effect that was started and not finished; None if it is to be run (again)."""
+    match second_attempt(tool.spec.effect):
+        case "run":
+            return None
+        case "ask":
+            reason = f"an earlier attempt of {tool.spec.name} broke off, and it has no check"
+            return ToolOutcome(status="unknown", content=reason)
+        case "check":
+            assert tool.check is not None
+            answer = await _call(tool.check, bind(tool.check, arguments, context), tool.spec.timeout)
+            log.info("effect_checked", key=context.key, tool=tool.spec.name, answer=type(answer).__name__)
+            match answer:
+                case Found(result=result):
+                    return ToolOutcome(status="ok", content=clip(result_text(result), limit), adopted=True)
+                case Absent():
+                    return None
+                case _:
+                    reason = getattr(answer, "reason", "") or f"check of {tool.spec.name} cannot tell"
+                    return ToolOutcome(status="unknown", content=reason)
+
+
+async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, limit: int) -> ToolOutcome:
+    """Run the tool. What it raises becomes a result that the LLM reads."""
+    started = time.monotonic()
+    status, content = "ok", ""
+    try:
+        value = await _call(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
+        content = result_text(value)
+    except _OutOfTime:
+        # A thread cannot be stopped, and an effect may be half done: of those, nobody knows.
+        status = "failed" if tool.spec.effect is Effect.READ else "unknown"
+        content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was given up"
+    except Exception as error:
+        status, content = "failed", f"{type(error).__name__}: {error}"
+        log.info("tool_failed", key=context.key, tool=tool.spec.name, exc_info=True)
+    took = round((time.monotonic() - started) * 1000)
+    return ToolOutcome.model_validate({"status": status, "content": clip(content, limit), "duration_ms": took})
+
+
+class _OutOfTime(Exception):
+    """A function took longer than it may; not to be mistaken for a TimeoutError of its own."""
+
+
+async def _call(function: Callable[..., Any], arguments: dict[str, Any], timeout: float) -> Any:
+    """Call a sync (in a thread) or async function, for at most `timeout` seconds."""
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            if inspect.iscoroutinefunction(function):
+                return await function(**arguments)
+            return await asyncio.to_thread(function, **arguments)
+    except TimeoutError:
+        if limit.expired():
+            raise _OutOfTime from None
+        raise

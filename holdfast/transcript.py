@@ -101,6 +101,7 @@ def clip(text: str, limit: int) -> str:
     """`text` if it is at most `limit` characters long; else its head and tail, and how much lies between."""
     if len(text) <= limit:
         return text
-    head, tail = limit * 2 // 3, limit // 3
+    head = limit * 2 // 3
+    tail = limit - head
     left_out = len(text) - head - tail
     return f"{text[:head]}\n[… {left_out:,} of {len(text):,} characters left out …]\n{text[-tail:]}"

@@ -51,18 +51,19 @@ class Entry:
         """
         while True:
             try:
-                if self._connection.broken:
-                    self._connection = await psycopg.AsyncConnection.connect(
-                        self._url, autocommit=True, connect_timeout=5
-                    )
-                await self._connection.execute(
-                    "UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s",
-                    [outcome.model_dump_json(), self.key, self.epoch],
-                )
-                return
+                if not self._connection.broken:
+                    return await self._record(self._connection, outcome)
+                async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as fresh:
+                    return await self._record(fresh, outcome)
             except psycopg.OperationalError as error:
                 log.warning("ledger_waits", key=self.key, tool=self.tool, reason=str(error))
                 await asyncio.sleep(1)
+
+    async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> None:
+        await connection.execute(
+            "UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s",
+            [outcome.model_dump_json(), self.key, self.epoch],
+        )
 
 
 class Ledger:

@@ -13,7 +13,13 @@ _LOCK = 0x686F6C64
 def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
     """A pool of `size` connections at the most, not opened yet, that says within seconds when there are none."""
     return AsyncConnectionPool(
-        url, min_size=1, max_size=size, timeout=5, open=False, kwargs={"autocommit": True, "connect_timeout": 5}
+        url,
+        min_size=1,
+        max_size=size,
+        timeout=5,
+        open=False,
+        check=AsyncConnectionPool.check_connection,  # after a restart of the database all idle ones are dead
+        kwargs={"autocommit": True, "connect_timeout": 5},
     )
 
 

@@ -1,0 +1,1 @@
+"""What touches the machine: settings, logs, users' modules, the embedded stack. Workflows never import it."""

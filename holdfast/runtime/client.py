@@ -1,0 +1,94 @@
+"""Connecting to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError
+
+from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.errors import ServerUnreachable, StackError
+from holdfast.runtime.stack import Stack, read_stack
+
+DEFAULT_ADDRESS = "localhost:7233"
+
+
+def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
+    """Where Temporal is, as keyword arguments of `Client.connect`.
+
+    Args:
+        environ: Usually `os.environ`; `TEMPORAL_*` and Temporal's configuration file win.
+        home: The state folder, whose embedded stack is taken where they name no address.
+
+    Raises:
+        ServerUnreachable: The environment or the configuration file cannot be read.
+    """
+    try:
+        config: dict[str, Any] = dict(ClientConfig.load_client_connect_config(override_env_vars=dict(environ)))
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ServerUnreachable(f"Temporal's configuration cannot be used: {error}") from None
+    if not config.get("target_host"):
+        stack = read_stack(home)
+        config["target_host"] = stack.temporal_address if stack else DEFAULT_ADDRESS
+    return config
+
+
+async def connect(config: Mapping[str, Any]) -> Client:
+    """A client that speaks Holdfast's models.
+
+    Raises:
+        ServerUnreachable: Nothing answers there, or it does not let us in.
+    """
+    address = config["target_host"]
+    try:
+        return await Client.connect(**config, data_converter=pydantic_data_converter)
+    except (RuntimeError, ValueError) as error:
+        raise ServerUnreachable(
+            f"no Temporal server answers at {address} ({_reason(error)}). "
+            "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
+        ) from None
+
+
+def stack_config(stack: Stack) -> dict[str, Any]:
+    """The embedded stack's server as keyword arguments of `Client.connect`."""
+    return {"target_host": stack.temporal_address, "namespace": stack.namespace}
+
+
+async def ensure_search_attributes(client: Client) -> None:
+    """Register what is missing of `SEARCH_ATTRIBUTES` in the client's namespace.
+
+    Raises:
+        StackError: They are missing and cannot be registered from here; the message has the command for an operator.
+    """
+    try:
+        known = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+        missing = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
+        if missing:
+            types = {name: _TYPES[kind] for name, kind in missing.items()}
+            await client.operator_service.add_search_attributes(
+                AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
+            )
+    except RPCError as error:
+        flags = " ".join(f"--name {name} --type {kind}" for name, kind in SEARCH_ATTRIBUTES.items())
+        raise StackError(
+            f"search attributes cannot be registered in namespace {client.namespace!r} ({error.message}). "
+            f"Ask its operator for: temporal operator search-attribute create {flags}"
+        ) from None
+
+
+_TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+}
+
+
+def _reason(error: Exception) -> str:
+    """The innermost words of a connection error, which comes as one long chain."""
+    return str(error).replace("\n", " ").rstrip(". ")[-200:]

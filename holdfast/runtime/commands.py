@@ -1,0 +1,324 @@
+"""What runs beside the worker, in processes of its own: shell commands (`run_command`), and searches.
+
+Only a process can be stopped. So each has a time limit, bounded output, and leaves nothing running behind.
+This is no sandbox: a command may do whatever the worker's user may. The policy decides whether it runs.
+"""
+
+import asyncio
+import errno
+import inspect
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+from pydantic import Field
+
+from holdfast.tools import ToolContext, tool
+
+DEFAULT_SECONDS = 60.0
+"""Time limit of a command where the LLM does not say."""
+LONGEST_SECONDS = 600.0
+"""The longest time limit the LLM may ask for."""
+GRACE_SECONDS = 0.5
+"""How long to wait for the end of the output once the shell is gone."""
+KEPT_BYTES = 50_000
+"""Bytes of output kept from the start, and as many from the end."""
+
+_PASSED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV"}
+    | {"SSL_CERT_FILE", "SSL_CERT_DIR"}
+)
+_MARK = "HOLDFAST_COMMAND"
+
+
+def command_environment() -> dict[str, str]:
+    """The part of the worker's environment that commands see: an allow-list, so that no key reaches them."""
+    return {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith("LC_")}
+
+
+class Output:
+    """What a program printed: its first and last bytes. What lies between is counted and forgotten."""
+
+    def __init__(self, *, kept: int = KEPT_BYTES) -> None:
+        self._kept = kept
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take in the next bytes."""
+        self._size += len(chunk)
+        room = self._kept - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        if len(self._tail) > 2 * self._kept:
+            del self._tail[: -self._kept]
+
+    def text(self) -> str:
+        """The output; bytes that are not UTF-8 show as U+FFFD, and what was left out is said in its place."""
+        tail = self._tail[-self._kept :]
+        left_out = self._size - len(self._head) - len(tail)
+        if not left_out:
+            return (self._head + tail).decode("utf-8", "replace")
+        gap = f"\n[{left_out:,} bytes left out; send the output to a file to read all of it]\n"
+        return self._head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    exit_code: int | None
+    """None: it was stopped at its time limit. Negative: the shell was killed by that signal."""
+    output: str
+    """Standard output and error, merged."""
+    left_running: bool = False
+    """Processes it had left in the background were killed."""
+
+
+async def run_shell(command: str, folder: Path, *, seconds: float) -> Outcome:
+    """Run `/bin/sh -c command` in `folder`.
+
+    At the time limit and on cancellation, the shell and everything it started is killed.
+
+    Raises:
+        OSError: The command cannot be started; the message says why.
+        ValueError: The command has a NUL character.
+    """
+    if "\0" in command:
+        raise ValueError("the command has a NUL character, which no command can have; write it without")
+    loop = asyncio.get_running_loop()
+    output, mark = Output(), secrets.token_hex(16)
+    # A pipe of our own: with asyncio's, `wait()` would not return while a background child holds it open.
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    closed: asyncio.Future[None] = loop.create_future()
+
+    def read() -> None:
+        with suppress(BlockingIOError):
+            if chunk := os.read(reading, 65_536):
+                output.add(chunk)
+                return
+            loop.remove_reader(reading)
+            closed.set_result(None)
+
+    try:
+        try:
+            process = await _start(command, folder, stdout=writing, mark=mark)
+        finally:
+            os.close(writing)
+        loop.add_reader(reading, read)
+        exit_code = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    exit_code = await process.wait()
+                    await asyncio.wait({closed}, timeout=GRACE_SECONDS)
+        finally:
+            left_running = await _kill_all(process, mark=mark)
+        await asyncio.wait({closed}, timeout=GRACE_SECONDS)
+    finally:
+        loop.remove_reader(reading)
+        os.close(reading)
+    return Outcome(exit_code=exit_code, output=output.text(), left_running=left_running)
+
+
+async def _start(command: str, folder: Path, *, stdout: int, mark: str) -> asyncio.subprocess.Process:
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            command,
+            cwd=folder,
+            env=command_environment() | {_MARK: mark},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # asyncio would kill the shell here, but not what the shell has already started.
+        await _kill_all(await starting, mark=mark)
+        raise
+    except OSError as error:
+        advice = "the workspace folder is not there yet: write_file makes it with its first file"
+        if error.errno == errno.E2BIG:
+            advice = "put a long command into a script with write_file, and run that"
+        raise OSError(f"the command cannot be started ({error.strerror}); {advice}") from None
+
+
+async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
+    """SIGKILL the shell's process group, and whatever carries the command's mark in its environment:
+    that also finds daemons that left the group and the session. Returns whether there were any.
+    """
+    found = _kill_group(process.pid)
+    for _ in range(20):  # what forks while we look is found in the next round
+        marked = await asyncio.to_thread(_marked, mark)
+        if not marked:
+            break
+        found = True
+        for daemon in marked:
+            with suppress(psutil.Error):
+                daemon.kill()
+        await asyncio.sleep(0.01)
+    with suppress(TimeoutError):  # a process stuck in the kernel does not die; the call must end all the same
+        await asyncio.wait_for(process.wait(), 5)
+    return found
+
+
+def _kill_group(group: int) -> bool:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS answers EPERM where only zombies are left
+        return False
+    return True
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Processes that started with that mark in their environment; one that cleared it is not found."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(_MARK) == mark:
+                found.append(process)
+    return found
+
+
+@tool(effect="unsafe", timeout=LONGEST_SECONDS + 60)
+async def run_command(
+    command: str,
+    timeout_seconds: Annotated[float, Field(gt=0, le=LONGEST_SECONDS)] = DEFAULT_SECONDS,
+    *,
+    context: ToolContext,
+) -> str:
+    """Run a shell command in the workspace; returns its exit code and its output (stdout and stderr merged).
+
+    It runs with /bin/sh, without a terminal and with an empty standard input.
+    Whatever it leaves in the background is stopped when it ends.
+
+    Args:
+        context: Filled in by Holdfast.
+        command: The command line, such as `python -m pytest -q | tail -20`.
+        timeout_seconds: The command and its children are killed after that many seconds.
+    """
+    seconds = min(timeout_seconds, LONGEST_SECONDS)
+    outcome = await run_shell(command, context.workspace, seconds=seconds)
+    code = outcome.exit_code
+    if code is None:
+        first = f"[stopped at the time limit of {seconds:g} s: the command and its children were killed]"
+    elif code < 0:
+        first = f"[the shell was killed by signal {-code} ({signal.strsignal(-code)})]"
+    else:
+        first = f"[exit code {code}]"
+    if outcome.left_running and code is not None:
+        first += "\n[processes left in the background were stopped]"
+    return f"{first}\n{outcome.output}"
+
+
+SEARCH_HITS = 200
+"""Hits that one search shows."""
+SEARCH_SECONDS = 20.0
+"""Time limit of one search."""
+
+
+def search_lines(pattern: str, folder: Path, *, files: Iterable[str]) -> str:
+    """Search text files for a regular expression, in a process of its own: a pattern can take for ever.
+
+    Args:
+        pattern: Python's `re` syntax, matched within a line.
+        folder: Where the search runs.
+        files: Paths relative to `folder`; what is not a regular text file is passed over.
+
+    Returns:
+        Lines `path:number: text`, and in brackets what was left out. Empty where nothing matches.
+
+    Raises:
+        ValueError: The pattern is not a regular expression.
+        RuntimeError: The search failed; the message says why.
+    """
+    if "\0" in pattern:
+        raise ValueError("the pattern has a NUL character, and no text file has one; leave it out")
+    asked = b"\0".join([pattern.encode(), *(os.fsencode(name) for name in files)])
+    # -I and -S: nothing from the workspace or site-packages is imported, and it starts in 20 ms.
+    arguments = [sys.executable, "-I", "-S", "-c", _SEARCH_PROGRAM, str(SEARCH_HITS)]
+    try:
+        done = subprocess.run(
+            arguments,
+            input=asked,
+            capture_output=True,
+            cwd=folder,
+            env={},
+            timeout=SEARCH_SECONDS,
+            check=False,  # its exit code says whose fault it was
+        )
+    except subprocess.TimeoutExpired as late:
+        hits = (late.stdout or b"").decode("utf-8", "replace")
+        return f"{hits}[stopped after {SEARCH_SECONDS:g} s; search fewer files, or simplify the pattern]"
+    if done.returncode:
+        reason = (done.stderr.decode("utf-8", "replace").strip() or "it was killed").splitlines()[-1]
+        if done.returncode == 2:
+            raise ValueError(f"{pattern!r} is not a regular expression: {reason}")
+        raise RuntimeError(f"the search failed: {reason}; search fewer files, or simplify the pattern")
+    return done.stdout.decode("utf-8", "replace").removesuffix("\n")
+
+
+def _search_program() -> None:
+    """The search itself; runs in its own process. Pattern and file names come on stdin, NUL between them."""
+    import os
+    import re
+    import resource
+    import stat
+    import sys
+    from contextlib import suppress
+
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # ends it even if the worker was killed meanwhile
+    with suppress(OSError, ValueError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+    asked, *files = sys.stdin.buffer.read().split(b"\0")
+    left = int(sys.argv[1])
+    try:
+        pattern = re.compile(asked.decode())
+    except (re.error, RecursionError, OverflowError, MemoryError) as error:
+        print(str(error) or "it is too large", file=sys.stderr)
+        sys.exit(2)
+    for name in files:
+        try:
+            if not stat.S_ISREG(os.lstat(name).st_mode):
+                continue
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        with os.fdopen(descriptor, "rb") as file:
+            if b"\0" in file.peek(8192)[:8192]:
+                continue
+            number, at_start = 0, True
+            while piece := file.readline(10_000):
+                number += at_start
+                at_start = piece.endswith(b"\n")
+                line = piece.rstrip(b"\r\n").decode("utf-8", "replace")
+                if not (match := pattern.search(line)):
+                    continue
+                if not left:
+                    print("[more lines match; narrow the pattern, the path or the glob]", flush=True)
+                    return
+                left -= 1
+                start = max(0, match.start() - 100) if len(line) > 300 else 0
+                before, after = "…" if start else "", "…" if len(line) > start + 300 else ""
+                shown = before + line[start : start + 300] + after
+                text = f"{os.fsdecode(name)}:{number}: {shown}\n"
+                sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+                sys.stdout.buffer.flush()
+
+
+_SEARCH_PROGRAM = inspect.getsource(_search_program) + "\n_search_program()\n"

@@ -1,0 +1,133 @@
+"""What changes a run from outside: decide a request, retry a blocked run, cancel.
+
+Each says what became of it. Where no worker answers, the same message is left with Temporal as a signal, which keeps
+it: arriving twice does no harm, for a request is decided once and a second decision is recorded as a duplicate.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowUpdateFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.runtime.runs import ENDED, Runs
+from holdfast.runtime.thread_errors import NoWorker, Refused, RunStuck
+from holdfast.runtime.threads import Threads
+
+SENT = "sent"
+"""Temporal keeps it; no worker has answered yet."""
+
+_NO_UPDATES = frozenset(
+    {
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.UNIMPLEMENTED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.CANCELLED,
+    }
+)
+"""With these the server takes no update (too many, switched off, nobody answers) but still takes a signal."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What became of a decision: an outcome of `holdfast.approval`, or `sent`."""
+
+    outcome: str
+    explanation: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it was accepted, or will be judged as soon as a worker is up."""
+        return self.outcome in ("accepted", SENT)
+
+
+async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
+    """Decide a request and learn the outcome.
+
+    Args:
+        threads: Where the thread is.
+        thread: The thread id.
+        payload: `{"decision", "request", "by", "reason"}`, and `digest` or `result` where they are given.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    runs = threads.runs
+    limit = timedelta(seconds=runs.answer_within)
+    try:
+        answer = await runs.client.get_workflow_handle(thread).execute_update("decide", payload, rpc_timeout=limit)
+        return Decided(outcome=answer["outcome"], explanation=answer["explanation"])
+    except RPCTimeoutOrCancelledError:
+        pass
+    except (RPCError, WorkflowUpdateFailedError) as error:
+        if ended := await _ended(runs, thread):
+            return Decided("too_late", f"the run is {ended}")
+        if isinstance(error, RPCError) and error.status not in _NO_UPDATES:
+            raise runs.in_words(error, thread) from error
+    decision = payload["decision"]
+    return await _leave(runs, thread, decision if decision in ("approve", "deny") else "reconcile", payload)
+
+
+async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> Decided:
+    """Let a blocked run go on.
+
+    Raises:
+        Refused: The run is not blocked.
+        ThreadNotFound: There is no such thread.
+    """
+    payload = {"by": by, "reason": reason}
+    try:
+        status = (await threads.state(thread))["status"]
+    except (NoWorker, RunStuck):
+        return await _leave(threads.runs, thread, "retry", payload)
+    if status != "blocked":
+        raise Refused(f"thread {thread!r} is {status}, not blocked: there is nothing to retry")
+    sent = await _leave(threads.runs, thread, "retry", payload)
+    return Decided("accepted", "the run goes on") if sent.outcome == SENT else sent
+
+
+async def cancel(threads: Threads, thread: str) -> Decided:
+    """Ask a run to stop. Tools under way are stopped and waited for; then the run is `cancelled`.
+
+    Raises:
+        Refused: The run is closed.
+        ThreadNotFound: There is no such thread.
+    """
+    found = await threads.runs.describe(thread)
+    if ended := _ending(found):
+        raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
+    run = threads.runs.client.get_workflow_handle(thread, run_id=found.run_id)
+    try:
+        await run.cancel(rpc_timeout=timedelta(seconds=10))
+    except RPCError as error:
+        raise threads.runs.in_words(error, thread) from error
+    return Decided("accepted", "the run stops as soon as the tools under way have")
+
+
+async def _leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any]) -> Decided:
+    """Leave a signal with Temporal."""
+    try:
+        await runs.client.get_workflow_handle(thread).signal(signal, payload, rpc_timeout=timedelta(seconds=10))
+    except RPCError as error:
+        if ended := await _ended(runs, thread):
+            return Decided("too_late", f"the run is {ended}")
+        raise runs.in_words(error, thread) from error
+    return Decided(
+        SENT,
+        f"delivered to Temporal; no worker answered within {runs.answer_within:g} s, it will be taken when one is up",
+    )
+
+
+async def _ended(runs: Runs, thread: str) -> str | None:
+    return _ending(await runs.describe(thread))
+
+
+def _ending(found: WorkflowExecutionDescription) -> str | None:
+    return ENDED.get(found.status) if found.status else None

@@ -1,0 +1,84 @@
+"""Find a user's object by its name, `package.module:attribute`, and say in words what goes wrong."""
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from holdfast.errors import LoadError
+
+T = TypeVar("T")
+
+
+def load(reference: str, kind: type[T]) -> T:
+    """Import a module and return its attribute, which must be a `kind`.
+
+    The current directory is searched as well, but last: a file there never hides an installed module or ours.
+
+    Args:
+        reference: `package.module:attribute`, for example `mycompany.agents:catalog`.
+        kind: the class that the object must be an instance of; `object` for any.
+
+    Raises:
+        LoadError: the reference is malformed, the module is not there or fails, or it has no such attribute.
+    """
+    name, colon, attribute = reference.partition(":")
+    if not (name and colon and attribute.isidentifier()):
+        raise LoadError(f"'{reference}' does not name an object: write package.module:attribute.")
+    module = _import(name, reference)
+    try:
+        found = getattr(module, attribute)
+    except AttributeError as error:
+        raise LoadError(
+            f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
+        ) from error
+    if not isinstance(found, kind):
+        raise LoadError(f"'{reference}' is a {type(found).__name__}, not a {kind.__name__}. {_names(module, kind)}")
+    return found
+
+
+def _import(name: str, reference: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise LoadError(
+                f"'{reference}': there is no module '{missing}', neither installed nor in {here}. "
+                "Check the spelling, or start from the folder that holds it."
+            ) from error
+        raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {error}.") from error
+    except (Exception, SystemExit) as error:
+        words = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {words}.") from error
+
+
+def _place(error: BaseException) -> str:
+    """Return ` at FILE, line N`, where the import failed; empty if no file is to blame."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {error.filename}, line {error.lineno}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_machinery(each.filename)]
+    return f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith("<frozen ") or filename in (__file__, importlib.__file__)
+
+
+def _names(module: ModuleType, kind: type[object]) -> str:
+    """Say which public names of a module would do; if none would, which there are."""
+    public = {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    fitting = sorted(name for name, value in public.items() if isinstance(value, kind))
+    if fitting and kind is not object:
+        return f"It has these of type {kind.__name__}: {', '.join(fitting)}."
+    return f"Its names are: {', '.join(sorted(public))}." if public else "It has no public names."

@@ -1,0 +1,95 @@
+"""Logging: structlog's events and the standard library's records (Temporal's, the clients') rendered the same way.
+
+1. An event is a `snake_case` fact with key-values. Ids always; prompts, arguments and secrets never.
+2. Tracebacks show no local variables: prompts and secrets live there.
+"""
+
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+WITHHELD = frozenset(
+    {
+        *("api_key", "authorization", "database_url", "headers", "password", "secret", "token"),
+        *("arguments", "content", "instructions", "messages", "prompt", "result", "task", "transcript"),
+    }
+)
+"""Keys whose values are not logged, whoever logs them."""
+
+# Loggers that tell each request or retry of theirs; what matters of it is an event of ours.
+QUIET = ("asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai", "psycopg", "psycopg.pool", "urllib3")
+
+
+def configure_logging(level: str, form: Literal["console", "json"], *, stream: TextIO | None = None) -> None:
+    """Send all logs to `stream` (stderr by default), as lines for people or as one JSON object per line.
+
+    Args:
+        level: the least severe level of ours and of Temporal's workers to log, for example `INFO`.
+        form: `console` has colours if the stream is a terminal.
+        stream: where to write.
+    """
+    target = sys.stderr if stream is None else stream
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.ExtraAdder(),
+        _lift_temporal_ids,
+        _withhold,
+    ]
+    output = logging.StreamHandler(target)
+    output.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.PositionalArgumentsFormatter(), *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(form, target)],
+        )
+    )
+    root = logging.getLogger()
+    for previous in root.handlers[:]:  # ours, of an earlier call; others put there what they need
+        if isinstance(previous.formatter, structlog.stdlib.ProcessorFormatter):
+            root.removeHandler(previous)
+    root.addHandler(output)
+    root.setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _renderers(form: Literal["console", "json"], stream: TextIO) -> list[Processor]:
+    if form == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=32
+        )
+    ]
+
+
+def _lift_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Turn what temporalio appends to a message, a dictionary as text, into the keys that it also passes along."""
+    for source in ("temporal_workflow", "temporal_activity"):
+        ids = event.pop(source, None)
+        if isinstance(ids, dict):
+            event["event"] = str(event["event"]).removesuffix(f" ({ids})")
+            for key, value in ids.items():
+                event.setdefault(key, value)
+    return event
+
+
+def _withhold(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Replace values that must not be logged, so that a reader sees that there was one."""
+    return {key: "(withheld)" if key.lower() in WITHHELD else value for key, value in event.items()}

@@ -1,0 +1,155 @@
+"""Server processes of the embedded stack: start one detached, recognise one, stop one.
+
+A process is trusted for what its command line says, never for its number: numbers are used again.
+"""
+
+import os
+import pwd
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypedDict
+
+import psutil
+
+Say = Callable[[str], None]
+"""Receives one line of progress, for a person."""
+
+
+def spawn(
+    argv: Sequence[str], log: Path, *, environ: Mapping[str, str], account: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own, so that a Ctrl-C in the terminal does not reach it.
+
+    Its output goes to the file `log`; what the previous start wrote is kept beside it as `<log>.1`.
+    With `account` (a user id; needs root) it runs as that user, in that user's group.
+
+    Raises:
+        OSError: the program cannot be run or the log cannot be written.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        log.replace(log.with_name(log.name + ".1"))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            start_new_session=True,
+            **identity(account),
+        )
+    # Reaps the server when it ends, whoever ends it: a zombie would look like a running process.
+    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+    return process
+
+
+class Identity(TypedDict, total=False):
+    """The arguments of `subprocess` that say who runs a program."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def identity(account: int | None) -> Identity:
+    """Return the arguments that make `subprocess` run a program as user id `account`; none for None."""
+    if account is None:
+        return {}
+    return {"user": account, "group": pwd.getpwuid(account).pw_gid, "extra_groups": []}
+
+
+def find(program: str, argument: str, *, hint: int | None = None) -> psutil.Process | None:
+    """Return the running process of `program` that has `argument` on its command line, or None.
+
+    The process id `hint` is tried first; when it is something else by now, all processes are looked at.
+    """
+
+    def matches(process: psutil.Process) -> bool:
+        argv = command_line(process)
+        return bool(argv) and Path(argv[0]).name == program and argument in argv[1:]
+
+    if hint is not None:
+        with suppress(psutil.NoSuchProcess, ValueError):
+            if matches(process := psutil.Process(hint)):
+                return process
+    return next(filter(matches, psutil.process_iter()), None)
+
+
+def find_child(child: "subprocess.Popen[bytes]") -> psutil.Process | None:
+    """Return a process that was just spawned; None if it has ended already."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(child.pid)
+    return None
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the arguments a process was started with; empty when it has ended or may not be looked at."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def option(argv: Sequence[str], name: str) -> str | None:
+    """Return the word after `name` on a command line, or None."""
+    return argv[argv.index(name) + 1] if name in argv[:-1] else None
+
+
+def left_in(folder: Path, program: str) -> list[psutil.Process]:
+    """Return the running processes of `program` whose working directory is `folder`."""
+    left = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.name() == program and Path(process.cwd()) == folder:
+                left.append(process)
+    return left
+
+
+def stop(process: psutil.Process, signals: Sequence[signal.Signals], *, grace: float) -> None:
+    """End a process: send each signal in turn and wait up to `grace` seconds after each, then SIGKILL.
+
+    psutil refuses to signal a number that has passed to another process, so nothing else is ever hit.
+    """
+    for number in (*signals, signal.SIGKILL):
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+        if not outliving([process], timeout=grace):
+            return
+
+
+def outliving(waited: Sequence[psutil.Process], *, timeout: float) -> list[psutil.Process]:
+    """Wait up to `timeout` seconds for processes to end; return those that have not.
+
+    A zombie has ended: in a container there may be nobody to reap what has lost its parent.
+    """
+    deadline = time.monotonic() + timeout
+    while (alive := [each for each in waited if _alive(each)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return alive
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def tail(log: Path, *, lines: int = 15) -> str:
+    """Return the last lines of a log, indented for an error message."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"  (no log: {error})"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (the log is empty)"
+
+
+def environment(*, without: str) -> dict[str, str]:
+    """Return our environment less the variables starting with `without`: servers take settings from them."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(without)}

@@ -1,0 +1,192 @@
+"""Runs as Temporal sees them: descriptions, queries with a time limit, and errors put into words.
+
+A query needs a worker. Where none answers, this module finds out why: no worker, or one that cannot go on.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.contracts import WORKFLOW
+from holdfast.describe import one_line
+from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime.thread_errors import NoWorker, QueryRefused, RunStuck, ThreadNotFound
+
+TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
+"""What a call that ran into its time limit ends with: the first from this side, the second from the server's."""
+
+ENDED = {
+    WorkflowExecutionStatus.COMPLETED: "completed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "failed",
+    WorkflowExecutionStatus.TIMED_OUT: "failed",
+}
+"""Our word for each way in which Temporal closes a run."""
+
+
+class NeverRan(HoldfastError):
+    """The run was closed before any worker had it: there is nothing to query."""
+
+
+@dataclass(frozen=True)
+class Retrying:
+    """An activity that failed and will be tried again."""
+
+    activity: str
+    attempt: int
+    """The attempt that is running or comes next."""
+    reason: str
+    next_try: datetime | None
+    """None while an attempt is running."""
+
+
+class Runs:
+    """Reads runs through one client.
+
+    Args:
+        client: Connected.
+        answer_within: Seconds that a worker may take to answer a query.
+    """
+
+    def __init__(self, client: Client, *, answer_within: float) -> None:
+        self.client = client
+        self.answer_within = answer_within
+
+    @property
+    def address(self) -> str:
+        """Where the server answers."""
+        return self.client.service_client.config.target_host
+
+    async def describe(self, thread: str) -> WorkflowExecutionDescription:
+        """What Temporal knows of a run; needs no worker.
+
+        Raises:
+            ThreadNotFound: There is no agent run of that id.
+            ServerUnreachable: The server does not answer.
+        """
+        try:
+            found = await self.client.get_workflow_handle(thread).describe(rpc_timeout=timedelta(seconds=10))
+        except RPCError as error:
+            raise self.in_words(error, thread) from error
+        if found.workflow_type != WORKFLOW:
+            raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, and not an agent run")
+        return found
+
+    async def query(self, thread: str, name: str, *args: Any, kind: Any = None, within: float | None = None) -> Any:
+        """Ask a run, through whichever worker has it.
+
+        Args:
+            thread: The thread id.
+            name: The query.
+            args: Its arguments.
+            kind: Type of the answer; None for plain JSON.
+            within: Seconds to wait for the answer.
+
+        Raises:
+            ThreadNotFound: There is no agent run of that id.
+            NoWorker: None answered in time.
+            RunStuck: A worker has the run, and its code does not replay.
+            NeverRan: The run was closed before any worker had it.
+        """
+        limit = timedelta(seconds=within or self.answer_within)
+        run = self.client.get_workflow_handle(thread)
+        try:
+            return await run.query(name, args=args, result_type=kind, rpc_timeout=limit)
+        except WorkflowQueryFailedError as error:
+            await self._check_stuck(await self.describe(thread))
+            raise QueryRefused(f"the worker that has thread {thread!r} cannot answer: {error.message}") from error
+        except RPCError as error:
+            if error.status in TIMED_OUT or error.status is RPCStatusCode.FAILED_PRECONDITION:
+                raise await self.why_silent(thread, limit) from error
+            raise self.in_words(error, thread) from error
+
+    async def why_silent(self, thread: str, limit: timedelta) -> HoldfastError:
+        """Why nobody answered a query or an update: the run is closed, stuck, or no worker is there."""
+        try:
+            found = await self.describe(thread)
+            if found.status in ENDED and not found.raw_description.HasField("pending_workflow_task"):
+                return NeverRan(f"thread {thread!r} was closed before any worker had it")
+            await self._check_stuck(found)
+        except HoldfastError as error:
+            return error
+        return NoWorker(
+            f"Temporal answers at {self.address}, but no worker answered for thread {thread!r} on task queue "
+            f"{found.task_queue!r} within {limit.total_seconds():g} s. "
+            "Start one with `python worker.py --dev`; the run is safe and goes on then."
+        )
+
+    def in_words(self, error: RPCError, thread: str = "") -> HoldfastError:
+        """An error of the server as one of ours."""
+        words = one_line(error.message, 300)
+        if error.status is RPCStatusCode.NOT_FOUND:
+            details = error.grpc_status.details
+            if details and details[0].Is(NamespaceNotFoundFailure.DESCRIPTOR):
+                return ServerUnreachable(
+                    f"Temporal at {self.address} has no namespace {self.client.namespace!r}. "
+                    "Set TEMPORAL_NAMESPACE to one that it has."
+                )
+            return ThreadNotFound(
+                f"there is no thread {thread!r} (namespace {self.client.namespace!r} at {self.address}). "
+                "`python starter.py list` shows those there are."
+            )
+        if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
+            return ServerUnreachable(f"Temporal at {self.address} does not let us in: {words}. Check TEMPORAL_API_KEY.")
+        if error.status in TIMED_OUT or error.status is RPCStatusCode.UNAVAILABLE:
+            return ServerUnreachable(f"Temporal at {self.address} does not answer: {words}. Is it running?")
+        return HoldfastError(f"Temporal at {self.address} refused ({error.status.name}): {words}")
+
+    async def _check_stuck(self, found: WorkflowExecutionDescription) -> None:
+        attempt = found.raw_description.pending_workflow_task.attempt
+        if attempt <= 1:
+            return
+        reason = await self._last_task_failure(found)
+        raise RunStuck(
+            f"thread {found.id!r} is stuck: a worker has it, but its code cannot go on (attempt {attempt}"
+            + (f": {reason}" if reason else "")
+            + "). Run workers of the release that the run began with, or mend the code; the run goes on then."
+        )
+
+    async def _last_task_failure(self, found: WorkflowExecutionDescription) -> str:
+        """Why the last workflow task failed. History keeps the first failure of a row, which is what matters."""
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self.client.namespace,
+            execution=ExecutionId(workflow_id=found.id, run_id=found.run_id),
+            maximum_page_size=20,
+        )
+        service = self.client.workflow_service
+        page = await service.get_workflow_execution_history_reverse(request, timeout=timedelta(seconds=5))
+        for event in page.history.events:
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                return one_line(event.workflow_task_failed_event_attributes.failure.message, 300)
+        return ""
+
+
+def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
+    """The run's activities that failed and are tried again, as Temporal knows them."""
+    return [
+        Retrying(
+            activity=activity.activity_type.name,
+            attempt=activity.attempt,
+            reason=one_line(activity.last_failure.message, 300),
+            next_try=(
+                activity.next_attempt_schedule_time.ToDatetime(UTC)
+                if activity.HasField("next_attempt_schedule_time")
+                else None
+            ),
+        )
+        for activity in found.raw_description.pending_activities
+        if activity.attempt > 1
+    ]

@@ -1,0 +1,118 @@
+"""Settings of a worker or of the CLI, from environment variables. Temporal's own `TEMPORAL_*` are not among them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
+
+from holdfast.errors import SettingsError
+
+
+def _reference(text: str) -> str:
+    module, colon, attribute = text.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError("write it as package.module:attribute")
+    return text
+
+
+def _url_of(*schemes: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if urlsplit(text).scheme not in schemes:
+            raise ValueError(f"it must start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _upper(text: str) -> str:
+    return text.upper()
+
+
+def _lower(text: str) -> str:
+    return text.lower()
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+Reference = Annotated[str, AfterValidator(_reference)]
+NonEmpty = Annotated[str, StringConstraints(min_length=1)]
+
+
+class Settings(BaseModel):
+    """What the environment says; each field names its variable. Secrets do not show in `repr` or in errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    home: Annotated[Path, AfterValidator(_absolute)]
+    """`HOLDFAST_HOME`: the state folder; without it, `.holdfast` beside `worker.py` and `starter.py`."""
+    catalog: Reference = "examples.release.catalog:catalog"
+    """`HOLDFAST_CATALOG`: the agents and tools that the worker offers, as `package.module:attribute`."""
+    script: Reference | None = None
+    """`HOLDFAST_SCRIPT`: what the scripted LLM answers, as `package.module:attribute`; None for the catalog's own."""
+    llm: NonEmpty = "gpt-5-mini"
+    """`HOLDFAST_LLM`: the language model of agents that do not name one."""
+    task_queue: NonEmpty = "holdfast"
+    """`HOLDFAST_TASK_QUEUE`: the Temporal task queue that workers listen on."""
+    database_url: Annotated[str, _url_of("postgresql", "postgres")] | None = Field(default=None, repr=False)
+    """`DATABASE_URL`: PostgreSQL, as a libpq URL; None without one."""
+    openai_api_key: SecretStr | None = None
+    """`OPENAI_API_KEY`: None without one."""
+    openai_base_url: Annotated[str, _url_of("https", "http")] | None = None
+    """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
+    """`HOLDFAST_LOG_LEVEL`: the least severe level that is logged, in any case."""
+    log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
+    """`HOLDFAST_LOG_FORMAT`: `console` for people, `json` for collectors, in any case."""
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the scripted LLM takes the place of a language model: no key is set and no endpoint named."""
+        return self.openai_api_key is None and self.openai_base_url is None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], *, root: Path) -> Self:
+        """Read the settings from environment variables; an empty or blank variable counts as absent.
+
+        Args:
+            environ: usually `os.environ`.
+            root: the folder of `worker.py` and `starter.py`.
+
+        Raises:
+            SettingsError: a value cannot be used; all such values are named, secret ones not shown.
+        """
+        given = {field: text for field, variable in _variables().items() if (text := environ.get(variable, "").strip())}
+        try:
+            return cls.model_validate({"home": root / ".holdfast", **given})
+        except ValidationError as error:
+            # The cause is dropped: pydantic's error holds the values, secret ones too.
+            raise SettingsError(_explain(error, given)) from None
+
+
+def _variables() -> dict[str, str]:
+    """Return the environment variable of each field."""
+    foreign = {"database_url", "openai_api_key", "openai_base_url"}
+    return {name: name.upper() if name in foreign else f"HOLDFAST_{name.upper()}" for name in Settings.model_fields}
+
+
+def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        field = str(problem["loc"][0])
+        words = problem["msg"].removeprefix("Value error, ")
+        words = words[0].lower() + words[1:]
+        shown = "" if field in {"database_url", "openai_api_key"} else f"={given[field]}"
+        lines.append(f"{_variables()[field]}{shown} cannot be used: {words}.")
+    return "\n".join([*lines, "Correct the variable, or unset it for the default."])

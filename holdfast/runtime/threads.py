@@ -1,0 +1,355 @@
+"""The front door to threads for programs: start, read, list. `holdfast.runtime.decisions` has what changes a run.
+
+client = await connect(connect_config(os.environ, home=settings.home))
+threads = Threads(client)
+started = await threads.start("Publish 1.2")
+print(await threads.state(started.thread))
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, get_args
+
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
+from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast import contracts
+from holdfast.describe import one_line
+from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime.runs import ENDED, NeverRan, Runs
+from holdfast.runtime.thread_errors import (
+    AgentNotFound,
+    StatusInvalid,
+    TaskInvalid,
+    ThreadExists,
+    ThreadIdInvalid,
+    WorkspaceNotFound,
+)
+from holdfast.state import RunState, Status
+
+JSON = dict[str, Any]
+
+ANSWER_SECONDS = 8.0
+"""How long a worker may take to answer. Longer than Temporal keeps a query for the worker that has the run cached
+(`worker.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
+
+CLOSED = frozenset(ENDED.values())
+STATUSES: tuple[str, ...] = get_args(Status)
+
+_AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
+_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
+_STEP = SearchAttributeKey.for_int("HoldfastStep")
+# A thread that was continued has several runs in Temporal; the latest stands for it.
+_LATEST = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+_AT_ONCE = 10
+"""Queries in flight while listing."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that was started."""
+
+    thread: str
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """A thread that could not be asked while listing, and why."""
+
+    thread: str
+    error: HoldfastError
+
+
+class Threads:
+    """The threads of one namespace.
+
+    Args:
+        client: Connected, speaking Holdfast's models (`holdfast.runtime.client.connect`).
+        task_queue: Where new runs find their workers.
+        answer_within: Seconds that a worker may take to answer.
+    """
+
+    def __init__(
+        self, client: Client, *, task_queue: str = contracts.TASK_QUEUE, answer_within: float = ANSWER_SECONDS
+    ) -> None:
+        self.runs = Runs(client, answer_within=answer_within)
+        self.task_queue = task_queue
+        self._client = client
+
+    async def start(
+        self, task: str, *, agent: str | None = None, thread: str | None = None, workspace: str | None = None
+    ) -> Started:
+        """Start a run. It is recorded when this returns; a worker takes it when there is one.
+
+        Args:
+            task: What the agent is to do.
+            agent: None for the catalog's first.
+            thread: The thread id; None for a new one.
+            workspace: A folder on the worker; None for one of the thread's own.
+
+        Raises:
+            TaskInvalid: The task is empty, too long or not text.
+            ThreadIdInvalid: The thread id cannot be used.
+            ThreadExists: The thread id is taken.
+            ServerUnreachable: The server does not answer.
+        """
+        check_task(task)
+        thread = new_thread_id(agent) if thread is None else check_thread_id(thread)
+        try:
+            run = await self._client.start_workflow(
+                contracts.WORKFLOW,
+                contracts.RunInput(task=task, agent=agent, workspace=workspace),
+                id=thread,
+                task_queue=self.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                static_summary=one_line(next(line for line in task.splitlines() if line.strip()), 100),
+                static_details=_details(task, agent=agent, thread=thread, workspace=workspace),
+                rpc_timeout=timedelta(seconds=10),
+            )
+        except WorkflowAlreadyStartedError:
+            raise ThreadExists(await self._taken(thread)) from None
+        except RPCError as error:
+            raise self.runs.in_words(error, thread) from error
+        return Started(thread=thread, run_id=run.first_execution_run_id or "")
+
+    async def loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
+        """The state as soon as a worker has loaded the agent or the run is over; None where nobody answers in time.
+
+        Raises:
+            AgentNotFound: The worker's catalog has no such agent.
+            WorkspaceNotFound: The workspace is not a folder on the worker.
+        """
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + within
+        state: JSON | None = None
+        while (left := deadline - clock.time()) > 0:
+            try:
+                state = await self.runs.query(thread, "state", within=left)
+            except (ServerUnreachable, NeverRan):
+                return state
+            if state["status"] == "failed":
+                await self._raise_not_found(thread)
+            if state["agent"] or state["status"] in CLOSED:
+                break
+            await asyncio.sleep(0.03)
+        return state
+
+    async def state(self, thread: str, *, found: WorkflowExecutionDescription | None = None) -> JSON:
+        """The derived state. What Temporal knows better, such as a run terminated from outside, is put in.
+
+        Args:
+            thread: The thread id.
+            found: The description, where the caller has it already.
+        """
+        found = found or await self.runs.describe(thread)
+        try:
+            state: JSON = await self.runs.query(thread, "state")
+        except NeverRan:
+            state = RunState(thread=thread).view()
+        ended = ENDED.get(found.status) if found.status else None
+        if found.status and ended and state["status"] not in CLOSED:
+            why = f"Temporal closed this run from outside ({found.status.name.lower()}); the Web UI says by whom"
+            state |= {"status": ended, "pending": [], "blocked": None, "result": why}
+        return state
+
+    async def events(self, thread: str, *, after: int = -1) -> AsyncIterator[JSON]:
+        """The events behind position `after`, oldest first, up to now."""
+        async for event in self._lines(thread, "log", after + 1):
+            yield event
+
+    async def messages(self, thread: str) -> AsyncIterator[JSON]:
+        """The transcript: what the LLM is sent, without the system message."""
+        async for message in self._lines(thread, "transcript", 0):
+            yield message
+
+    async def pending(self, thread: str) -> list[JSON]:
+        """The open requests of a thread, each with its thread."""
+        found = await self.runs.describe(thread)
+        if found.status in ENDED:
+            return []
+        requests: list[JSON] = await self.runs.query(thread, "pending_approvals")
+        return [{"thread": thread, **request} for request in requests]
+
+    async def all_pending(self, *, limit: int = 1_000) -> tuple[list[JSON], list[Unanswered]]:
+        """The open requests of all threads, and the threads that have some but could not be asked."""
+        found = await self._find(f"{_LATEST} AND HoldfastPending > 0 AND ExecutionStatus = 'Running'", limit)
+        answers = await self._ask_all([run.id for run in found], self.pending)
+        unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
+        return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
+
+    async def overview(self, *, status: str | None = None, limit: int = 100) -> list[JSON]:
+        """Threads, newest first: `{"thread", "agent", "status", "step", "started_at"}`.
+
+        Visibility lags a little behind, and knows the step as of the last change of status: runs under way are asked.
+
+        Raises:
+            StatusInvalid: There is no such status.
+        """
+        found = await self._find(_LATEST + _having(status), limit)
+        rows = {run.id: _row(run) for run in found}
+        # Only a short while: without a worker, what Temporal knows has to do.
+        running = [thread for thread, row in rows.items() if row["status"] == "running"]
+        answers = await self._ask_all(running, lambda thread: self.runs.query(thread, "state", within=2), within=2)
+        for thread, state in answers.items():
+            if isinstance(state, dict):
+                rows[thread] |= {name: state[name] for name in ("agent", "status", "step")}
+        newest = sorted(found, key=lambda run: run.start_time, reverse=True)
+        return [rows[run.id] for run in newest if status in (None, rows[run.id]["status"])]
+
+    async def _lines(self, thread: str, query: str, start: int) -> AsyncIterator[JSON]:
+        while True:
+            try:
+                page: bytes = await self.runs.query(thread, query, start, kind=bytes)
+            except NeverRan:
+                return
+            if not page:
+                return
+            for line in page.split(b"\n"):
+                yield json.loads(line)
+                start += 1
+
+    async def _find(self, query: str, limit: int) -> list[WorkflowExecution]:
+        try:
+            rows = self._client.list_workflows(query, limit=limit, rpc_timeout=timedelta(seconds=10))
+            return [row async for row in rows]
+        except RPCError as error:
+            if error.status is RPCStatusCode.INVALID_ARGUMENT and "Holdfast" in error.message:
+                raise HoldfastError(
+                    f"namespace {self._client.namespace!r} has no search attributes of Holdfast's yet "
+                    f"({one_line(error.message)}). A worker registers them when it starts."
+                ) from error
+            raise self.runs.in_words(error) from error
+
+    async def _ask_all(self, threads: Sequence[str], ask: Any, *, within: float | None = None) -> dict[str, Any]:
+        """Each thread's answer or its HoldfastError; those without either when time is up are left out."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(thread: str) -> Any:
+            async with gate:
+                try:
+                    return await ask(thread)
+                except HoldfastError as error:
+                    return error
+
+        tasks = {thread: asyncio.create_task(one(thread)) for thread in threads}
+        if tasks:
+            _, late = await asyncio.wait(tasks.values(), timeout=within)
+            for task in late:
+                task.cancel()
+        return {thread: task.result() for thread, task in tasks.items() if task.done() and not task.cancelled()}
+
+    async def _raise_not_found(self, thread: str) -> None:
+        kinds: dict[str, type[HoldfastError]] = {
+            contracts.AGENT_NOT_FOUND: AgentNotFound,
+            contracts.WORKSPACE_NOT_FOUND: WorkspaceNotFound,
+        }
+        async for event in self.events(thread):
+            if event["type"] == "run_finished" and (kind := kinds.get(event["cause"])):
+                raise kind(f"thread {thread!r} could not begin: {event['result']}")
+
+    async def _taken(self, thread: str) -> str:
+        found = await self.runs.describe(thread)
+        if found.status in ENDED:
+            return (
+                f"thread {thread!r} is closed ({ENDED[found.status]}), and a closed thread cannot be continued yet. "
+                "Choose another id with --thread, or leave it out."
+            )
+        return (
+            f"thread {thread!r} is there already ({_row(found)['status']}). "
+            f"Follow it with `python starter.py watch {thread}`, or choose another id with --thread."
+        )
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that no run could begin with.
+
+    Raises:
+        TaskInvalid: It is empty, too long or not text.
+    """
+    try:
+        size = len(task.encode())
+    except UnicodeEncodeError:
+        raise TaskInvalid("the task is not valid UTF-8; check the terminal's encoding") from None
+    if not task.strip():
+        raise TaskInvalid("the task is empty; say what the agent is to do")
+    if size > contracts.MAX_TASK_BYTES:
+        raise TaskInvalid(
+            f"the task has {size:,} bytes, and {contracts.MAX_TASK_BYTES:,} are the limit; "
+            "put it into a file in the workspace, and name the file in the task"
+        )
+
+
+def check_thread_id(thread: str) -> str:
+    """Return the thread id as given.
+
+    Raises:
+        ThreadIdInvalid: It is empty, over 200 characters, or has characters that cannot be seen.
+    """
+    if not thread or len(thread) > 200 or not thread.isprintable() or thread != thread.strip():
+        shown = ascii(thread if len(thread) <= 60 else f"{thread[:60]}…")
+        raise ThreadIdInvalid(
+            f"{shown} cannot be a thread id; use 1 to 200 printable characters, with no space at either end"
+        )
+    return thread
+
+
+def new_thread_id(agent: str | None) -> str:
+    """A fresh thread id that a person can type: `releaser-3f09ac`."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in agent or "run")[:64]
+    return f"{name.strip('-') or 'run'}-{secrets.token_hex(3)}"
+
+
+def _details(task: str, *, agent: str | None, thread: str, workspace: str | None) -> str:
+    quoted = "\n".join(f"> {line}" for line in task[:4_000].splitlines())
+    return "\n".join(
+        [
+            f"Agent: {f'`{agent}`' if agent else 'the first of the catalog'}  ",
+            f"Workspace: {f'`{workspace}`' if workspace else 'one of its own'}  ",
+            f"Follow it: `python starter.py watch {thread}`",
+            "",
+            quoted,
+        ]
+    )
+
+
+def _having(status: str | None) -> str:
+    """The part of a visibility query that finds runs of that status."""
+    if status is None:
+        return ""
+    if status not in STATUSES:
+        raise StatusInvalid(f"there is no status {status!r}; there are: {', '.join(STATUSES)}")
+    if status in CLOSED:
+        kinds = ", ".join(f"'{_CAPITALS[kind.name]}'" for kind, word in ENDED.items() if word == status)
+        return f" AND ExecutionStatus IN ({kinds})"
+    running = " AND ExecutionStatus = 'Running'"
+    # A run that no worker has had yet has no status of ours.
+    return running if status == "running" else f"{running} AND HoldfastStatus = '{status}'"
+
+
+_CAPITALS = {
+    "COMPLETED": "Completed",
+    "FAILED": "Failed",
+    "CANCELED": "Canceled",
+    "TERMINATED": "Terminated",
+    "TIMED_OUT": "TimedOut",
+}
+
+
+def _row(run: WorkflowExecution) -> JSON:
+    known = run.typed_search_attributes
+    ended = ENDED.get(run.status) if run.status else None
+    return {
+        "thread": run.id,
+        "agent": known.get(_AGENT),
+        "status": ended or known.get(_STATUS) or "running",
+        "step": known.get(_STEP) or 0,
+        "started_at": run.start_time.isoformat(),
+    }

@@ -1,0 +1,419 @@
+"""Tools that read and write the files of a run's workspace, and nothing outside it.
+
+1. A path is resolved first (`..`, absolute, links, links among its parents), then checked, then opened
+   without following another link. The tools make no links: nothing they do moves a path out after the check.
+2. Only regular files are opened: reading a pipe or a device never hangs a call.
+3. A file is replaced as a whole or not at all, and a repeated write or edit changes nothing more.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from pydantic import Field
+
+from holdfast.runtime.commands import run_command, search_lines
+from holdfast.tools import Tool, ToolContext, tool
+
+READ_BYTES = 100_000
+"""Bytes of a file that one `read_file` returns at most."""
+LINE_BYTES = 2_000
+"""Bytes of a line that `read_file` shows."""
+SCAN_BYTES = 2 * 1024**3
+"""How far into a file `read_file` looks for a line."""
+EDIT_BYTES = 10_000_000
+"""Size of the largest file that `edit_file` takes."""
+LISTED = 1_000
+"""Entries that one `list_files` returns at most."""
+WALKED = 100_000
+"""Entries that `list_files` and `search_files` look at."""
+
+
+class OutsideWorkspace(Exception):
+    """The path leads outside the workspace, or to what only git may write."""
+
+
+class NotAFile(Exception):
+    """The path names a folder, a pipe, a device or a socket where a regular file is needed."""
+
+
+class NotText(Exception):
+    """The file is not UTF-8 text."""
+
+
+class EditRefused(Exception):
+    """The edit cannot be made as asked; nothing was changed."""
+
+
+def workspace_tools() -> list[Tool]:
+    """The tools on files and commands, for a catalog: `Catalog(agents=[…], tools=workspace_tools())`."""
+    return [list_files, read_file, search_files, write_file, edit_file, run_command]
+
+
+def inside(workspace: Path, path: str) -> Path:
+    """The real place that `path` names, with every link resolved; nothing needs to be there yet.
+
+    Raises:
+        OutsideWorkspace: It is not in the workspace.
+        ValueError: It cannot be a path at all.
+    """
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError(f"{path!r} has a character that no file name can have") from None
+    if b"\0" in encoded or len(encoded) > 4096:
+        raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character, or more than 4,096 bytes")
+    base = os.path.realpath(workspace)
+    real = os.path.realpath(Path(base, path))
+    # Behind a loop of links, realpath leaves links unresolved: only a path that stays as it is has none.
+    if os.path.realpath(real) != real or not (real == base or real.startswith(base.rstrip("/") + "/")):
+        raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
+    return Path(real)
+
+
+@contextmanager
+def _plain_errors(path: str) -> Iterator[None]:
+    """Say what the operating system refused in terms of the path the LLM gave."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        advice = "; list_files shows what is there" if isinstance(error, FileNotFoundError) else ""
+        raise type(error)(f"{path}: {error.strerror}{advice}") from None
+
+
+@contextmanager
+def _alone(workspace: Path) -> Iterator[None]:
+    """Keep other writes out meanwhile: calls run concurrently, and an edit reads before it writes."""
+    workspace.mkdir(parents=True, exist_ok=True)
+    folder = os.open(workspace, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _require_file(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        folder = stat.S_ISDIR(status.st_mode)
+        kind = "a folder; list_files shows what is in it" if folder else "a pipe, a device or a socket; name a file"
+        raise NotAFile(f"{path} is {kind}")
+
+
+@contextmanager
+def _opened(workspace: Path, path: str) -> Iterator[BinaryIO]:
+    """A text file, open for reading.
+
+    Raises:
+        NotAFile, NotText, OutsideWorkspace, OSError: It is not one, or cannot be read.
+    """
+    real = inside(workspace, path)
+    with _plain_errors(path):
+        _require_file(os.lstat(real), path)
+        with os.fdopen(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
+            _require_file(os.fstat(file.fileno()), path)
+            if b"\0" in file.peek(8192)[:8192]:
+                raise _not_text(file, path)
+            yield file
+
+
+def _not_text(file: BinaryIO, path: str) -> NotText:
+    size = os.fstat(file.fileno()).st_size
+    return NotText(f"{path} is not UTF-8 text ({size:,} bytes); try a command such as `file` or `xxd`")
+
+
+def _replace(workspace: Path, path: str, *, content: bytes, key: str) -> None:
+    """Put `content` in the file's place in one step, keeping its mode; missing folders are made."""
+    real = inside(workspace, path)
+    if any(part.casefold() == ".git" for part in real.relative_to(os.path.realpath(workspace)).parts):
+        # A hook or a setting written here would run as a command that nobody approved.
+        raise OutsideWorkspace(f"{path} belongs to git; change it with git commands")
+    with _plain_errors(path):
+        real.parent.mkdir(parents=True, exist_ok=True)
+        before: os.stat_result | None = None
+        with suppress(FileNotFoundError):
+            before = os.lstat(real)
+            _require_file(before, path)
+        # Named after the call, so that a second attempt clears away what a crash left of the first.
+        mark = hashlib.sha256(f"{key}\n{path}".encode()).hexdigest()[:16]
+        temporary = real.parent / f".holdfast-{mark}.tmp"
+        temporary.unlink(missing_ok=True)
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                if before is not None:
+                    with suppress(PermissionError):
+                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(real)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _walk(start: Path) -> Iterator[os.DirEntry[str]]:
+    """What is below a folder, nearest first; links and `.git` are not entered."""
+    folders = deque([str(start)])
+    while folders:
+        with suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in entries:
+                if entry.name == ".git":
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                yield entry
+
+
+def _below(start: Path, pattern: str, *, most: int) -> tuple[list[os.DirEntry[str]], bool]:
+    """Entries below `start` that fit the pattern, `most` of them; and whether some may have been left out."""
+    found: list[os.DirEntry[str]] = []
+    for seen, entry in enumerate(_walk(start)):
+        if seen == WALKED:
+            return found, True
+        if matches_glob(os.path.relpath(entry.path, start), pattern):
+            if len(found) == most:
+                return found, True
+            found.append(entry)
+    return found, False
+
+
+def matches_glob(path: str, pattern: str) -> bool:
+    """Whether a relative path fits a pattern: `*` and `?` stay within a name, `**` is any number of folders.
+
+    A pattern without `/` is matched against the last name alone. No pattern makes it slow.
+    """
+    names, parts = path.split("/"), pattern.removeprefix("./").split("/")
+    if "/" not in pattern:
+        return fnmatchcase(names[-1], pattern)
+    reached = _past_stars(parts, {0})
+    for name in names:
+        taken = set()
+        for at in reached - {len(parts)}:
+            if parts[at] == "**":
+                taken.add(at)
+            elif fnmatchcase(name, parts[at]):
+                taken.add(at + 1)
+        reached = _past_stars(parts, taken)
+    return len(parts) in reached
+
+
+def _past_stars(parts: Sequence[str], reached: set[int]) -> set[int]:
+    """The positions in a pattern that are reached when each `**` may also stand for no folder."""
+    every = set(reached)
+    for at in reached:
+        while at < len(parts) and parts[at] == "**":
+            at += 1
+            every.add(at)
+    return every
+
+
+Line = Annotated[int, Field(ge=1)]
+"""A line's number, or a number of lines."""
+
+
+@tool(effect="read")
+def list_files(path: str = ".", pattern: str = "**/*", *, context: ToolContext) -> str:
+    """List files and folders in the workspace. Folders end in "/", links in "@"; what is in .git is left out.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The folder to look in, and below.
+        pattern: A glob relative to that folder: "*" and "?" stay within a name, "**" is any number of
+            folders. Use "./*" for the folder alone, "*.py" or "src/**/*.py" for certain names.
+    """
+    start, base = inside(context.workspace, path), os.path.realpath(context.workspace)
+    with _plain_errors(path):
+        os.scandir(start).close()
+    entries, left_out = _below(start, pattern, most=LISTED)
+    if not entries and not left_out:
+        return f"[nothing in {path} matches {pattern}]"
+    lines = sorted(os.path.relpath(entry.path, base) + _sign(entry) for entry in entries)
+    if left_out:
+        lines.append("[there may be more; narrow the path or the pattern to see it]")
+    return "\n".join(lines)
+
+
+def _sign(entry: os.DirEntry[str]) -> str:
+    return "@" if entry.is_symlink() else "/" if entry.is_dir() else ""
+
+
+@tool(effect="read")
+def read_file(path: str, offset: Line = 1, *, limit: Line = 1_000, context: ToolContext) -> str:
+    """Read a text file, or part of a long one. What is left out is said at the end, in brackets.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The file.
+        offset: The line to begin with, counted from 1.
+        limit: The number of lines to read.
+    """
+    with _opened(context.workspace, path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return f"[{path} is empty]"
+        if not _skip_lines(file, offset - 1) or file.tell() == size:
+            return f"[{path} ends before line {offset}; it has {size:,} bytes]"
+        lines: list[str] = []
+        read = 0
+        while len(lines) < limit and read < READ_BYTES and (line := file.readline(LINE_BYTES)):
+            read += len(line)
+            rest = _rest_of_line(file) if len(line) == LINE_BYTES and not line.endswith(b"\n") else 0
+            try:
+                # A clipped line may end within a character: drop its first bytes, but no other fault.
+                cut = next((n for n in range(1, 4) if rest and line[-n] >= 0xC0), 0)
+                lines.append(line[: len(line) - cut].decode("utf-8"))
+            except UnicodeDecodeError:
+                raise _not_text(file, path) from None
+            if rest:
+                lines[-1] += f" […{rest + cut:,} more bytes in this line]\n"
+        if file.tell() >= size:
+            return "".join(lines)
+        end = offset + len(lines) - 1
+        note = f"[lines {offset} to {end} of a file of {size:,} bytes; read on with offset={end + 1}]"
+        return "".join(lines) + note
+
+
+def _skip_lines(file: BinaryIO, lines: int) -> bool:
+    """Move past `lines` line ends; False where the file has fewer (or is too large to count)."""
+    while lines:
+        chunk = file.read(1_000_000)
+        if not chunk:
+            return False
+        if file.tell() > SCAN_BYTES:
+            raise ValueError(f"that line is not in the first {SCAN_BYTES:,} bytes; try a command such as `sed`")
+        found = chunk.count(b"\n")
+        if found < lines:
+            lines -= found
+            continue
+        end = -1
+        for _ in range(lines):
+            end = chunk.index(b"\n", end + 1)
+        file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+        return True
+    return True
+
+
+def _rest_of_line(file: BinaryIO) -> int:
+    """Move past the end of the line; returns the bytes that were left of it."""
+    start = file.tell()
+    _skip_lines(file, 1)
+    return file.tell() - start
+
+
+@tool(effect="read")
+def search_files(pattern: str, path: str = ".", *, glob: str = "**/*", context: ToolContext) -> str:
+    """Search text files in the workspace, line by line. Returns "path:line: text" for each line that matches.
+
+    Binary files, links and what is in .git are left out.
+
+    Args:
+        context: Filled in by Holdfast.
+        pattern: A regular expression (Python's syntax; begin with "(?i)" to ignore case).
+        path: The folder to search in and below, or one file.
+        glob: Which files, relative to that folder: "*.py", "src/**/*.md".
+    """
+    start, base = inside(context.workspace, path), os.path.realpath(context.workspace)
+    with _plain_errors(path):
+        status = os.lstat(start)
+        if stat.S_ISDIR(status.st_mode):
+            entries, left_out = _below(start, glob, most=WALKED)
+            files = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+        else:
+            _require_file(status, path)
+            files, left_out = [str(start)], False
+    hits = search_lines(pattern, Path(base), files=sorted(os.path.relpath(file, base) for file in files))
+    hits = hits or f"[no line matches {pattern!r} in {len(files):,} files]"
+    return hits + (f"\n[only the nearest {WALKED:,} entries were looked at; narrow the path]" if left_out else "")
+
+
+@tool(effect="idempotent")
+def write_file(path: str, content: str, *, context: ToolContext) -> str:
+    """Write a text file: it is created with the folders it needs, or replaced as a whole.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The file.
+        content: All of its new text.
+    """
+    encoded = content.encode("utf-8")
+    with _alone(context.workspace):
+        _replace(context.workspace, path, content=encoded, key=context.key)
+    return f"Wrote {len(encoded):,} bytes to {path}."
+
+
+@tool(effect="idempotent")
+def edit_file(path: str, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
+    """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
+
+    An edit that the file shows already is not made again: `old` is then left nowhere but within `new`.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The file.
+        old: The text to replace, exactly as it stands in the file; enough of it to be unique.
+        new: The text to put in its place.
+        replace_all: Replace every occurrence.
+    """
+    if not old or old == new:
+        raise EditRefused("`old` must be text of the file, and `new` must differ; see write_file")
+    with _alone(context.workspace):
+        with _opened(context.workspace, path) as file:
+            encoded = file.read(EDIT_BYTES + 1)
+            if len(encoded) > EDIT_BYTES:
+                raise EditRefused(f"{path} has more than {EDIT_BYTES:,} bytes; try a command such as `sed`")
+            try:
+                before = encoded.decode("utf-8")
+            except UnicodeDecodeError:
+                raise _not_text(file, path) from None
+        if before.count("\n") == before.count("\r\n") > 0 and "\r" not in old + new:
+            old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+        if shows_edit(before, old, new=new):
+            # The file stays as it is either way; only a repeated attempt has reason to call that a success.
+            if context.attempt > 1:
+                return f"{path} reads as after this edit: an earlier attempt, cut short, seems to have made it."
+            raise EditRefused(_nothing_left(before, path, old=old, new=new))
+        after = edited(before, old, new=new, replace_all=replace_all, path=path)
+        _replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
+    count = before.count(old)
+    return f"Edited {path}: replaced {count:,} occurrence{'s' if count > 1 else ''}."
+
+
+def shows_edit(text: str, old: str, *, new: str) -> bool:
+    """Whether `text` reads as after the edit: `new` is there, and `old` occurs nowhere but within it."""
+    pieces = text.split(new) if new else [text]
+    return (len(pieces) > 1 or not new) and not any(old in piece for piece in pieces)
+
+
+def edited(text: str, old: str, *, new: str, replace_all: bool, path: str) -> str:
+    """The text after the edit, which `shows_edit` then recognises: so a second attempt changes nothing more.
+
+    Raises:
+        EditRefused: `old` does not occur, or not once, or the outcome could not be told from the text before.
+    """
+    count = text.count(old)
+    if not count:
+        raise EditRefused(f"`old` does not occur in {path}; read the file and copy the text as it stands")
+    if count > 1 and not replace_all:
+        raise EditRefused(f"`old` occurs {count:,} times in {path}; quote more around it, or set replace_all")
+    after = text.replace(old, new)
+    if not shows_edit(after, old, new=new):
+        raise EditRefused(f"the edit would leave `old` in {path} again; quote more around it in `old` and `new`")
+    return after
+
+
+def _nothing_left(text: str, path: str, *, old: str, new: str) -> str:
+    if old in text:
+        return f"{path} has `old` only within `new`: the edit seems made; to repeat it, quote more around it"
+    made = "; `new` does, so the edit may be made already" if new else ""
+    return f"`old` does not occur in {path}{made}; read the file and copy the text as it stands"

@@ -1,0 +1,420 @@
+"""The scripted LLM: an OpenAI-compatible endpoint on loopback that replies as a script says.
+
+    with ScriptedLLM(steps([call("read_file", path="notes.md"), say("Done.")])) as llm:
+        client = AsyncOpenAI(base_url=llm.base_url, api_key="scripted")
+
+1. A script is a pure function of the conversation: it survives any restart, of the worker and of this server.
+2. It is served over real sockets, so that the client, its errors and its timeouts are those of production.
+"""
+
+import json
+import socket
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, Self
+
+JSON = dict[str, Any]
+LLM_NAME = "scripted"
+"""The name under which `GET /v1/models` lists it; it answers to any."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What a script may know: the request, and nothing else."""
+
+    request: JSON
+    """The request's body."""
+
+    @cached_property
+    def messages(self) -> list[JSON]:
+        """The messages, the system message included."""
+        return list(self.request.get("messages", []))
+
+    @property
+    def llm(self) -> str:
+        """The LLM asked for."""
+        return str(self.request.get("model", LLM_NAME))
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools on offer."""
+        return [tool["function"]["name"] for tool in self.request.get("tools", [])]
+
+    @cached_property
+    def replies(self) -> int:
+        """How many messages of the assistant the conversation has."""
+        return sum(message.get("role") == "assistant" for message in self.messages)
+
+    @property
+    def results(self) -> list[str]:
+        """The tool results since the last reply, in order."""
+        fresh: list[str] = []
+        for message in reversed(self.messages):
+            if message.get("role") == "assistant":
+                break
+            if message.get("role") == "tool":
+                fresh.append(_text(message))
+        return fresh[::-1]
+
+    @property
+    def last_user_message(self) -> str:
+        """What a person said last; empty where nobody did."""
+        return next((_text(message) for message in reversed(self.messages) if message.get("role") == "user"), "")
+
+
+def _text(message: JSON) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(str(block.get("text", "")) for block in content)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server does with one request. Made by the functions below."""
+
+    text: str | None = None
+    calls: tuple[tuple[str, str], ...] = ()
+    """Tool calls: name, and arguments verbatim."""
+    finish_reason: str | None = None
+    """None for the one that fits."""
+    body: bytes | None = None
+    """The whole body, verbatim, instead of a completion."""
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0
+    """How long the server waits before it replies."""
+    end: Literal["reply", "hang", "disconnect"] = "reply"
+
+
+Script = Callable[[Conversation], Reply]
+"""Says what to reply. It must not keep anything between calls."""
+
+
+@dataclass(frozen=True)
+class Unparsed:
+    """A script that sees the request's bytes and does without parsing them: each request costs the same."""
+
+    reply: Callable[[bytes], Reply]
+
+
+def say(text: str) -> Reply:
+    """A reply of text, and no tool calls."""
+    return Reply(text=text)
+
+
+def call(name: str, /, **arguments: Any) -> Reply:
+    """A reply that calls one tool; `together` makes several calls of several."""
+    return Reply(calls=((name, json.dumps(arguments, ensure_ascii=False)),))
+
+
+def call_verbatim(name: str, arguments: str) -> Reply:
+    """A call whose arguments are any text at all, such as JSON that breaks off."""
+    return Reply(calls=((name, arguments),))
+
+
+def together(*calls: Reply, text: str | None = None) -> Reply:
+    """One reply that makes all those calls in parallel, and says `text` as well."""
+    return Reply(text=text, calls=tuple(each for reply in calls for each in reply.calls))
+
+
+def cut_off(text: str) -> Reply:
+    """A reply of text that ends at the length limit."""
+    return Reply(text=text, finish_reason="length")
+
+
+def raw(payload: JSON | bytes, *, status: int = 200) -> Reply:
+    """A body exactly as given: a completion without choices, or bytes that are not JSON."""
+    return Reply(body=payload if isinstance(payload, bytes) else json.dumps(payload).encode(), status=status)
+
+
+def fail(status: int, message: str, *, code: str | None = None, headers: Mapping[str, str] | None = None) -> Reply:
+    """An error as the API spells it: 401, 404, 429 with `headers={"Retry-After": "1"}`, 500."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return replace(raw({"error": error}, status=status), headers=tuple((headers or {}).items()))
+
+
+def slow(reply: Reply, seconds: float) -> Reply:
+    """The same reply, that many seconds late."""
+    return replace(reply, seconds=seconds)
+
+
+def hang() -> Reply:
+    """No reply: the connection stays open until the client or the server ends it."""
+    return Reply(end="hang")
+
+
+def disconnect() -> Reply:
+    """No reply: the connection is closed."""
+    return Reply(end="disconnect")
+
+
+def steps(replies: Sequence[Reply]) -> Script:
+    """A script that makes the n-th reply when the conversation has n replies already.
+
+    A conversation that goes on beyond the last one gets a 400 that says so. An error among the replies is
+    made again on every retry, for the conversation does not move on: replace `ScriptedLLM.script` to end it.
+    """
+    fixed = tuple(replies)
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.replies < len(fixed):
+            return fixed[conversation.replies]
+        return fail(400, f"the script has {len(fixed)} replies, and this conversation has had all of them")
+
+    return script
+
+
+def default_script(conversation: Conversation) -> Reply:
+    """What a worker without a key replies: that nobody is thinking here, and how to change it."""
+    return say(
+        "This is Holdfast's scripted LLM: no API key is set, so nothing was thought about "
+        f"{conversation.last_user_message[:200]!r}. Set OPENAI_API_KEY (and OPENAI_BASE_URL, for an endpoint other "
+        "than OpenAI's) and start the worker again; the run and everything in it stay as they are."
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came in."""
+
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes
+
+    def json(self) -> JSON:
+        """The body, decoded."""
+        decoded: JSON = json.loads(self.body)
+        return decoded
+
+
+class ScriptedLLM:
+    """The endpoint. A context manager; or call `start` and `stop`.
+
+    Args:
+        script: What to reply. It may be replaced at any time through the attribute of that name, to inject an
+            outage and to end it.
+        port: 0 for any that is free.
+        recorded_requests: How many requests are kept, the newest ones.
+        recorded_bytes: How many bytes they may have together.
+    """
+
+    def __init__(
+        self,
+        script: Script | Unparsed = default_script,
+        *,
+        port: int = 0,
+        recorded_requests: int = 1_000,
+        recorded_bytes: int = 64_000_000,
+    ) -> None:
+        self.script = script
+        self._port = port
+        self._most_requests = recorded_requests
+        self._most_bytes = recorded_bytes
+        self._requests: deque[Request] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def base_url(self) -> str:
+        """What OPENAI_BASE_URL is to be.
+
+        Raises:
+            RuntimeError: The server is not running.
+        """
+        if self._server is None:
+            raise RuntimeError("the scripted LLM is not running; call start(), or use it in a `with` statement")
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests for a completion, oldest first, as far as they are kept."""
+        with self._lock:
+            return list(self._requests)
+
+    def start(self) -> Self:
+        """Listen on 127.0.0.1.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        if self._server is None:
+            self._server = _Server(self, self._port)
+            self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="scripted-llm")
+            self._thread.daemon = True
+            self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Close every connection and end every thread; nothing happens where it is not running."""
+        if self._server is not None and self._thread is not None:
+            self._server.stop()
+            self._thread.join()
+        self._server = self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def record(self, request: Request) -> None:
+        """Keep a request, and let go of the oldest ones beyond the bounds."""
+        with self._lock:
+            self._requests.append(request)
+            self._bytes += len(request.body)
+            while self._requests and (len(self._requests) > self._most_requests or self._bytes > self._most_bytes):
+                self._bytes -= len(self._requests.popleft().body)
+
+
+class _Server(ThreadingHTTPServer):
+    """Knows its connections, so that it can end them."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, llm: ScriptedLLM, port: int) -> None:
+        self.llm = llm
+        self.stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._open: dict[threading.Thread, socket.socket] = {}
+        super().__init__(("127.0.0.1", port), _Connection)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a connection its thread, known before it runs: after `shutdown` none can appear."""
+        arguments = (request, client_address)
+        thread = threading.Thread(target=self.process_request_thread, args=arguments, name="scripted-llm", daemon=True)
+        with self._lock:
+            self._open[thread] = request
+        thread.start()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                del self._open[threading.current_thread()]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that went away."""
+
+    def stop(self) -> None:
+        """Stop listening, then end what is still open."""
+        self.shutdown()
+        self.stopping.set()
+        self.server_close()
+        with self._lock:
+            left = dict(self._open)
+        for connection in left.values():
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # closed already
+        for thread in left:
+            thread.join(5)
+
+
+class _Connection(BaseHTTPRequestHandler):
+    """One client's connection, kept alive for as many requests as it makes."""
+
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet."""
+
+    def do_GET(self) -> None:
+        """List the one LLM there is."""
+        if self.path.rstrip("/") == "/v1/models":
+            listed = {"id": LLM_NAME, "object": "model", "created": 0, "owned_by": "holdfast"}
+            self._send(raw({"object": "list", "data": [listed]}), b"")
+        else:
+            self._send(fail(404, f"no {self.path} here; there is /v1/models and /v1/chat/completions"), b"")
+
+    def do_POST(self) -> None:
+        """Complete a chat."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self.close_connection = True
+            self._send(fail(411, "a request needs a Content-Length"), b"")
+            return
+        body = self.rfile.read(int(length))
+        if self.path.rstrip("/") != "/v1/chat/completions":
+            self._send(fail(404, f"no {self.path} here; there is /v1/chat/completions"), body)
+            return
+        llm = self.server.llm
+        llm.record(Request({name.lower(): value for name, value in self.headers.items()}, body))
+        script = llm.script
+        try:
+            if isinstance(script, Unparsed):
+                self._send(script.reply(body), body)
+                return
+            try:
+                conversation = Conversation(json.loads(body))
+            except ValueError as error:
+                self._send(fail(400, f"the body is not JSON: {error}"), body)
+                return
+            if conversation.request.get("stream"):
+                self._send(fail(400, "the scripted LLM does not stream; leave `stream` out"), body)
+            else:
+                self._send(script(conversation), body, conversation)
+        except ConnectionError:
+            raise
+        except Exception as error:  # whatever a script raises, its author sees it in the client's error
+            trace = "".join(traceback.format_exception(error))
+            self._send(fail(500, f"the script failed: {trace}"), body)
+
+    def _send(self, reply: Reply, asked: bytes, conversation: Conversation | None = None) -> None:
+        if reply.seconds:
+            self.server.stopping.wait(reply.seconds)
+        if reply.end != "reply":
+            self.close_connection = True
+            if reply.end == "hang":
+                self.connection.recv(1)  # returns when the client or `stop` ends the connection
+            return
+        body = reply.body if reply.body is not None else _completion(reply, asked, conversation)
+        head = [f"HTTP/1.1 {reply.status} {self.responses.get(reply.status, ('Status',))[0]}"]
+        head += [f"{name}: {value}" for name, value in reply.headers]
+        head += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
+        self.wfile.write("\r\n".join(head).encode("latin-1") + body)  # in one piece: one segment, one wake-up
+
+
+def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -> bytes:
+    """The body of a completion. Ids are as stable as the conversation: the same request gets the same bytes."""
+    turn = f"{len(asked):x}" if conversation is None else str(conversation.replies + 1)
+    message: JSON = {"role": "assistant", "content": reply.text}
+    if reply.calls:
+        message["tool_calls"] = [
+            {"id": f"call_{turn}_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for number, (name, arguments) in enumerate(reply.calls, 1)
+        ]
+    finish = reply.finish_reason or ("tool_calls" if reply.calls else "stop")
+    completion = {
+        "id": f"chatcmpl-{len(asked):x}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": LLM_NAME if conversation is None else conversation.llm,
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+        "usage": _usage(asked, json.dumps(message)),
+    }
+    return json.dumps(completion, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _usage(asked: bytes, replied: str) -> JSON:
+    """Token counts at four bytes a token. Cached is what came before the last reply: the previous request."""
+    prompt, completion = len(asked) // 4 + 1, len(replied) // 4 + 1
+    seen = max(asked.rfind(b'"role":"assistant"'), asked.rfind(b'"role": "assistant"'), 0)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": seen // 4},
+    }

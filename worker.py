@@ -1,0 +1,217 @@
+"""The worker: runs agents. Load the catalog, connect, register, run until signalled. The only place that knows
+workflows and activities both.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import openai
+import psycopg
+import structlog
+import typer
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities import build_activities
+from activities.agents import Agents
+from activities.llm import LLM
+from activities.stores.ledger import Ledger
+from activities.stores.postgres import migrate, open_pool
+from activities.tools import Tools
+from activities.transcripts import Sessions
+from holdfast.catalog import Catalog
+from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
+from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, stack_config
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.loading import load
+from holdfast.runtime.log import configure_logging
+from holdfast.runtime.settings import Settings
+from holdfast.testing.scripted_llm import Script, ScriptedLLM, default_script
+from workflows import WORKFLOWS
+
+ROOT = Path(__file__).resolve().parent
+EXAMPLE = "examples.release.catalog:catalog"
+EXAMPLE_SCRIPT = "examples.release.script:script"
+
+STICKY_TIMEOUT = timedelta(seconds=4)
+"""How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
+time-out (`workflows/calls.py`, 6 s) this is what a SIGKILL costs at the most before somebody else goes on."""
+
+EFFECTS_AT_ONCE = 32
+"""Tool calls with effects that one worker runs at the same time: each holds a database connection."""
+
+log = structlog.get_logger("worker")
+
+
+def build_worker(
+    client: Client,
+    *,
+    task_queue: str,
+    catalog: Catalog,
+    llm: openai.AsyncOpenAI,
+    default_llm: str,
+    pool: AsyncConnectionPool,
+    database_url: str,
+    workspaces: Path,
+    passthrough: bool = True,
+    **options: Any,
+) -> Worker:
+    """Put a worker together.
+
+    Args:
+        client: Connected, speaking pydantic.
+        task_queue: Where it listens.
+        catalog: The agents and tools it offers.
+        llm: Client of the LLM endpoint, with `max_retries=0`.
+        default_llm: The LLM of agents that name none.
+        pool: Open connections to the database.
+        database_url: The same database.
+        workspaces: The folder for threads without a workspace of their own.
+        passthrough: Share `holdfast` with the workflow sandbox, which halves the time of a replay. Tests do not,
+            so that the sandbox finds clocks and randomness there.
+        options: Further arguments of `temporalio.worker.Worker`.
+    """
+    restrictions = SandboxRestrictions.default
+    if passthrough:
+        restrictions = restrictions.with_passthrough_modules("holdfast", "pydantic", "pydantic_core")
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=WORKFLOWS,
+        activities=build_activities(
+            agents=Agents(catalog, default_llm=default_llm, workspaces=workspaces),
+            llm=LLM(llm, catalog, Sessions()),
+            tools=Tools(catalog, Ledger(pool, database_url)),
+        ),
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        **{"sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT, **options},
+    )
+
+
+async def run(settings: Settings, *, dev: bool) -> None:
+    """Run a worker until SIGINT or SIGTERM.
+
+    Args:
+        settings: From the environment.
+        dev: Start the embedded stack, or join the one that is running.
+
+    Raises:
+        HoldfastError: Something it needs is missing; the message says what to do.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    catalog = load(settings.catalog, Catalog)
+    async with AsyncExitStack() as cleanup:
+        if dev:
+            servers = DevStack(settings.home, say=_say)
+            stack = await asyncio.to_thread(servers.start)
+            cleanup.push_async_callback(asyncio.to_thread, servers.stop)
+            _say(f"Web UI     {stack.ui_url}")
+            config, database_url = stack_config(stack), settings.database_url or stack.database_url
+        else:
+            config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
+        client = await connect(config)
+        await ensure_search_attributes(client)
+        pool = await _open_database(database_url, cleanup)
+        worker = build_worker(
+            client,
+            task_queue=settings.task_queue,
+            catalog=catalog,
+            llm=_open_llm(settings, cleanup, dev=dev),
+            default_llm=settings.llm,
+            pool=pool,
+            database_url=database_url,
+            workspaces=settings.home / "workspaces",
+            graceful_shutdown_timeout=timedelta(seconds=5),
+        )
+        async with worker:
+            _say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
+            _say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')
+            await stop.wait()
+            _say("Stopping …")
+
+
+def _required_database(settings: Settings) -> str:
+    if settings.database_url is None:
+        raise SettingsError(
+            "DATABASE_URL is not set, and effects are written down in PostgreSQL. "
+            "Set it (postgresql://user@host/name), or use --dev for an embedded one."
+        )
+    return settings.database_url
+
+
+async def _open_database(url: str, cleanup: AsyncExitStack) -> AsyncConnectionPool:
+    try:
+        for name in await migrate(url):
+            log.info("migrated", migration=name)
+    except psycopg.Error as error:
+        raise StackError(f"the database cannot be used: {str(error).strip()}. Check DATABASE_URL.") from None
+    return await cleanup.enter_async_context(open_pool(url, size=EFFECTS_AT_ONCE))
+
+
+def _open_llm(settings: Settings, cleanup: AsyncExitStack, *, dev: bool) -> openai.AsyncOpenAI:
+    """A client of the configured endpoint; with --dev and neither key nor endpoint, of the scripted LLM."""
+    if not settings.scripted:
+        # An endpoint on one's own machine often needs no key, but the client insists on one.
+        key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else "none"
+        base_url = settings.openai_base_url
+    elif dev:
+        llm = cleanup.enter_context(ScriptedLLM(_script(settings)))
+        _say("LLM        scripted, for OPENAI_API_KEY and OPENAI_BASE_URL are not set")
+        key, base_url = "scripted", llm.base_url
+    else:
+        raise SettingsError(
+            "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or use --dev for a scripted LLM."
+        )
+    return openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
+
+
+def _script(settings: Settings) -> Script:
+    """What the scripted LLM says: the script that is set, the example's for the example, else that it is none."""
+    if settings.script:
+        return load(settings.script, object)  # type: ignore[return-value]  # no class to check a callable by
+    return load(EXAMPLE_SCRIPT, object) if settings.catalog == EXAMPLE else default_script  # type: ignore[return-value]
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(
+    dev: Annotated[bool, typer.Option("--dev", help="Start Temporal, PostgreSQL and, without a key, an LLM.")] = False,
+    catalog: Annotated[str | None, typer.Option(help="Agents and tools: package.module:attribute.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Run agents until Ctrl-C.
+
+    Examples:
+        python worker.py --dev
+        python worker.py --dev --catalog mycompany.agents:catalog
+        TEMPORAL_ADDRESS=temporal:7233 DATABASE_URL=postgresql://… python worker.py
+    """
+    code = 0
+    try:
+        settings = Settings.from_env(os.environ | ({"HOLDFAST_CATALOG": catalog} if catalog else {}), root=ROOT)
+        configure_logging(settings.log_level, settings.log_format)
+        asyncio.run(run(settings, dev=dev))
+    except HoldfastError as error:
+        if debug:
+            raise
+        print(f"worker.py: {error}", file=sys.stderr)
+        code = 4 if isinstance(error, ServerUnreachable) else 2
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+
+
+if __name__ == "__main__":
+    typer.run(main)

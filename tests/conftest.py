@@ -1,0 +1,88 @@
+"""What tests share: one embedded stack for the whole session, and workers on task queues of their own."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import openai
+import pytest
+from hypothesis import HealthCheck, settings
+from temporalio.client import Client
+
+from activities.stores.postgres import migrate, open_pool
+from holdfast.catalog import Catalog
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import Ports, any_free
+from holdfast.runtime.stack import Stack
+from holdfast.testing.scripted_llm import Script, ScriptedLLM, Unparsed
+from tests.containers import start_postgres
+from tests.rig import Rig, StartRig
+from worker import build_worker
+
+# The same examples on every run: a property that fails, fails for everybody.
+settings.register_profile(
+    "holdfast", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("holdfast")
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A Temporal server and a PostgreSQL of the session's own, on free ports."""
+    servers = DevStack(tmp_path_factory.mktemp("stack"), usual=Ports(any_free(), any_free(), any_free()))
+    try:
+        yield servers.start()
+    finally:
+        servers.stop()
+
+
+@pytest.fixture
+async def client(stack: Stack) -> Client:
+    """A client of the session's server."""
+    client = await connect(stack_config(stack))
+    await ensure_search_attributes(client)
+    return client
+
+
+@pytest.fixture
+def rig(stack: Stack, client: Client, tmp_path: Path) -> StartRig:
+    """Start a worker: `async with rig(catalog, script) as r`. Its sandbox is strict unless told otherwise."""
+
+    @asynccontextmanager
+    async def start(catalog: Catalog, script: Script | Unparsed, **options: Any) -> AsyncIterator[Rig]:
+        await migrate(stack.database_url)
+        workspace = tmp_path / "workspace"
+        workspace.mkdir(exist_ok=True)
+        queue = options.pop("task_queue", None) or f"test-{uuid4().hex[:8]}"
+        with ScriptedLLM(script) as llm:
+            endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
+            async with open_pool(stack.database_url, size=8) as pool, endpoint:
+                worker = build_worker(
+                    client,
+                    task_queue=queue,
+                    catalog=catalog,
+                    llm=endpoint,
+                    default_llm="scripted",
+                    pool=pool,
+                    database_url=stack.database_url,
+                    workspaces=tmp_path / "workspaces",
+                    **{"passthrough": False, **options},
+                )
+                async with worker:
+                    yield Rig(client, llm, queue, workspace)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def database_url(stack: Stack) -> Iterator[str]:
+    """A PostgreSQL database: of a container where a Docker engine answers, else the embedded one."""
+    container = start_postgres()
+    try:
+        yield container.get_connection_url(driver=None) if container else stack.database_url
+    finally:
+        if container:
+            container.stop()

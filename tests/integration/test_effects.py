@@ -1,0 +1,245 @@
+"""`call_tool` against a real ledger: what a second attempt does, for each effect class. No effect twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.stores.ledger import Ledger
+from activities.stores.postgres import migrate, open_pool
+from activities.tools import Tools
+from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
+from holdfast.contracts import ToolOutcome, ToolRequest
+from holdfast.messages import ToolCall
+
+
+class Died(BaseException):
+    """Stands for SIGKILL: nothing after it runs, nothing catches it."""
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to a migrated database."""
+    await migrate(database_url)
+    async with open_pool(database_url, size=4) as pool:
+        yield pool
+
+
+@pytest.fixture
+def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Callable[..., Any]:
+    """Run one attempt of a call; the key is the same within a test."""
+    key = uuid4().hex
+
+    async def run(tool: Tool, epoch: int = 0) -> ToolOutcome:
+        tools = Tools(Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]), Ledger(pool, database_url))
+        call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
+        request = ToolRequest(call=call, key=key, epoch=epoch, workspace=str(tmp_path), clip=1000)
+        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, request)
+        return outcome
+
+    return run
+
+
+def leave_line(context: ToolContext) -> None:
+    """The effect: one more line in a file."""
+    with (context.workspace / "effects").open("a") as effects:
+        effects.write(f"{context.key}\n")
+
+
+def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = None) -> Tool:
+    """A tool that leaves a line in a file, and may die before it returns."""
+
+    @tool(effect=kind, check=check, name="act")
+    async def act(context: ToolContext) -> str:
+        """Act."""
+        leave_line(context)
+        if dies:
+            raise Died
+        return "acted"
+
+    return act
+
+
+def effects(folder: Path) -> int:
+    """How often the effect happened."""
+    file = folder / "effects"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def found(context: ToolContext) -> Found | Absent:
+    """Looks for the line."""
+    happened = (context.workspace / "effects").exists()
+    return Found(f"found {context.key[:4]}") if happened else Absent()
+
+
+async def dies(attempt: Callable[..., Any], tool: Tool) -> None:
+    """Run an attempt that ends as SIGKILL ends it."""
+    with pytest.raises(Died):
+        await attempt(tool)
+
+
+@pytest.mark.parametrize("kind", ["idempotent", "unsafe"])
+async def test_a_finished_effect_returns_its_recorded_result(attempt: Any, tmp_path: Path, kind: str) -> None:
+    """An attempt that finds the effect finished returns what was recorded, and runs nothing."""
+    first = await attempt(effect(kind))
+    again = await attempt(effect(kind, dies=True))
+    assert (first.content, first.adopted) == ("acted", False)
+    assert (again.content, again.adopted) == ("acted", True)
+    assert effects(tmp_path) == 1
+
+
+async def test_an_idempotent_effect_that_broke_off_runs_again(attempt: Any, tmp_path: Path) -> None:
+    """Its author says that running again does no harm."""
+    await dies(attempt, effect("idempotent", dies=True))
+    assert (await attempt(effect("idempotent"))).status == "ok"
+    assert effects(tmp_path) == 2
+
+
+async def test_a_verifiable_effect_that_happened_is_adopted(attempt: Any, tmp_path: Path) -> None:
+    """`check` finds it: its result is recorded, and it is not done again, on this and any later attempt."""
+    await dies(attempt, effect("verifiable", dies=True, check=found))
+    second = await attempt(effect("verifiable", dies=True, check=found))
+    third = await attempt(effect("verifiable", dies=True, check=lambda: Unknown()))
+    assert second.status == third.status == "ok"
+    assert second.content.startswith("found")
+    assert third.content == second.content
+    assert effects(tmp_path) == 1
+
+
+async def test_a_verifiable_effect_that_is_absent_runs(attempt: Any, tmp_path: Path) -> None:
+    """`check` says it did not happen: it runs."""
+    await dies(attempt, effect("verifiable", dies=True, check=found))
+    (tmp_path / "effects").unlink()
+    assert (await attempt(effect("verifiable", check=found))).content == "acted"
+    assert effects(tmp_path) == 1
+
+
+async def test_a_check_that_cannot_tell_leaves_it_to_a_person(attempt: Any, tmp_path: Path) -> None:
+    """`check` answers unknown: the outcome is unknown, with its reason, and nothing runs."""
+    unsure = effect("verifiable", check=lambda: Unknown("the bank is closed"))
+    await dies(attempt, effect("verifiable", dies=True, check=found))
+    outcome = await attempt(unsure)
+    assert (outcome.status, outcome.content) == ("unknown", "the bank is closed")
+    assert effects(tmp_path) == 1
+
+
+async def test_an_unsafe_effect_that_broke_off_is_left_to_a_person(attempt: Any, tmp_path: Path) -> None:
+    """Nobody guesses: unknown, on every later attempt; a person's `absent` (the next epoch) runs it."""
+    await dies(attempt, effect("unsafe", dies=True))
+    assert (await attempt(effect("unsafe"))).status == "unknown"
+    assert (await attempt(effect("unsafe"))).status == "unknown"
+    assert effects(tmp_path) == 1
+    assert (await attempt(effect("unsafe"), epoch=1)).status == "ok"
+    assert effects(tmp_path) == 2
+
+
+async def test_a_failure_that_was_told_is_final(attempt: Any) -> None:
+    """A tool that raised has a result, which later attempts return too."""
+
+    @tool(effect="unsafe", name="act")
+    def act() -> str:
+        """Raise."""
+        raise ValueError("card declined")
+
+    assert (await attempt(act)).content == "ValueError: card declined"
+    assert (await attempt(act)).adopted
+
+
+async def test_two_attempts_never_have_an_effect_at_the_same_time(attempt: Any, tmp_path: Path) -> None:
+    """While one attempt is at it, another is sent away to come again, and then gets its result."""
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="idempotent", name="act")
+    async def act(context: ToolContext) -> str:
+        """Act slowly."""
+        leave_line(context)
+        inside.set()
+        await go.wait()
+        return "acted"
+
+    first = asyncio.create_task(attempt(act))
+    await inside.wait()
+    with pytest.raises(ApplicationError, match="another attempt of act is still running"):
+        await attempt(act)
+    go.set()
+    assert (await first).content == (await attempt(act)).content == "acted"
+    assert effects(tmp_path) == 1
+
+
+async def test_a_result_survives_the_loss_of_the_connection(attempt: Any, database_url: str, tmp_path: Path) -> None:
+    """The database drops us between effect and record: the result is recorded over a new connection."""
+
+    @tool(effect="unsafe", name="act")
+    async def act(context: ToolContext) -> str:
+        """Act, and cut the worker's connections."""
+        leave_line(context)
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
+            await other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND backend_type = 'client backend' AND datname = current_database()"
+            )
+        return "acted"
+
+    assert (await attempt(act)).content == "acted"
+    assert (await attempt(act)).adopted
+    assert effects(tmp_path) == 1
+
+
+async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) -> None:
+    """The ledger cannot be written: the attempt ends, to be retried, before the effect."""
+    nowhere = "postgresql://postgres@127.0.0.1:1/postgres"
+    pool = open_pool(nowhere, size=1)
+    pool.timeout = 0.2
+    await pool.open(wait=False)
+    try:
+        tools = Tools(
+            Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]), Ledger(pool, nowhere)
+        )
+        call = ToolCall(id="c", name="act", arguments="{}")
+        request = ToolRequest(call=call, key="k", workspace=str(tmp_path), clip=1000)
+        with pytest.raises(ApplicationError, match="the database does not answer; act waits for it") as error:
+            await ActivityEnvironment().run(tools.call_tool, request)
+        assert not error.value.non_retryable
+        assert effects(tmp_path) == 0
+    finally:
+        await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "status"),
+    [("read", None, "failed"), ("unsafe", None, "unknown"), ("verifiable", lambda: Absent(), "failed")],
+)
+async def test_a_tool_that_outlives_its_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
+    """A read has failed; of an effect, its check says what became of it, else nobody can tell."""
+
+    @tool(effect=kind, check=check, name="act", timeout=0.05)
+    async def act() -> str:
+        """Take too long."""
+        await asyncio.sleep(60)
+        return "never"
+
+    assert (await attempt(act)).status == status
+
+
+async def test_a_timeout_error_of_the_tools_own_is_just_a_failure(attempt: Any) -> None:
+    """A tool's own TimeoutError is what the LLM reads, not a sign that it outlived its limit."""
+
+    @tool(effect="unsafe", name="act")
+    def act() -> str:
+        """Raise."""
+        raise TimeoutError("the printer is asleep")
+
+    assert (await attempt(act)).content == "TimeoutError: the printer is asleep"
+
+
+async def test_migrations_run_once_however_many_workers_start(database_url: str) -> None:
+    """Workers that start together apply each migration once."""
+    await asyncio.gather(*(migrate(database_url) for _ in range(4)))
+    assert await migrate(database_url) == []

@@ -1,0 +1,247 @@
+"""What follows from a state: verdicts, requests, decisions, limits. Every rule of `holdfast.decide` and `state`."""
+
+import pytest
+
+from holdfast.agent import Limits
+from holdfast.approval import DecisionKind
+from holdfast.contracts import LLMReply
+from holdfast.decide import CallLLM, Finish, LoadAgent, Park, StartCalls, Wait, next_action, on_cancel, on_lost_call
+from holdfast.decide import on_retry as retry
+from holdfast.effects import Effect
+from holdfast.events import RunParked
+from holdfast.messages import AssistantMessage, ToolCall
+from holdfast.state import RunState
+from tests.unit.runs import Run, agent_spec, calls, says
+
+
+def test_a_run_loads_its_agent_before_anything_else() -> None:
+    """Without a recorded agent, the only thing to do is to load it."""
+    assert next_action(RunState()) == LoadAgent()
+
+
+def test_a_reply_without_calls_is_the_result() -> None:
+    """When the LLM calls nothing, the run is completed and its text is the result."""
+    run = Run()
+    assert run.next == CallLLM()
+    run.reply(says("all done"))
+    assert (run.state.status, run.state.result, run.next) == ("completed", "all done", Finish())
+
+
+def test_an_allowed_call_starts_at_once_and_the_next_step_waits_for_it() -> None:
+    """An allowed call is started, waited for, and answered before the LLM is asked again."""
+    run = Run()
+    run.reply(calls("look"))
+    assert run.next == StartCalls((1,))
+    run.start()
+    assert run.next == Wait()
+    run.finish(1, "saw it")
+    assert run.next == CallLLM()
+    assert run.messages()[-1] == {"role": "tool", "tool_call_id": "c0", "content": "saw it"}
+
+
+def test_an_asked_call_waits_without_holding_the_others_back() -> None:
+    """While one call waits for a person, an allowed call of the same step runs."""
+    run = Run()
+    run.reply(calls("pay", "look"))
+    assert run.next == StartCalls((2,))
+    assert run.state.status == "running"
+    run.start()
+    run.finish(2)
+    assert (run.next, run.state.status) == (Wait(), "waiting_approval")
+
+
+def test_a_denied_call_never_starts_and_the_llm_is_told_why() -> None:
+    """A call that the policy denies gets a result at once, which names the rule and its reason."""
+    run = Run()
+    run.reply(calls("wipe"))
+    assert run.next == CallLLM()
+    assert "never" in run.messages()[-1]["content"]
+    assert "tool_call_started" not in run.types()
+
+
+@pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
+def test_requests_are_decided_in_any_order(order: tuple[str, str]) -> None:
+    """Two open requests can be decided either way round; results enter the transcript in call order all the same."""
+    run = Run()
+    run.reply(calls("pay", "pay"))
+    for request in order:
+        assert run.decide(request).outcome == "accepted"
+        for number in run.start():
+            run.finish(number, f"paid {number}")
+    assert [message["content"] for message in run.messages()[2:]] == ["paid 1", "paid 2"]
+    assert run.next == CallLLM()
+
+
+def test_a_denial_becomes_a_result_that_names_who_and_why() -> None:
+    """When a person denies, the call is finished as denied and the LLM reads by whom and why."""
+    run = Run()
+    run.reply(calls("pay"))
+    run.decide("1", "deny", reason="not today")
+    assert run.messages()[-1]["content"] == "Denied by alice: not today"
+    assert run.next == CallLLM()
+
+
+def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
+    """A duplicate, even a contrary one, is an event without consequences."""
+    run = Run()
+    run.reply(calls("pay"))
+    run.decide("1")
+    before = run.state
+    assert run.decide("1", "deny").outcome == "duplicate"
+    assert run.state.calls == before.calls
+    assert run.types()[-1] == "decision_received"
+
+
+@pytest.mark.parametrize(
+    ("request_id", "decision", "more", "outcome"),
+    [
+        ("9", "approve", {}, "unknown_request"),
+        ("1", "happened", {}, "wrong_kind"),
+        ("1", "approve", {"digest": "f" * 64}, "digest_mismatch"),
+    ],
+)
+def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
+    request_id: str, decision: DecisionKind, more: dict[str, str], outcome: str
+) -> None:
+    """Unknown request, wrong kind of answer, other digest: recorded with its outcome, and the call stays where it is."""
+    run = Run()
+    run.reply(calls("pay"))
+    assert run.decide(request_id, decision, **more).outcome == outcome
+    assert [call.phase for call in run.state.calls] == ["asked"]
+    assert run.next == Wait()
+
+
+def test_a_decision_after_the_end_is_too_late() -> None:
+    """Once the run has ended, a decision is too late."""
+    run = Run()
+    run.reply(says("bye"))
+    assert run.decide("1").outcome == "too_late"
+
+
+def test_an_approval_with_the_right_digest_is_accepted() -> None:
+    """A decision may name the digest of what it decides on."""
+    run = Run()
+    run.reply(calls("pay"))
+    assert run.decide("1", digest=run.state.requests[0].digest).outcome == "accepted"
+
+
+def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
+    """`happened` adopts, `abandon` gives up, `absent` runs it again under the next epoch."""
+    for decision, phase in (("happened", "finished"), ("abandon", "finished"), ("absent", "cleared")):
+        run = Run()
+        run.reply(calls("pay"))
+        run.decide("1")
+        run.start()
+        run.finish(1, "lost sight of it", "unknown")
+        assert run.state.status == "waiting_approval"
+        assert run.state.requests[0].kind == "reconcile"
+        assert run.decide("1").outcome == "duplicate", "the first request keeps its number"
+        assert run.decide("2", "approve").outcome == "wrong_kind"
+        assert run.decide("2", decision, result="receipt 7").outcome == "accepted"  # type: ignore[arg-type]
+        assert run.state.calls[0].phase == phase
+        assert run.state.calls[0].epoch == (decision == "absent")
+        if decision == "happened":
+            assert run.messages()[-1]["content"] == "receipt 7"
+
+
+def test_calls_that_cannot_run_are_answered_and_the_llm_is_asked_again() -> None:
+    """An unknown tool and arguments that do not fit become results; nothing is judged, nothing starts."""
+    run = Run()
+    reply = calls("nonsense", "look")
+    run.reply(reply.model_copy(update={"problems": {"c1": "path: Field required"}}))
+    contents = [message["content"] for message in run.messages()[2:]]
+    assert contents == ["Not called: there is no tool named 'nonsense'", "Not called: path: Field required"]
+    assert run.next == CallLLM()
+    assert run.state.rejected_replies == 1
+
+
+def test_unusable_replies_in_a_row_park_the_run_and_retry_goes_on() -> None:
+    """After the limit of unusable replies the run is blocked; `retry` starts the count again."""
+    run = Run()
+    for _ in range(3):
+        assert run.next == CallLLM()
+        run.reply(LLMReply(rejected="it is empty."))
+        assert run.messages()[-1]["role"] == "user"
+    action = run.next
+    assert isinstance(action, Park)
+    run.record(RunParked(cause=action.cause, message=action.message))
+    assert (run.state.status, run.next) == ("blocked", Wait())
+    run.record(*retry(run.state, by="bob", reason=""))
+    assert run.next == CallLLM()
+
+
+def test_a_usable_call_forgives_earlier_unusable_replies() -> None:
+    """The count is of replies in a row."""
+    run = Run()
+    run.reply(LLMReply(rejected="it is empty."))
+    run.reply(calls("look"))
+    assert run.state.rejected_replies == 0
+
+
+def test_the_step_limit_parks_and_each_retry_grants_as_much_again() -> None:
+    """A run at its limit is blocked, not failed; `retry` allows as many steps again."""
+    run = Run(spec=agent_spec(limits=Limits(max_steps=1)))
+    for _ in range(2):
+        run.reply(calls("look", first=run.state.step))
+        for number in run.start():
+            run.finish(number)
+        action = run.next
+        assert isinstance(action, Park)
+        assert action.cause == "StepLimit"
+        run.record(RunParked(cause=action.cause, message=action.message), *retry(run.state, by="bob", reason=""))
+        run.record(*retry(run.state, by="bob", reason=""))
+        assert run.next == CallLLM()
+
+
+def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() -> None:
+    """`retry` only means something to a blocked run."""
+    run = Run()
+    run.record(*retry(run.state, by="bob", reason=""))
+    assert run.types()[-1] == "signal_rejected"
+    assert run.next == CallLLM()
+
+
+def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
+    """After a cancellation each call has a result; one whose effect is in doubt says so."""
+    run = Run()
+    run.reply(calls("pay", "pay", "look"))
+    run.decide("1")
+    run.start()
+    run.finish(1, "lost", "unknown")
+    run.record(*on_cancel(run.state))
+    statuses = [event.status for event in run.log.events if event.type == "tool_call_finished"]
+    assert statuses == ["unknown", "cancelled", "cancelled"]
+    assert (run.state.status, run.state.requests, run.next) == ("cancelled", (), Finish())
+
+
+def test_a_call_lost_from_sight_failed_if_it_only_read_and_is_in_doubt_otherwise() -> None:
+    """Without an answer from its activity, a read has failed, and an effect may have happened."""
+    assert on_lost_call(Effect.READ, "Timeout", "…", cancelled=False).status == "failed"
+    assert on_lost_call(Effect.READ, "Timeout", "…", cancelled=True).status == "cancelled"
+    for effect in (Effect.IDEMPOTENT, Effect.VERIFIABLE, Effect.UNSAFE):
+        assert on_lost_call(effect, "Timeout", "…", cancelled=False).status == "unknown"
+
+
+def test_usage_adds_up_over_steps() -> None:
+    """The state's usage is the sum over replies."""
+    run = Run()
+    run.reply(calls("look"))
+    run.start()
+    run.finish(1)
+    run.reply(says("done"))
+    assert (run.state.usage.prompt_tokens, run.state.usage.completion_tokens, run.state.step) == (20, 2, 2)
+
+
+def test_a_refusal_is_a_result_too() -> None:
+    """A reply that holds a refusal in place of content completes the run with it."""
+    run = Run()
+    run.reply(LLMReply(message=AssistantMessage(extra={"refusal": "I will not."})))
+    assert run.state.result == "I will not."
+
+
+def test_arguments_in_another_layout_are_the_same_call() -> None:
+    """A call's digest covers the meaning of its arguments, not their spelling; other arguments, another digest."""
+    one = ToolCall(id="a", name="pay", arguments='{"to": "x", "sum": 1}')
+    same = ToolCall(id="b", name="pay", arguments='{"sum":1,"to":"x"}')
+    other = ToolCall(id="a", name="pay", arguments='{"to": "x", "sum": 2}')
+    assert one.digest == same.digest != other.digest

@@ -1,0 +1,361 @@
+"""AgentRunWorkflow on a real server, in the strict sandbox, with real activities and a scripted LLM."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowUpdateStage
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
+from holdfast.events import first_altered
+from holdfast.testing.scripted_llm import (
+    Conversation,
+    Reply,
+    call,
+    call_verbatim,
+    cut_off,
+    fail,
+    hang,
+    raw,
+    say,
+    steps,
+    together,
+)
+from tests.rig import StartRig, events_of, eventually, status_of
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+@tool(effect="unsafe")
+def pay(amount: int, context: ToolContext) -> str:
+    """Pay, by a line in a file."""
+    with (context.workspace / "paid").open("a") as paid:
+        paid.write(f"{context.key} {amount}\n")
+    return f"paid {amount}"
+
+
+@tool(effect="unsafe")
+def wipe() -> str:
+    """Never runs."""
+    raise AssertionError("a denied tool ran")
+
+
+@tool(effect="read")
+def breaks() -> str:
+    """Raises."""
+    raise FileNotFoundError("no such thing")
+
+
+@tool(effect="read")
+def floods() -> str:
+    """Returns three megabytes."""
+    return "x" * 3_000_000
+
+
+def catalog(**agent: Any) -> Catalog:
+    """One agent that may look, must ask to pay, and may not wipe."""
+    policy = Policy(rules=(deny("wipe", reason="we keep what we have"), allow("look")))
+    values = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
+    return Catalog(agents=[Agent(**values)], tools=[look, pay, wipe, breaks, floods])
+
+
+async def test_a_run_calls_tools_and_returns_the_last_words(rig: StartRig) -> None:
+    """Task in, tool calls, result out; the log's chain holds, and the LLM saw the results in call order."""
+    script = steps([together(call("look", at="a"), call("look", at="b")), call("breaks"), say("fine")])
+    async with rig(catalog(), script) as r:
+        run = await r.start("look around")
+        result = await run.result()
+        events = await events_of(run)
+        assert (result["result"], result["steps"]) == ("fine", 3)
+        assert first_altered(events) is None
+        roles = [(m["role"], m.get("content")) for m in r.llm.requests[-1].json()["messages"]]
+        assert roles[:2] == [("system", "Work."), ("user", "look around")]
+        assert roles[3:5] == [("tool", "it is a"), ("tool", "it is b")]
+        assert roles[6] == ("tool", "FileNotFoundError: no such thing")
+
+
+async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRig) -> None:
+    """I3, on the wire: a provider's prompt cache hits on all but the tail."""
+    async with rig(catalog(), steps([call("look", at=str(n)) for n in range(4)] + [say("done")])) as r:
+        await (await r.start()).result()
+        bodies = [request.body for request in r.llm.requests]
+        assert len(bodies) == 5
+        for earlier, later in zip(bodies, bodies[1:], strict=False):
+            assert later.startswith(earlier[:-2])
+
+
+async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
+    """I1: every message is in history once; the input of the LLM call stays a few hundred bytes at any step."""
+    async with rig(catalog(), steps([call("look", at="x" * 500) for _ in range(12)] + [say("done")])) as r:
+        run = await r.start()
+        await run.result()
+        history = await run.fetch_history()
+        inputs = [
+            len(event.activity_task_scheduled_event_attributes.input.payloads[0].data)
+            for event in history.events
+            if event.activity_task_scheduled_event_attributes.activity_type.name == "call_llm"
+        ]
+        assert len(inputs) == 13
+        assert max(inputs) < 300
+
+
+@pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
+async def test_signals_decide_several_open_requests_in_any_order(rig: StartRig, order: tuple[str, str]) -> None:
+    """Two requests are open at once; the signals may come in any order, and each effect happens once."""
+    script = steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")])
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        state = await status_of(run, "waiting_approval")
+        assert [request["arguments"] for request in state["pending"]] == [{"amount": 1}, {"amount": 2}]
+        for request in order:
+            await run.signal("approve", {"request": request, "by": "alice", "reason": "ok"})
+        await run.result()
+        assert sorted(line.split()[1] for line in (r.workspace / "paid").read_text().splitlines()) == ["1", "2"]
+
+
+async def test_a_denied_request_runs_nothing_and_the_llm_is_told(rig: StartRig) -> None:
+    """`deny` turns the call into a result with name and reason; the policy's own denial likewise."""
+    async with rig(catalog(), steps([together(call("pay", amount=1), call("wipe")), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        await run.signal("deny", {"request": "1", "by": "bob", "reason": "too much"})
+        await run.result()
+        results = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "tool"]
+        assert results == ["Denied by bob: too much", "Denied by policy (deny wipe): we keep what we have"]
+        assert not (r.workspace / "paid").exists()
+
+
+@pytest.mark.parametrize(
+    ("signal", "payload", "recorded"),
+    [
+        ("approve", {"request": "7"}, "decision_received"),
+        ("approve", {"reqest": "1"}, "signal_rejected"),
+        ("approve", [1, 2], "signal_rejected"),
+        ("approve", None, "signal_rejected"),
+        ("aprove", {"request": "1"}, "signal_rejected"),
+        ("retry", {"by": "x"}, "signal_rejected"),
+        ("reconcile", {"request": "1", "decision": "happened"}, "decision_received"),
+    ],
+)
+async def test_signals_that_do_not_fit_are_recorded_and_change_nothing(
+    rig: StartRig, signal: str, payload: Any, recorded: str
+) -> None:
+    """Unknown requests, malformed payloads and misspelt signals leave an event, and the run waits on."""
+    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        before = await status_of(run, "waiting_approval")
+        await run.signal(signal, payload)
+        after = await eventually(lambda: run.query("state"), lambda state: state["events"] == before["events"] + 1)
+        assert (await events_of(run))[-1].type == recorded
+        assert after["pending"] == before["pending"]
+        assert not (r.workspace / "paid").exists()
+
+
+async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRig) -> None:
+    """What a person types in the Web UI is taken as it was meant."""
+    async with rig(catalog(), steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        await run.signal("approve", {"request": 1})
+        await run.signal("approve", json.dumps({"request": "2", "by": "alice"}))
+        assert (await run.result())["result"] == "done"
+
+
+async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing(rig: StartRig) -> None:
+    """`decide` says accepted, then duplicate; the effect happens once."""
+    async with rig(catalog(), steps([call("pay", amount=1), call("pay", amount=2), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        decision = {"decision": "approve", "request": "1", "by": "alice"}
+        first = await run.execute_update("decide", decision)
+        again = await run.execute_update("decide", decision)
+        assert (first["outcome"], again["outcome"]) == ("accepted", "duplicate")
+        assert (await run.execute_update("decide", {"request": "1"}))["outcome"] == "malformed"
+        await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 1 and state["step"] == 2)
+        assert (await run.execute_update("decide", {**decision, "request": "2", "digest": "0"}))["outcome"] == (
+            "digest_mismatch"
+        )
+        await run.execute_update("decide", {**decision, "request": "2"})
+        await run.result()
+        assert len((r.workspace / "paid").read_text().splitlines()) == 2
+
+
+async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> None:
+    """Bad JSON, unknown tool, wrong arguments, no choices, cut off, empty: the LLM reads what was wrong, and goes on."""
+    script = steps(
+        [
+            together(call_verbatim("look", '{"at": '), call("fly"), call("look", to="x"), call("look", at="ok")),
+            cut_off("and then I will"),
+            say("finished"),
+        ]
+    )
+    async with rig(catalog(), script) as r:
+        assert (await (await r.start()).result())["result"] == "finished"
+        messages = r.llm.requests[-1].json()["messages"]
+        results = [m["content"] for m in messages if m["role"] == "tool"]
+        assert "Invalid JSON" in results[0]
+        assert "there is no tool named 'fly'; there are: look, pay" in results[1]
+        assert "at: Field required" in results[2]
+        assert results[3] == "it is ok"
+        assert "cut off" in messages[-1]["content"]
+
+
+@pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{"message": {"content": None}}]}, b"<html>", b"[]"])
+async def test_a_reply_without_content_parks_after_bounded_tries_and_retry_goes_on(rig: StartRig, body: Any) -> None:
+    """No choices, nothing in them, or no JSON: told to the LLM three times, then the run is blocked until `retry`."""
+    async with rig(catalog(), lambda _: raw(body)) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert state["blocked"]["cause"] == "RepliesRejected"
+        r.llm.script = lambda _: say("back again")
+        await run.signal("retry", {"by": "carol"})
+        assert (await run.result())["result"] == "back again"
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "invalid_api_key"), (404, "model_not_found"), (400, "bad")])
+async def test_what_only_a_person_can_mend_parks_the_run(rig: StartRig, status: int, code: str) -> None:
+    """A wrong key or model blocks the run with the provider's words, after one try; `retry` goes on from there."""
+    async with rig(catalog(), lambda _: fail(status, "you shall not pass", code=code)) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert state["blocked"] == {"cause": "LLMRejected", "message": f"{status}: you shall not pass"}
+        assert len(r.llm.requests) == 1
+        r.llm.script = lambda _: say("in")
+        await run.signal("retry", {"by": "carol"})
+        assert (await run.result())["result"] == "in"
+
+
+async def test_what_may_pass_is_tried_again_by_temporal(rig: StartRig) -> None:
+    """429 with Retry-After, 500 and a closed connection are retried by Temporal, and the event tells the attempt."""
+    outages = [
+        fail(429, "slow down", headers={"Retry-After": "0.05"}),
+        fail(503, "busy", headers={"retry-after-ms": "50"}),
+    ]
+
+    def script(_: Conversation) -> Reply:
+        return outages.pop(0) if outages else say("at last")
+
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        await run.result()
+        replied = [event for event in await events_of(run) if event.type == "llm_replied"]
+        assert [event.attempt for event in replied] == [3]
+
+
+async def test_a_long_reply_in_progress_is_cancelled_with_the_run(rig: StartRig) -> None:
+    """Cancelling reaches the HTTP request: the connection is closed, and the run ends as cancelled."""
+    async with rig(catalog(), lambda _: hang()) as r:
+        run = await r.start()
+        await eventually(lambda: asyncio.sleep(0, len(r.llm.requests)), lambda count: count == 1)
+        await run.cancel()
+        with pytest.raises(WorkflowFailureError) as failure:
+            await run.result()
+        assert isinstance(failure.value.cause, CancelledError)
+        assert (await run.query("state"))["status"] == "cancelled"
+
+
+async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> None:
+    """A cancelled run has no open requests, and a late decision is too late."""
+    async with rig(catalog(), steps([call("pay", amount=1)])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        await run.cancel()
+        state = await status_of(run, "cancelled")
+        assert state["pending"] == []
+        assert [event.type for event in await events_of(run)][-2:] == ["tool_call_finished", "run_finished"]
+
+
+async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
+    """Three megabytes of tool output enter the transcript as head and tail, and say what is missing."""
+    async with rig(catalog(), steps([call("floods"), say("done")])) as r:
+        run = await r.start()
+        await run.result()
+        content = r.llm.requests[-1].json()["messages"][-1]["content"]
+        assert len(content) < 8_200
+        assert "2,992,000 of 3,000,000 characters left out" in content
+
+
+@pytest.mark.parametrize(
+    ("run", "kind", "words"),
+    [
+        ({"agent": "nobody"}, "AgentNotFound", "no agent named 'nobody'; this worker's catalog has: clerk"),
+        ({"workspace": "/no/such/folder"}, "WorkspaceNotFound", "is not a folder on this worker"),
+        ({"task": "  "}, "TaskEmpty", "the task is empty"),
+        ({"task": "x" * 200_001}, "TaskTooLong", "put it into a file"),
+    ],
+)
+async def test_a_run_that_cannot_begin_fails_with_a_reason(
+    rig: StartRig, run: dict[str, str], kind: str, words: str
+) -> None:
+    """No such agent, no such workspace, no task: the run fails at once, typed, in words a person can act on."""
+    async with rig(catalog(), steps([say("hello")])) as r:
+        handle = await r.start(**run)
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+        assert isinstance(failure.value.cause, ApplicationError)
+        assert failure.value.cause.type == kind
+        assert words in str(failure.value.cause)
+
+
+async def test_a_thread_without_a_workspace_gets_one_of_its_own(rig: StartRig, tmp_path: Path) -> None:
+    """The folder is named after the thread and cannot lie elsewhere."""
+    async with rig(catalog(), steps([say("hello")])) as r:
+        run = await r.start(workspace=None)
+        await run.result()
+        assert (await run.query("state"))["workspace"] == str(tmp_path / "workspaces" / run.id)
+
+
+async def test_the_step_limit_blocks_and_retry_grants_more(rig: StartRig) -> None:
+    """A run that reaches its limit waits for a person instead of failing."""
+    looping = steps([call("look", at="x"), call("look", at="y"), say("done")])
+    async with rig(catalog(limits=Limits(max_steps=2)), looping) as r:
+        run = await r.start()
+        assert (await status_of(run, "blocked"))["blocked"]["cause"] == "StepLimit"
+        await run.signal("retry")
+        assert (await run.result())["steps"] == 3
+
+
+async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> None:
+    """The Web UI can filter by agent, status and open requests, and shows the exact signal to send."""
+    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+
+        async def attributes() -> dict[str, Any]:
+            found = (await run.describe()).typed_search_attributes
+            return {pair.key.name: pair.value for pair in found if pair.key.name.startswith("Holdfast")}
+
+        waiting = {
+            "HoldfastAgent": "clerk",
+            "HoldfastStatus": "waiting_approval",
+            "HoldfastPending": 1,
+            "HoldfastStep": 1,
+        }
+        await eventually(attributes, lambda found: found == waiting)
+        metadata = await run.query("__temporal_workflow_metadata")
+        assert '{"request": "1", "by": "your name", "reason": "why"}' in metadata.current_details
+        await run.signal("approve", {"request": "1"})
+        await run.result()
+        ended = {**waiting, "HoldfastStatus": "completed", "HoldfastPending": 0, "HoldfastStep": 2}
+        await eventually(attributes, lambda found: found == ended)
+
+
+async def test_an_update_in_flight_when_the_run_ends_is_answered(rig: StartRig) -> None:
+    """The run does not close over the head of somebody who is deciding."""
+    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        update = await run.start_update(
+            "decide",
+            {"decision": "approve", "request": "1"},
+            wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+        )
+        assert (await update.result())["outcome"] == "accepted"
+        assert (await run.result())["result"] == "done"

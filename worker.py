@@ -41,9 +41,9 @@ ROOT = Path(__file__).resolve().parent
 EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"
 
-STICKY_TIMEOUT = timedelta(seconds=4)
+STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
-time-out (`workflows/calls.py`, 6 s) this is what a SIGKILL costs at the most before somebody else goes on."""
+time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most before somebody else goes on."""
 
 EFFECTS_AT_ONCE = 32
 """Tool calls with effects that one worker runs at the same time: each holds a database connection."""

@@ -56,6 +56,8 @@ def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_
 def _message(given: dict[str, Any], *, step_id: str) -> AssistantMessage | None:
     """The message, or None where there is nothing in it to keep."""
     content = given.get("content")
+    if isinstance(content, list):
+        content = [block for block in content if isinstance(block, dict)]
     message = AssistantMessage(
         content=content if isinstance(content, str | list) else None,
         tool_calls=tuple(_calls(_list(given.get("tool_calls")), step_id=step_id)),

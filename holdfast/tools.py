@@ -76,7 +76,7 @@ class Tool:
     check: Callable[..., Any] | None
     _arguments: type[BaseModel]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as in a test."""
         return self.function(*args, **kwargs)
 
@@ -194,9 +194,9 @@ def _arguments_model(function: Callable[..., Any], descriptions: dict[str, str])
         if hints[parameter.name] is ToolContext:
             continue
         default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
-        field: Any = Field(default, alias=parameter.name)  # pydantic types it as its default
-        if text := descriptions.get(parameter.name):
-            field.description = text
+        # Given only where there is one: an explicit None would override that of an Annotated type.
+        described = {"description": text} if (text := descriptions.get(parameter.name)) else {}
+        field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
         fields[f"p{len(fields)}"] = (hints[parameter.name], field)
     try:
         return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload, no-any-return]

@@ -20,7 +20,7 @@ from holdfast.contracts import (
 )
 from holdfast.describe import describe_call
 
-HEARTBEAT_TIMEOUT = timedelta(seconds=6)
+HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """How long a worker may be silent before its calls are given to another: half of what a SIGKILL costs.
 The other half is the sticky queue's timeout (`worker.py`)."""
 

@@ -1,5 +1,7 @@
 """Connecting to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine."""
 
+import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from holdfast.errors import ServerUnreachable, StackError
 from holdfast.runtime.stack import Stack, read_stack
 
 DEFAULT_ADDRESS = "localhost:7233"
+CONNECT_SECONDS = 10.0
+"""How long a server may take to answer the first time."""
 
 
 def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
@@ -46,8 +50,10 @@ async def connect(config: Mapping[str, Any]) -> Client:
     """
     address = config["target_host"]
     try:
-        return await Client.connect(**config, data_converter=pydantic_data_converter)
-    except (RuntimeError, ValueError) as error:
+        # An address that swallows packets would keep us for minutes, and one that never answers for ever.
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await Client.connect(**config, data_converter=pydantic_data_converter)
+    except (RuntimeError, ValueError, TimeoutError) as error:
         raise ServerUnreachable(
             f"no Temporal server answers at {address} ({_reason(error)}). "
             "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
@@ -91,4 +97,8 @@ _TYPES = {
 
 def _reason(error: Exception) -> str:
     """The innermost words of a connection error, which comes as one long chain."""
-    return str(error).replace("\n", " ").rstrip(". ")[-200:]
+    if isinstance(error, TimeoutError):
+        return f"nothing within {CONNECT_SECONDS:g} s"
+    words = str(error).replace("\n", " ").rstrip(". ")
+    innermost = re.findall(r'(?:message|error): "([^"]+)"', words)
+    return str(innermost[-1]) if innermost else words[-200:]

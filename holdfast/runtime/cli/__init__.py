@@ -1,0 +1,1 @@
+"""The command line, behind the verbs of `starter.py`: carrying them out, screens for people, the live view, doctor."""

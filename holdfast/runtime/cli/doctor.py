@@ -1,0 +1,178 @@
+"""`doctor`: what Holdfast needs, whether it is there, and how to mend it. Never prints a secret."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from rich.text import Text
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    GetSystemInfoRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.catalog import Catalog
+from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
+from holdfast.runtime.cli.text import count, visible
+from holdfast.runtime.client import connect
+from holdfast.runtime.loading import load
+from holdfast.runtime.settings import Settings
+from holdfast.runtime.stack import read_stack
+
+Standing = Literal["ok", "missing", "open"]
+"""There · needed and not there · cannot be told from here, or not needed here."""
+
+_LIMIT = timedelta(seconds=5)
+_FRESH = timedelta(seconds=75)
+"""Temporal lists pollers for minutes after they are gone; a living worker asks for work once a minute at least."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    status: Standing
+    detail: str
+    mend: str = ""
+
+
+async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> list[Check]:
+    """Look at everything; a thing that is missing does not keep the rest from being looked at."""
+    database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "activities/stores/migrations"))
+    checks = await _temporal(settings, config)
+    return [*checks, await database, _llm(settings), _catalog(settings)]
+
+
+def exit_code(checks: Sequence[Check]) -> int:
+    """0 if nothing needed is missing, 4 if the server is, else 1."""
+    missing = {check.name for check in checks if check.status == "missing"}
+    if missing & {"temporal", "namespace"}:
+        return UNREACHABLE
+    return FAILED if missing else OK
+
+
+def report(checks: Sequence[Check]) -> Text:
+    """The report for people."""
+    styles = {"ok": "green", "missing": "bold red", "open": "yellow"}
+    screen = Text()
+    for check in checks:
+        shown = "–" if check.status == "open" else check.status
+        screen.append(f"{shown:<8}", styles[check.status]).append(f"{check.name:<19}", "bold")
+        screen.append(visible(check.detail) + "\n")
+        if check.mend and check.status != "ok":
+            screen.append(f"{'':<27}→ {check.mend}\n", "dim")
+    screen.rstrip()
+    return screen
+
+
+async def _temporal(settings: Settings, config: dict[str, Any]) -> list[Check]:
+    address, start = config["target_host"], "python worker.py --dev, or set TEMPORAL_ADDRESS"
+    try:
+        client = await connect(config)
+        system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_LIMIT)
+    except (ServerUnreachable, RPCError) as error:
+        words = str(error) if isinstance(error, ServerUnreachable) else f"{address}: {error.message}"
+        return [Check("temporal", "missing", words, start)]
+    checks = [Check("temporal", "ok", f"server {system.server_version} at {address}")]
+    try:
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace), timeout=_LIMIT
+        )
+        checks.append(Check("namespace", "ok", client.namespace))
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            detail = f"the server has no namespace {client.namespace!r}"
+            return [*checks, Check("namespace", "missing", detail, "set TEMPORAL_NAMESPACE to one that it has")]
+        checks.append(Check("namespace", "open", f"{client.namespace}: {error.message}"))
+    return [*checks, await _search_attributes(client), await _workers(client, settings.task_queue)]
+
+
+async def _search_attributes(client: Client) -> Check:
+    try:
+        known = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace), timeout=_LIMIT
+        )
+    except RPCError as error:
+        return Check("search attributes", "open", f"this server does not tell ({error.message})")
+    missing = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+    if missing:
+        flags = " ".join(f"--name {name} --type {SEARCH_ATTRIBUTES[name]}" for name in missing)
+        mend = f"start a worker, which registers them; or: temporal operator search-attribute create {flags}"
+        return Check("search attributes", "missing", ", ".join(missing), mend)
+    return Check("search attributes", "ok", ", ".join(SEARCH_ATTRIBUTES))
+
+
+async def _workers(client: Client, task_queue: str) -> Check:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    try:
+        answer = await client.workflow_service.describe_task_queue(request, timeout=_LIMIT)
+    except RPCError as error:
+        return Check("workers", "open", f"task queue {task_queue}: {error.message}")
+    now = datetime.now(UTC)
+    fresh = sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
+    if fresh:
+        return Check("workers", "ok", f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}")
+    return Check("workers", "missing", f"nobody listens on task queue {task_queue}", "python worker.py --dev")
+
+
+def _database(settings: Settings, migrations: Path) -> Check:
+    import psycopg
+
+    stack = read_stack(settings.home)
+    url = settings.database_url or (stack.database_url if stack else None)
+    if url is None:
+        return Check("database", "open", "DATABASE_URL is not set here; workers need it")
+    try:
+        with psycopg.connect(url, connect_timeout=3) as connection:
+            where = f"{connection.info.dbname} at {connection.info.host}"
+            table = connection.execute("SELECT to_regclass('holdfast.migrations') IS NOT NULL").fetchone()
+            rows = connection.execute("SELECT name FROM holdfast.migrations").fetchall() if table == (True,) else []
+    except psycopg.Error as error:
+        mend = "check DATABASE_URL" if settings.database_url else "python worker.py --dev"
+        return Check("database", "missing", _without_password(str(error), url), mend)
+    wanted = {file.stem for file in migrations.glob("*.sql")}
+    if left := sorted(wanted - {name for (name,) in rows}):
+        mend = "start a worker, which migrates it"
+        return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", mend)
+    return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
+
+
+def _llm(settings: Settings) -> Check:
+    if settings.scripted:
+        mend = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
+        return Check("llm", "open", "neither key nor endpoint is set here; `worker.py --dev` uses a scripted LLM", mend)
+    parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
+    where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    key = "key set" if settings.openai_api_key else "no key"
+    return Check("llm", "ok", f"{settings.llm} at {where}, {key}")
+
+
+def _catalog(settings: Settings) -> Check:
+    try:
+        catalog = load(settings.catalog, Catalog)
+    except HoldfastError as error:
+        return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
+    agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
+    return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}")
+
+
+def _without_password(words: str, url: str) -> str:
+    password = urlsplit(url).password
+    words = " ".join(words.split())
+    return words.replace(password, "…") if password else words

@@ -1,0 +1,166 @@
+"""Each event in one line, and each message of a transcript in a few. Works on JSON: it also shows what a newer worker
+recorded and this version does not know.
+"""
+
+import json
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from holdfast.describe import describe_call
+from holdfast.messages import ToolCall
+from holdfast.runtime.cli.text import brief, clock, count, indented, visible
+from holdfast.runtime.threads import JSON
+
+PROGRESS = frozenset(
+    {
+        *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_started", "tool_call_finished"),
+        *("approval_requested", "reconcile_requested", "decision_received"),
+        *("run_parked", "run_unparked", "run_finished"),
+    }
+)
+"""What somebody who waits for the end wants to see pass by."""
+
+_STYLES = {
+    "approval_requested": "bold yellow",
+    "reconcile_requested": "bold yellow",
+    "reply_rejected": "yellow",
+    "run_parked": "bold red",
+    "signal_rejected": "yellow",
+    "llm_replied": "cyan",
+}
+_STATUS_STYLES = {
+    "ok": "green",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "denied": "yellow",
+    "invalid": "yellow",
+    "unknown": "bold yellow",
+}
+
+
+def event_line(event: JSON) -> Text:
+    """An event as `log` shows it: position, time, type, and what it says."""
+    kind = str(event["type"])
+    style = _STYLES.get(kind, "")
+    outcome = event.get("status") or event.get("outcome") or ""
+    return Text.assemble(
+        (f"{event['position']:>4}  {clock(event['at'])}  ", "dim"),
+        (f"{kind:<22}", style),
+        "  ",
+        (event_summary(event), _STATUS_STYLES.get(str(outcome), style)),
+    )
+
+
+def event_summary(event: JSON) -> str:
+    """What an event says, in one line."""
+    try:
+        return _summary(event)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        known = {"schema_version", "position", "at", "digest", "type"}
+        return brief(json.dumps({name: value for name, value in event.items() if name not in known}))
+
+
+def _summary(event: JSON) -> str:
+    match event["type"]:
+        case "run_started":
+            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}"
+        case "user_message_received":
+            return brief(event["content"])
+        case "agent_loaded":
+            spec = event["spec"]
+            return brief(
+                f"{spec['name']} with {spec['llm']}, {count(len(spec['tools']), 'tool')}, {event['workspace']}"
+            )
+        case "llm_replied":
+            return _reply(event)
+        case "reply_rejected":
+            return brief(event["reason"])
+        case "tool_call_requested":
+            return f"call {event['number']}: {call_text(event['call'])}"
+        case "verdict_given":
+            return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])})"
+        case "approval_requested" | "reconcile_requested":
+            return request_summary(event["request"])
+        case "decision_received":
+            return _decision(event)
+        case "tool_call_started":
+            return f"call {event['number']}"
+        case "tool_call_finished":
+            adopted = ", found done earlier" if event["adopted"] else ""
+            took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
+            return f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
+        case "run_parked":
+            return brief(f"{event['cause']}: {event['message']}", 300)
+        case "run_unparked":
+            return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
+        case "signal_rejected":
+            return brief(f"{event['signal']}: {event['explanation']}")
+        case "run_finished":
+            cause = f" ({event['cause']})" if event["cause"] else ""
+            return f"{event['outcome']}{cause}: {brief(event['result'])}"
+        case _:
+            raise KeyError(event["type"])
+
+
+def _reply(event: JSON) -> str:
+    message = event["message"] or {}
+    said = message.get("content")
+    words = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False) if said else ""
+    calls = ", ".join(call["name"] for call in message.get("tool_calls", ()))
+    text = brief("; ".join(part for part in (words, f"calls {calls}" if calls else "") if part) or "nothing", 120)
+    usage = event["usage"]
+    again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
+    tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
+    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again})"
+
+
+def _decision(event: JSON) -> str:
+    reason = f": {event['reason']}" if event["reason"] else ""
+    explanation = f" ({event['explanation']})" if event["explanation"] else ""
+    words = (
+        f"request {event['request']}: {event['decision']} by {event['by']}{reason} → {event['outcome']}{explanation}"
+    )
+    return brief(words, 240)
+
+
+def request_summary(request: JSON) -> str:
+    """A request as an event carries it, in one line."""
+    question = "may this run?" if request["kind"] == "approval" else "did this happen?"
+    call = call_text({"id": "", "name": request["tool"], "arguments": request["arguments"]})
+    return f"request {request['request']}: {question} {call} ({brief(request['why'])})"
+
+
+def call_text(call: JSON) -> str:
+    """A tool call in one line: `publish(version="1.2")`."""
+    return visible(describe_call(ToolCall(id="", name=call["name"], arguments=call["arguments"])))
+
+
+def running_calls(events: Iterable[JSON]) -> list[str]:
+    """The tool calls under way after these events, oldest first."""
+    asked: dict[int, str] = {}
+    running: dict[int, str] = {}
+    for event in events:
+        match event["type"]:
+            case "tool_call_requested":
+                asked[event["number"]] = call_text(event["call"])
+            case "tool_call_started":
+                running[event["number"]] = asked.get(event["number"], f"call {event['number']}")
+            case "tool_call_finished" | "reconcile_requested":
+                running.pop(event.get("number", event.get("request", {}).get("number")), None)
+    return list(running.values())
+
+
+def message_text(message: JSON) -> Text:
+    """A message of the transcript: who speaks, then what."""
+    role = str(message.get("role"))
+    content = message.get("content")
+    words = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False) if content else ""
+    lines = [visible(words)] if words else []
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        lines.append(f"→ {visible(function['name'])}({visible(function['arguments'])})")
+    about = f" {brief(message['tool_call_id'])}" if message.get("tool_call_id") else ""
+    style = {"user": "bold", "assistant": "bold cyan", "tool": "bold green"}.get(role, "bold")
+    return Text.assemble((f"{role}{about}", style), "\n", indented("\n".join(lines)), "\n")

@@ -1,0 +1,35 @@
+"""Exit codes, and which error leads to which. Part of the CLI's contract."""
+
+from holdfast.errors import CatalogError, HoldfastError, LoadError, ServerUnreachable, SettingsError
+from holdfast.runtime.thread_errors import (
+    AgentNotFound,
+    Refused,
+    StatusInvalid,
+    TaskInvalid,
+    ThreadExists,
+    ThreadIdInvalid,
+    ThreadNotFound,
+    WorkspaceNotFound,
+)
+
+OK = 0
+FAILED = 1
+"""The run failed or was cancelled; or something went wrong that has no code of its own."""
+USAGE = 2
+NOT_FOUND = 3
+UNREACHABLE = 4
+"""No server, or no worker."""
+REFUSED = 5
+INTERRUPTED = 130
+
+_CODES: tuple[tuple[tuple[type[HoldfastError], ...], int], ...] = (
+    ((TaskInvalid, ThreadIdInvalid, ThreadExists, StatusInvalid, SettingsError, LoadError, CatalogError), USAGE),
+    ((ThreadNotFound, AgentNotFound, WorkspaceNotFound), NOT_FOUND),
+    ((ServerUnreachable,), UNREACHABLE),
+    ((Refused,), REFUSED),
+)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that an error leads to."""
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)

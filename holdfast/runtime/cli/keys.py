@@ -1,0 +1,95 @@
+"""What the keys do in the live view: a small state machine, told characters, answering with decisions.
+
+1. Only a request that is on the screen can be decided, and the decision carries its digest.
+2. A decision asks for a reason first; Enter gives it, Escape takes the decision back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.runtime.threads import JSON
+
+CHOICES: dict[str, dict[str, str]] = {
+    "approval": {"a": "approve", "d": "deny"},
+    "reconcile": {"h": "happened", "n": "absent", "g": "abandon"},
+}
+"""By kind of request: the keys and their decisions."""
+
+HINTS = {
+    "approval": "[a] approve   [d] deny   [l] later",
+    "reconcile": "[h] it happened   [n] it did not, run it   [g] give up   [l] later",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A decision on a request."""
+
+    request: JSON
+    decision: str
+    reason: str
+
+
+Told = Answer | Literal["leave", "retry"] | None
+
+
+@dataclass
+class Keys:
+    """Takes characters in.
+
+    Args:
+        blocked: Whether the run is blocked, so that `r` retries.
+    """
+
+    requests: Sequence[JSON] = ()
+    blocked: bool = False
+    postponed: set[str] = field(default_factory=set)
+    decision: str | None = None
+    """The decision whose reason is being typed."""
+    typed: str = ""
+
+    @property
+    def request(self) -> JSON | None:
+        """The request on the screen."""
+        return next((each for each in self.requests if each["request"] not in self.postponed), None)
+
+    def update(self, requests: Sequence[JSON], *, blocked: bool) -> None:
+        """Take in the open requests; a reason being typed for one that is gone is dropped."""
+        before = self.request
+        self.requests, self.blocked = requests, blocked
+        now = self.request
+        if self.decision and (before is None or now is None or now["request"] != before["request"]):
+            self.decision, self.typed = None, ""
+
+    def key(self, character: str) -> Told:
+        """Take in one character; returns what it leads to, if anything."""
+        request = self.request
+        if self.decision is not None and request is not None:
+            return self._type(character, request, self.decision)
+        if character == "q":
+            return "leave"
+        if character == "r" and self.blocked:
+            return "retry"
+        if character == "p":
+            self.postponed.clear()
+        elif request is not None and character == "l":
+            self.postponed.add(request["request"])
+        elif request is not None:
+            self.decision = CHOICES.get(request["kind"], {}).get(character)
+        return None
+
+    def _type(self, character: str, request: JSON, decision: str) -> Told:
+        if character in "\r\n":
+            answer = Answer(request, decision, self.typed.strip())
+            self.decision, self.typed = None, ""
+            return answer
+        if character == "\x1b":
+            self.decision, self.typed = None, ""
+        elif character in "\x7f\b":
+            self.typed = self.typed[:-1]
+        elif character == "\x15":  # Ctrl-U
+            self.typed = ""
+        elif character.isprintable():
+            self.typed += character
+        return None

@@ -1,0 +1,38 @@
+"""Where the CLI writes: results on stdout, everything else on stderr; JSON for programs, text for people.
+
+Colours only on a terminal, and never with NO_COLOR; a pipe gets plain text, one line each, however long.
+"""
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+
+class Output:
+    """Both streams.
+
+    Args:
+        as_json: Results as JSON, one object a line.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self.err = Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=True)
+
+    def result(self, value: Any, screen: Text | None = None) -> None:
+        """Write a result: `value` as JSON, or its `screen`; at once, for a reader may be following."""
+        if self.as_json:
+            # Some terminals and pipes are not UTF-8; escapes are read by all.
+            utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            sys.stdout.write(json.dumps(value, ensure_ascii=not utf8) + "\n")
+        elif screen is not None and screen.plain:
+            self.out.print(screen)
+        sys.stdout.flush()
+
+    def note(self, words: str | Text) -> None:
+        """Say something beside the result."""
+        self.err.print(words if isinstance(words, Text) else Text(words))

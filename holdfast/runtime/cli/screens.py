@@ -1,0 +1,133 @@
+"""Screens for people: one thread, a list of threads, open requests."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.text import Text
+
+from holdfast.approval import ANSWERS
+from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
+from holdfast.runtime.runs import Retrying
+from holdfast.runtime.threads import JSON
+
+STATUS_STYLES = {
+    "running": "cyan",
+    "waiting_approval": "bold yellow",
+    "waiting_message": "yellow",
+    "dormant": "blue",
+    "blocked": "bold red",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
+
+_OPTIONS = {
+    "approve": ("approve",),
+    "deny": ("deny",),
+    "happened": ("reconcile", "--happened"),
+    "absent": ("reconcile", "--absent"),
+    "abandon": ("reconcile", "--abandon"),
+}
+_MEANINGS = {
+    "approve": "let it run",
+    "deny": "refuse it; --reason tells the agent why",
+    "happened": "it did; --result tells the agent what came of it",
+    "absent": "it did not: run it now",
+    "abandon": "nobody can tell; go on without",
+}
+
+
+def show_screen(
+    state: JSON, *, running: Sequence[str], retrying: Sequence[Retrying], ui: str | None, now: datetime | None = None
+) -> Text:
+    """One thread: where it is, what it waits for, and the commands that go on from there."""
+    thread, status = state["thread"], state["status"]
+    screen = Text.assemble(
+        (visible(thread), "bold"),
+        "  ",
+        (status.replace("_", " "), STATUS_STYLES.get(status, "")),
+        f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}\n\n",
+    )
+    usage = state["usage"]
+    rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"]))]
+    rows += [("Running", call) for call in running]
+    rows += [("Retrying", retry_words(each, now=now or datetime.now(UTC))) for each in retrying]
+    rows += [("Tokens", tokens_words(usage)), ("Web UI", ui or "")]
+    for label, text in rows:
+        if text:
+            head, *rest = text.splitlines()
+            screen.append(f"{label:<10} ", "dim").append(head + "\n", "yellow" if label == "Retrying" else "")
+            screen.append("".join(f"{'':<11}{line}\n" for line in rest))
+    if blocked := state["blocked"]:
+        screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
+        screen.append(f"  {command('retry', thread)}\n", "bold")
+    for request in state["pending"]:
+        screen.append("\n").append(request_screen({"thread": thread, **request}))
+    if state["result"]:
+        title = "Result" if status == "completed" else "Why"
+        screen.append(f"\n{title}\n", "bold").append(indented(visible(state["result"])) + "\n")
+    screen.rstrip()
+    return screen
+
+
+def request_screen(request: JSON) -> Text:
+    """An open request: the call with all its arguments, why somebody is asked, and the commands that answer."""
+    screen = request_head(request)
+    screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
+    width = 0
+    commands = []
+    for decision in ANSWERS.get(request["kind"], ()):
+        verb, *options = _OPTIONS[decision]
+        commands.append((command(verb, request["thread"], request["request"], *options), _MEANINGS[decision]))
+        width = max(width, len(commands[-1][0]))
+    for words, meaning in commands:
+        screen.append(f"  {words:<{width}}", "bold").append(f"  {meaning}\n", "dim")
+    return screen
+
+
+def request_head(request: JSON) -> Text:
+    """The question that a request puts, in one line."""
+    question = "may this run?" if request["kind"] == "approval" else "did this happen?"
+    return Text.assemble(
+        (f"Request {request['request']}", "bold yellow"),
+        f" of {visible(request['thread'])}: {question}  ",
+        (visible(request["tool"]), "bold"),
+        (f"  ({brief(request['why'])})\n", "dim"),
+    )
+
+
+def retry_words(retrying: Retrying, *, now: datetime) -> str:
+    """`call_llm: attempt 4, connection refused, next try in 8 s`."""
+    words = f"{retrying.activity}: attempt {retrying.attempt}, {brief(retrying.reason, 200) or 'no reason given'}"
+    if retrying.next_try is None:
+        return f"{words}, trying now"
+    return f"{words}, next try in {max(0, round((retrying.next_try - now).total_seconds()))} s"
+
+
+def tokens_words(usage: JSON) -> str:
+    """The tokens of a thread; empty while there are none."""
+    if not usage["prompt_tokens"] and not usage["completion_tokens"]:
+        return ""
+    cached = f" ({usage['cached_tokens']:,} cached)" if usage["cached_tokens"] else ""
+    return f"{usage['prompt_tokens']:,} prompt{cached}, {usage['completion_tokens']:,} completion"
+
+
+def list_screen(rows: Sequence[JSON]) -> Text:
+    """Threads in columns."""
+    heads = ("THREAD", "STATUS", "STEP", "AGENT", "STARTED")
+    table = [
+        (visible(row["thread"]), row["status"], str(row["step"]), row["agent"] or "–", clock(row["started_at"]))
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
+    screen = Text(_columns(heads, widths) + "\n", "dim") if table else Text()
+    for line in table:
+        thread, status, *rest = line
+        screen.append(f"{thread:<{widths[0]}}  ").append(f"{status:<{widths[1]}}", STATUS_STYLES.get(status, ""))
+        screen.append("  " + _columns(rest, widths[2:]) + "\n")
+    screen.rstrip()
+    return screen
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()

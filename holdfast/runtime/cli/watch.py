@@ -1,0 +1,208 @@
+"""The live view: events scroll by, and below them stand status, running calls and the open request, to be answered
+in place. Leaving it leaves the run alone.
+"""
+
+import asyncio
+import codecs
+import os
+import re
+import sys
+import termios
+import tty
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from holdfast.approval import parsed
+from holdfast.errors import HoldfastError
+from holdfast.events import EVENTS
+from holdfast.runtime.cli.event_lines import event_line, running_calls
+from holdfast.runtime.cli.keys import HINTS, Answer, Keys
+from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, tokens_words
+from holdfast.runtime.cli.text import arguments_text, brief, indented
+from holdfast.runtime.decisions import Decided, decide, retry
+from holdfast.runtime.following import follow
+from holdfast.runtime.threads import JSON, Threads
+from holdfast.state import RunState, evolve
+
+_SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
+"""What arrow and function keys send: more than one character, and nothing to us."""
+
+
+class View:
+    """What the live view knows: a fold over the events it has seen.
+
+    Args:
+        thread: The thread id.
+        console: The terminal.
+    """
+
+    def __init__(self, thread: str, console: Console) -> None:
+        self.state = RunState(thread=thread)
+        self.keys = Keys()
+        self.note = ""
+        self._console = console
+        self._recent: list[JSON] = []
+        self._spinner = Spinner("dots")
+
+    def add(self, event: JSON) -> None:
+        """Take in the next event."""
+        try:
+            self.state = evolve(self.state, EVENTS.validate_python([event])[0])
+        except ValidationError:
+            self.note = "this run was recorded by a newer release; some of it may not show here"
+        if event["type"] == "llm_replied":
+            self._recent.clear()  # calls of earlier steps are all finished
+        self._recent.append(event)
+        requests = [
+            {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
+            for request in self.state.requests
+        ]
+        self.keys.update(requests, blocked=self.state.parked is not None)
+
+    def __rich__(self) -> RenderableType:
+        """The part below the events."""
+        state = self.state
+        agent = state.spec.name if state.spec else "loading…"
+        head = Text.assemble(
+            (state.status.replace("_", " "), STATUS_STYLES.get(state.status, "")),
+            f"  agent {agent}, step {state.step}  ",
+            (tokens_words(state.usage.model_dump()), "dim"),
+        )
+        parts: list[RenderableType] = [Text("─" * min(self._console.width, 80), "dim"), head]
+        calls = running_calls(self._recent)
+        parts += [Text(f"  {call}", "cyan") for call in calls]
+        if state.parked:
+            parts.append(Text(f"Blocked: {brief(f'{state.parked.cause}: {state.parked.message}', 400)}", "bold red"))
+        if request := self.keys.request:
+            parts += self._question(request)
+        elif state.status == "running":
+            self._spinner.update(text=Text("tools at work" if calls else "the LLM is thinking", "dim"))
+            parts.append(self._spinner)
+        if self.note:
+            parts.append(Text(brief(self.note, 300), "yellow"))
+        parts.append(Text(self._hints(), "dim"))
+        return Group(*parts)
+
+    def _question(self, request: JSON) -> Iterator[Text]:
+        yield request_head(request)
+        lines = arguments_text(request["arguments"]).splitlines()
+        room = max(3, self._console.height - 14)
+        yield Text(indented("\n".join(lines[:room]), "    "))
+        if len(lines) > room:
+            yield Text(f"    … {len(lines) - room} more lines: python starter.py pending {request['thread']}", "yellow")
+        if self.keys.decision:
+            asks = "what the call returned, or why" if self.keys.decision == "happened" else "reason"
+            yield Text.assemble(
+                (f"{self.keys.decision}: ", "bold"), f"{asks} (Enter sends, Esc takes back): {self.keys.typed}▌"
+            )
+        else:
+            yield Text(HINTS[request["kind"]], "bold")
+
+    def _hints(self) -> str:
+        postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
+        hints = [f"[p] show {postponed} postponed"] if postponed else []
+        hints += ["[r] retry"] if self.keys.blocked else []
+        return "   ".join([*hints, "[q] leave; the run goes on"])
+
+
+async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> bool:
+    """Show a run until it ends or the user leaves.
+
+    Returns:
+        Whether the run ended.
+    """
+    view = View(thread, console)
+    with typed_characters() as characters, Live(view, console=console, refresh_per_second=8, transient=True) as live:
+
+        def note(words: str) -> None:
+            view.note = words
+
+        def quiet() -> None:
+            if view.note.startswith("Temporal"):
+                view.note = ""
+
+        async def show() -> None:
+            async for event in follow(threads, thread, note=note, pulse=quiet):
+                view.add(event)
+                live.console.print(event_line(event))
+
+        async def answer() -> None:
+            while True:
+                told = view.keys.key(await characters.get())
+                if told == "leave":
+                    return
+                if told is not None:
+                    view.note = await _carry_out(threads, thread, told, by=by)
+                live.refresh()
+
+        return await _first(show, answer)
+
+
+async def _first(show: Callable[[], Awaitable[None]], answer: Callable[[], Awaitable[None]]) -> bool:
+    """Run both until one is done; returns whether it was `show`, and raises what it raised."""
+    tasks = [asyncio.ensure_future(show()), asyncio.ensure_future(answer())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        return tasks[0] in done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _carry_out(threads: Threads, thread: str, told: Answer | str, *, by: str) -> str:
+    """Send what the keys led to; returns what is to be said of it: nothing, where the log will say it."""
+    try:
+        if not isinstance(told, Answer):
+            decided = await retry(threads, thread, by=by)
+        else:
+            decided = await _decide(threads, thread, told, by=by)
+    except HoldfastError as error:
+        return str(error)
+    return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
+
+
+async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str) -> Decided:
+    payload = {
+        "decision": answer.decision,
+        "request": answer.request["request"],
+        "by": by,
+        "reason": answer.reason,
+        "digest": answer.request["digest"],
+    }
+    if answer.decision == "happened" and answer.reason:
+        payload |= {"result": answer.reason, "reason": ""}
+    return await decide(threads, thread, payload)
+
+
+@contextmanager
+def typed_characters() -> Iterator["asyncio.Queue[str]"]:
+    """The characters typed on standard input, each as it is typed, not echoed; Ctrl-C still interrupts."""
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+    queue: asyncio.Queue[str] = asyncio.Queue()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def read() -> None:
+        typed = os.read(file, 1024)
+        if not typed:  # the terminal is gone
+            loop.remove_reader(file)
+            queue.put_nowait("q")
+        for character in _SEQUENCE.sub("", decoder.decode(typed)):
+            queue.put_nowait(character)
+
+    before = termios.tcgetattr(file)
+    tty.setcbreak(file)
+    loop.add_reader(file, read)
+    try:
+        yield queue
+    finally:
+        loop.remove_reader(file)
+        termios.tcsetattr(file, termios.TCSADRAIN, before)

@@ -1,0 +1,113 @@
+"""Imports point one way: `workflows → holdfast ← activities`. Workflows load no library that does I/O."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "rich", "psutil", "docstring_parser")
+
+
+def imports(file: Path) -> set[str]:
+    """The modules that a file names in import statements."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def files(*folders: str) -> list[Path]:
+    """Python files below these folders."""
+    return sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+
+
+def within(module: str, packages: tuple[str, ...]) -> bool:
+    """Whether a module is one of these, or below one."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        ("holdfast", ("workflows", "activities", "worker", "starter", "examples")),
+        ("workflows", ("activities", "worker", "starter", "holdfast.runtime", "holdfast.testing", *IO_LIBRARIES)),
+        ("activities", ("workflows", "worker", "starter", "holdfast.runtime", "holdfast.testing", "holdfast.state")),
+        ("examples", ("workflows", "activities", "worker", "starter")),
+    ],
+)
+def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
+    """No file of a layer names a module of a layer it must not know."""
+    for file in files(folder):
+        wrong = {module for module in imports(file) if within(module, forbidden)}
+        assert not wrong, f"{file.relative_to(ROOT)} imports {wrong}"
+
+
+def test_the_top_of_holdfast_is_pure() -> None:
+    """Outside `runtime` and `testing`, nothing of `holdfast` names a library or module that does I/O."""
+    impure = ("holdfast.runtime", "holdfast.testing", "os", "subprocess", "socket", "asyncio", "time", "random", "uuid")
+    allowed = {"tools.py": ("docstring_parser",)}  # read when a tool is defined, never by workflows
+    for file in (ROOT / "holdfast").glob("*.py"):
+        wrong = {module for module in imports(file) if within(module, (*impure, *IO_LIBRARIES))}
+        assert not {module for module in wrong if not within(module, allowed.get(file.name, ()))}, file
+
+
+def test_loading_the_workflows_loads_no_io_library() -> None:
+    """What a workflow imports, directly or not, leaves the network, the database and the terminal alone."""
+    program = "import sys, workflows; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    forbidden = ("activities", "holdfast.runtime", "holdfast.testing", "holdfast.tools", *IO_LIBRARIES)
+    assert not [module for module in loaded if within(module, forbidden)]
+
+
+def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
+    """The activities' names, inputs and results are those of the contracts, no more and no fewer."""
+    from activities.agents import Agents
+    from activities.llm import LLM
+    from activities.tools import Tools
+    from holdfast import contracts
+
+    stubs = {
+        function.__temporal_activity_definition.name: function
+        for function in vars(contracts).values()
+        if hasattr(function, "__temporal_activity_definition")
+    }
+    implementations = {"load_agent": Agents.load_agent, "call_llm": LLM.call_llm, "call_tool": Tools.call_tool}
+    assert stubs.keys() == implementations.keys()
+    for name, stub in stubs.items():
+        wanted, made = inspect.signature(stub), inspect.signature(implementations[name])
+        assert [p.annotation for p in wanted.parameters.values()] == [
+            p.annotation for p in list(made.parameters.values())[1:]
+        ]
+        assert wanted.return_annotation == made.return_annotation
+
+
+def test_the_wheel_ships_holdfast_and_nothing_else(tmp_path: Path) -> None:
+    """Other distributions own the top-level names `workflows` and `activities`; ours must not shadow them."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"holdfast"}
+
+
+def test_every_test_states_its_rule() -> None:
+    """Each test has a docstring: the sentence that it proves."""
+    silent = [
+        f"{file.relative_to(ROOT)}: {node.name}"
+        for file in files("tests")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert not silent

@@ -1,0 +1,51 @@
+"""The catalog of the kill tests: tools whose effects are lines in a file, and which can be held in mid-effect."""
+
+import asyncio
+
+from holdfast import Absent, Agent, Catalog, Found, Policy, ToolContext, allow, ask, tool
+
+
+def _lines(context: ToolContext) -> list[str]:
+    file = context.workspace / "effects"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+async def _act(context: ToolContext) -> None:
+    """Leave the line; then stay in mid-effect for as long as the file `hold` is there."""
+    with (context.workspace / "effects").open("a") as effects:
+        effects.write(f"{context.key}\n")
+    while (context.workspace / "hold").exists():
+        await asyncio.sleep(0.02)
+
+
+def _find(context: ToolContext) -> Found | Absent:
+    return Found("found it done") if context.key in _lines(context) else Absent()
+
+
+@tool(effect="verifiable", check=_find)
+async def ship(context: ToolContext) -> str:
+    """Ship, in a way that can be looked up."""
+    await _act(context)
+    return "shipped"
+
+
+@tool(effect="unsafe")
+async def mail(context: ToolContext) -> str:
+    """Mail, in a way that nobody can look up."""
+    await _act(context)
+    return "mailed"
+
+
+@tool(effect="read")
+def look(context: ToolContext) -> str:
+    """Count the effects."""
+    return str(len(_lines(context)))
+
+
+catalog = Catalog(
+    agents=[
+        Agent(name="clerk", instructions="Work.", policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())))
+    ],
+    tools=[ship, mail, look],
+)
+

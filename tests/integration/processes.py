@@ -1,0 +1,85 @@
+"""`worker.py --dev` as a process of its own, to be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from holdfast.runtime.stack import Stack, read_stack
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0
+
+
+class WorkerProcess:
+    """A worker with the embedded stack under `home`.
+
+    Args:
+        home: The state folder.
+        environ: Further environment variables.
+    """
+
+    def __init__(self, home: Path, **environ: str) -> None:
+        self.home = home
+        self._environ = environ
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    @property
+    def stack(self) -> Stack:
+        """Where its servers answer."""
+        stack = read_stack(self.home)
+        assert stack is not None
+        return stack
+
+    def start(self) -> None:
+        """Start it, and wait until it says that it is ready."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "OPENAI_", "HOLDFAST_"))}
+        inherited.pop("DATABASE_URL", None)
+        self._starts += 1
+        log = self.home.parent / f"worker-{self._starts}.log"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "worker.py"), "--dev"],
+                cwd=ROOT,
+                env={**inherited, "HOLDFAST_HOME": str(self.home), **self._environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + PATIENCE
+        while "Ready." not in log.read_text():
+            assert self._process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL the worker; its servers live on."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def kill_all(self) -> None:
+        """SIGKILL the worker and both servers, with all their children."""
+        stack = self.stack
+        self.kill()
+        victims: list[psutil.Process] = []
+        for pid in (stack.temporal_pid, stack.postgres_pid):
+            assert pid is not None
+            server = psutil.Process(pid)
+            victims += [server, *server.children(recursive=True)]
+        for victim in victims:
+            victim.kill()
+        psutil.wait_procs(victims, timeout=10)
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does; it stops the servers it started. Returns its exit code."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        return self._process.wait(PATIENCE)

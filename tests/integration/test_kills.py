@@ -1,0 +1,155 @@
+"""SIGKILL, at every place that matters: the run goes on from the last recorded event, and no effect happens twice."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client, WorkflowHandle
+
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.events import first_altered
+from holdfast.runtime.client import connect, stack_config
+from holdfast.testing.scripted_llm import ScriptedLLM, call, hang, say, steps
+from tests.integration.processes import WorkerProcess
+from tests.rig import eventually, events_of, status_of
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[ScriptedLLM]:
+    """An LLM that outlives the workers."""
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A worker process with an embedded stack of its own."""
+    worker = WorkerProcess(
+        tmp_path_factory.mktemp("kills") / "home",
+        HOLDFAST_CATALOG="tests.integration.killable:catalog",
+        OPENAI_BASE_URL=llm.base_url,
+    )
+    worker.start()
+    yield worker
+    assert worker.stop() == 0
+
+
+@pytest.fixture
+async def client(worker: WorkerProcess) -> Client:
+    """A client of the worker's server."""
+    return await connect(stack_config(worker.stack))
+
+
+class Scene:
+    """A run in a folder of its own, and what can be seen of its effects."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.client = client
+        self.folder = folder
+
+    async def start(self) -> WorkflowHandle[Any, Any]:
+        """Start the run."""
+        run = RunInput(task="do it", workspace=str(self.folder))
+        return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue="holdfast")
+
+    def hold(self) -> None:
+        """From now on, tools stay in mid-effect."""
+        (self.folder / "hold").touch()
+
+    def release(self) -> None:
+        """Let tools go on."""
+        (self.folder / "hold").unlink()
+
+    async def effects(self, count: int) -> None:
+        """Wait until that many effects have happened."""
+        file = self.folder / "effects"
+
+        async def seen() -> int:
+            return len(file.read_text().splitlines()) if file.exists() else 0
+
+        await eventually(seen, lambda seen: seen == count)
+
+
+@pytest.fixture
+def scene(client: Client, tmp_path: Path) -> Scene:
+    """Where a test takes place."""
+    return Scene(client, tmp_path)
+
+
+async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """The call is made again by the next worker, and the run goes on."""
+    llm.script = lambda _: hang()
+    asked = len(llm.requests)
+    run = await scene.start()
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
+    worker.kill()
+    llm.script = steps([call("look"), say("done")])
+    worker.start()
+    assert (await run.result())["result"] == "done"
+
+
+async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """Nobody's approval is lost: sent while no worker lives, it is taken by the next one."""
+    llm.script = steps([call("ship"), say("done")])
+    run = await scene.start()
+    await status_of(run, "waiting_approval")
+    worker.kill()
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    worker.start()
+    assert (await run.result())["result"] == "done"
+    await scene.effects(1)
+
+
+async def test_killed_in_mid_effect_that_can_be_looked_up(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """The effect has happened and nobody recorded it: the second attempt finds it, and adopts it."""
+    llm.script = steps([call("ship"), say("done")])
+    scene.hold()
+    run = await scene.start()
+    await status_of(run, "waiting_approval")
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await scene.effects(1)
+    worker.kill()
+    worker.start()
+    assert (await run.result())["result"] == "done"
+    await scene.effects(1)
+    (finished,) = [event for event in await events_of(run) if event.type == "tool_call_finished"]
+    assert (finished.content, finished.adopted) == ("found it done", True)
+
+
+async def test_killed_in_mid_effect_that_nobody_can_look_up(
+    llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
+) -> None:
+    """The run asks a person instead of guessing, and goes on with the answer."""
+    llm.script = steps([call("mail"), say("done")])
+    scene.hold()
+    run = await scene.start()
+    await scene.effects(1)
+    worker.kill()
+    worker.start()
+    state = await status_of(run, "waiting_approval")
+    assert state["pending"][0]["kind"] == "reconcile"
+    await run.signal("reconcile", {"request": "1", "decision": "happened", "result": "seen in the outbox", "by": "bob"})
+    assert (await run.result())["result"] == "done"
+    await scene.effects(1)
+
+
+async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """Server, database and worker die together: all runs go on, on the same ports, with the whole log."""
+    llm.script = steps([call("look"), call("ship"), say("done")])
+    runs = [await scene.start() for _ in range(3)]
+    before = [await status_of(run, "waiting_approval") for run in runs]
+    address = worker.stack.temporal_address
+    worker.kill_all()
+    worker.start()
+    assert worker.stack.temporal_address == address
+    client = await connect(stack_config(worker.stack))
+    for old, state in zip(runs, before, strict=True):
+        run: WorkflowHandle[Any, Any] = client.get_workflow_handle(old.id)
+        assert await run.query("state") == state
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        assert (await run.result())["result"] == "done"
+        assert first_altered(await events_of(run)) is None
+    await scene.effects(3)

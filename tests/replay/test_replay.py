@@ -1,0 +1,35 @@
+"""I8: old runs keep running. Every recorded history of every release replays through today's code."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+
+import holdfast
+from tests.replay.record import HISTORIES, SCENARIOS
+from workflows import WORKFLOWS
+
+RECORDED = sorted(HISTORIES.rglob("*.json"))
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=[f"{file.parent.name}/{file.stem}" for file in RECORDED])
+async def test_a_recorded_history_replays(file: Path) -> None:
+    """Today's workflow makes the very commands that the history holds."""
+    history = WorkflowHistory.from_json(file.stem, file.read_text())
+    await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter).replay_workflow(history)
+
+
+def test_every_scenario_of_this_release_is_recorded() -> None:
+    """`make histories` has been run for this version."""
+    recorded = {file.stem for file in (HISTORIES / holdfast.__version__).glob("*.json")}
+    assert recorded >= SCENARIOS.keys()
+
+
+async def test_a_replay_that_differs_is_noticed() -> None:
+    """The gate can fail: a history whose commands are not ours does not replay."""
+    text = next(file for file in RECORDED if file.stem == "plain").read_text()
+    history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
+    with pytest.raises(Exception, match=r"(?i)nondetermin"):
+        await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter).replay_workflow(history)

@@ -1,0 +1,138 @@
+"""What a provider may answer, and what is made of it. Nothing it sends can break a run."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import to_json
+
+from activities.replies import MAX_REPLY_BYTES, read_reply
+from activities.retry_after import LONGEST, retry_after
+from holdfast.contracts import LLMReply
+from tests.unit.runs import agent_spec
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=6
+)
+
+
+def read(body: bytes | dict[str, Any]) -> LLMReply:
+    """Read a response's body."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return read_reply(content, spec=agent_spec(), tools={}, step_id="call_3")
+
+
+def answer(message: Any, **choice: Any) -> dict[str, Any]:
+    """A body with one choice."""
+    return {"model": "m", "choices": [{"message": message, **choice}]}
+
+
+def test_a_plain_reply_is_taken_as_it_is() -> None:
+    """Text, usage and the name of what answered."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+    reply = read(answer({"content": "hi"}, finish_reason="stop") | {"usage": usage})
+    assert reply.message is not None
+    assert (reply.message.text, reply.rejected, reply.llm) == ("hi", "", "m")
+    assert (reply.usage.prompt_tokens, reply.usage.cached_tokens, reply.usage.completion_tokens) == (9, 4, 2)
+
+
+def test_calls_without_an_id_or_with_the_same_one_get_one_of_ours() -> None:
+    """Every call can be answered, and no two answers can be mixed up."""
+    call = {"function": {"name": "look", "arguments": "{}"}}
+    reply = read(answer({"tool_calls": [call, call | {"id": "a"}, call | {"id": "a"}, call | {"id": ""}]}))
+    assert reply.message is not None
+    assert [each.id for each in reply.message.tool_calls] == ["call_3_0", "a", "call_3_2", "call_3_3"]
+
+
+def test_arguments_sent_as_an_object_are_understood() -> None:
+    """Some endpoints do not encode arguments twice."""
+    reply = read(answer({"tool_calls": [{"id": "a", "function": {"name": "look", "arguments": {"x": 1}}}]}))
+    assert reply.message is not None
+    assert reply.message.tool_calls[0].arguments == '{"x": 1}'
+
+
+def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
+    """Null and empty fields and output-only ones are dropped; reasoning is kept."""
+    message = {"content": "x", "refusal": None, "annotations": [1], "audio": {"id": 1}, "reasoning_content": "hm"}
+    reply = read(answer(message))
+    assert reply.message is not None
+    assert reply.message.extra == {"reasoning_content": "hm"}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"<html>busy</html>", "holds no reply (<html>busy"),
+        (b"", "holds no reply"),
+        (b"[]", "holds no reply"),
+        ({"choices": []}, "holds no reply"),
+        (answer(None), "it is empty"),
+        (answer({"content": ""}), "it is empty"),
+        (answer({"content": "and"}, finish_reason="length"), "cut off"),
+        (answer({"content": "x" * MAX_REPLY_BYTES}), "bytes long"),
+    ],
+)
+def test_a_reply_that_cannot_be_used_says_why(body: bytes | dict[str, Any], words: str) -> None:
+    """The reason is a sentence the LLM can act on."""
+    assert words in read(body).rejected
+
+
+@given(ANY | st.dictionaries(st.sampled_from(["choices", "usage", "model"]), ANY))
+def test_any_json_is_read_without_an_exception(body: Any) -> None:
+    """Whatever JSON comes, there is a reply, and Temporal can record it."""
+    to_json(read(json.dumps(body).encode()))
+
+
+@given(st.dictionaries(st.sampled_from(["content", "tool_calls", "refusal", "role", "reasoning"]), ANY))
+def test_any_message_is_read_without_an_exception(message: Any) -> None:
+    """The same for what is inside a choice."""
+    to_json(read(answer(message)))
+
+
+@given(st.binary())
+def test_any_bytes_are_read_without_an_exception(body: bytes) -> None:
+    """The same for what is no JSON at all."""
+    assert read(body).message is None or b"content" in body
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    """Legal in JSON, in no encoding: it must not reach the history."""
+    reply = read(b'{"choices": [{"message": {"content": "a\\ud800b"}}]}')
+    assert reply.message is not None
+    assert reply.message.text == "a?b"
+
+
+def test_deep_nesting_is_no_way_to_crash_a_worker() -> None:
+    """A hundred thousand brackets are a reply that cannot be used."""
+    assert "holds no reply" in read(b"[" * 100_000).rejected
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "2"}, 2),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "1e99"}, None),
+        ({"retry-after": "99999999"}, LONGEST.total_seconds()),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_respected_within_reason(headers: dict[str, str], seconds: float | None) -> None:
+    """Seconds or milliseconds, bounded; what is no time is ignored."""
+    expected = None if seconds is None else timedelta(seconds=seconds)
+    assert retry_after(headers) == expected
+
+
+def test_retry_after_may_be_a_date() -> None:
+    """HTTP allows a date in place of seconds."""
+    delay = retry_after({"retry-after": format_datetime(datetime.now(UTC) + timedelta(seconds=30))})
+    assert delay is not None
+    assert timedelta(seconds=20) < delay <= timedelta(seconds=30)

@@ -1,0 +1,201 @@
+"""`@tool`: the schema an LLM sees, the arguments it may send, and the functions that cannot become tools."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from holdfast import Tool, ToolContext, tool
+from holdfast.effects import Effect
+from holdfast.errors import ToolSignatureError
+from holdfast.tools import ArgumentsInvalid, bind, result_text
+
+CONTEXT = ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1)
+
+
+@tool(effect="read")
+def search(
+    query: str,
+    limit: int = 10,
+    mode: Literal["fast", "deep"] = "fast",
+    tag: Annotated[str, Field(description="a tag")] = "",
+    *,
+    context: ToolContext,
+) -> str:
+    """Search the archive.
+
+    Slower with `deep`.
+
+    Args:
+        query: What to look for.
+        limit: How many to return.
+        mode: How thoroughly.
+    """
+    return f"{query} {limit} {mode} {tag} {context.thread}"
+
+
+def test_signature_and_docstring_become_the_schema() -> None:
+    """Names, types, defaults, choices and descriptions reach the LLM; the context does not."""
+    assert search.spec.description == "Search the archive.\n\nSlower with `deep`."
+    assert search.spec.parameters == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["query"],
+        "properties": {
+            "query": {"type": "string", "description": "What to look for."},
+            "limit": {"type": "integer", "default": 10, "description": "How many to return."},
+            "mode": {"type": "string", "enum": ["fast", "deep"], "default": "fast", "description": "How thoroughly."},
+            "tag": {"type": "string", "default": "", "description": "a tag"},
+        },
+    }
+
+
+def test_arguments_arrive_typed_and_with_the_context() -> None:
+    """Parsed arguments and the context are what the function declares."""
+    arguments = search.parse('{"query": "x", "limit": 3}')
+    assert search(**bind(search.function, arguments, CONTEXT)) == "x 3 fast  t"
+
+
+def test_no_arguments_at_all_may_be_empty_text() -> None:
+    """Some LLMs send nothing where there is nothing to send."""
+
+    @tool
+    def ping() -> str:
+        """Ping."""
+        return "pong"
+
+    assert ping.parse("") == {}
+    assert ping.spec.effect is Effect.UNSAFE, "a tool that says nothing of its effect is trusted least"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('{"limit": 3}', "query: Field required"),
+        ('{"query": 3}', "query: Input should be a valid string"),
+        ('{"query": "x", "colour": "red"}', "colour: Extra inputs are not permitted"),
+        ('{"query": "x", "mode": "slow"}', "mode: Input should be 'fast' or 'deep'"),
+        ('{"query": ', "Invalid JSON"),
+        ("[]", "should be an object"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_explained(arguments: str, words: str) -> None:
+    """The LLM reads which argument is wrong, and how."""
+    with pytest.raises(ArgumentsInvalid, match=words.replace("(", r"\(")):
+        search.parse(arguments)
+
+
+@given(st.text())
+def test_no_text_of_an_llm_breaks_the_parser(text: str) -> None:
+    """Whatever the arguments are, they fit, or there is an explanation."""
+    try:
+        search.parse(text)
+    except ArgumentsInvalid as error:
+        assert str(error)
+
+
+def test_parameter_names_cannot_collide_with_pydantic() -> None:
+    """A tool may call its parameters what it likes."""
+
+    @tool(effect="read")
+    def odd(schema: str, model_config: int, copy: bool, _x: str, self: str) -> str:
+        """Be odd."""
+        return f"{schema}{model_config}{copy}{_x}{self}"
+
+    arguments = odd.parse('{"schema": "a", "model_config": 1, "copy": true, "_x": "b", "self": "c"}')
+    assert odd(**bind(odd.function, arguments, CONTEXT)) == "a1Truebc"
+
+
+class Order(BaseModel):
+    """A nested model."""
+
+    item: str
+    count: int = 1
+
+
+def test_nested_models_work_as_parameters_and_results() -> None:
+    """Pydantic models are read from and written as JSON."""
+
+    @tool(effect="read")
+    def double(order: Order) -> Order:
+        """Double it."""
+        return Order(item=order.item, count=order.count * 2)
+
+    arguments = double.parse('{"order": {"item": "tea", "count": 2}}')
+    assert result_text(double(**arguments)) == '{"item":"tea","count":4}'
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("as it is", "as it is"), (None, "null"), ({"a": [1]}, '{"a": [1]}'), (Path("x"), '"x"'), ("\ud800", "?")],
+)
+def test_results_become_text(value: Any, text: str) -> None:
+    """Text verbatim, everything else as JSON, and nothing that cannot be encoded."""
+    assert result_text(value) == text
+
+
+class NotJSON:
+    """Nothing JSON can hold."""
+
+
+def untyped(x) -> None:  # type: ignore[no-untyped-def]
+    """Lack a type."""
+
+
+def starred(*x: int) -> None:
+    """Take any number."""
+
+
+def keywords(**x: int) -> None:
+    """Take any name."""
+
+
+def positional(x: int, /) -> None:
+    """Take no name."""
+
+
+def opaque(x: NotJSON) -> None:
+    """Take what JSON cannot hold."""
+
+
+def callback(x: Callable[[], int]) -> None:
+    """Take a function."""
+
+
+def default(x: Any = NotJSON()) -> None:  # noqa: B008  # the point of the test
+    """Have a default that JSON cannot hold."""
+
+
+def unresolved(x: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821  # the point of the test
+    """Name a type that is not there."""
+
+
+def generator(x: int) -> Any:
+    """Return more than once."""
+    yield x
+
+
+@pytest.mark.parametrize(
+    "function", [untyped, starred, keywords, positional, opaque, callback, default, unresolved, generator]
+)
+def test_a_function_that_cannot_be_a_tool_is_named_with_the_reason(function: Callable[..., Any]) -> None:
+    """The message says which function, and what about it."""
+    with pytest.raises(ToolSignatureError, match=f"tool '{function.__name__}'"):
+        tool(function)
+
+
+@pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])
+def test_effect_and_check_must_go_together(options: dict[str, Any]) -> None:
+    """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are refused."""
+    with pytest.raises(ToolSignatureError):
+        tool(**options)(lambda: None)
+
+
+def test_a_tool_is_still_the_function_it_was() -> None:
+    """Tools are called directly in a user's own tests."""
+    assert isinstance(search, Tool)
+    assert search("a", context=CONTEXT) == "a 10 fast  t"

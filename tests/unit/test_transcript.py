@@ -1,0 +1,91 @@
+"""The transcript's bytes: encoding, pages, clipping, and the whole request."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.events import UserMessageReceived
+from holdfast.messages import AssistantMessage, ToolCall, UserMessage, encode
+from holdfast.model import PAGE_BYTES, canonical, digest, page
+from holdfast.transcript import Transcript, clip, request_body, request_prefix
+from tests.unit.runs import agent_spec
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=8
+)
+
+
+@given(st.text())
+def test_a_message_is_one_line_of_json(text: str) -> None:
+    """Encoded messages hold no line break, so a page can be split at them; and nothing in them is lost."""
+    encoded = encode(UserMessage(content=text))
+    assert b"\n" not in encoded
+    assert json.loads(encoded) == {"role": "user", "content": text}
+
+
+def test_what_the_provider_wants_back_is_sent_back() -> None:
+    """Fields we do not know, of the message and of its calls, are part of the encoded message."""
+    call = ToolCall(id="c", name="look", arguments="{}", extra={"extra_content": {"signature": "s"}})
+    message = AssistantMessage(tool_calls=(call,), extra={"reasoning_content": "hm"})
+    wire = json.loads(encode(message))
+    assert wire["reasoning_content"] == "hm"
+    assert wire["tool_calls"][0]["extra_content"] == {"signature": "s"}
+
+
+def test_a_whole_request_is_the_json_the_api_wants() -> None:
+    """Prefix and messages, joined as bytes, are one valid request."""
+    spec = agent_spec(llm_options={"temperature": 0})
+    body = json.loads(request_body(request_prefix(spec), [encode(UserMessage(content="hi"))]))
+    assert (body["model"], body["temperature"]) == ("scripted", 0)
+    assert body["messages"] == [{"role": "system", "content": "Work."}, {"role": "user", "content": "hi"}]
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["look", "pay", "wipe"]
+
+
+def test_an_agent_without_tools_sends_none() -> None:
+    """The API refuses an empty list of tools."""
+    assert "tools" not in json.loads(request_body(request_prefix(agent_spec(tools=())), []))
+
+
+@given(st.lists(st.binary(max_size=PAGE_BYTES // 3).map(lambda line: line.replace(b"\n", b"") or b"x"), max_size=8))
+def test_pages_together_are_everything_and_none_is_too_large(lines: list[bytes]) -> None:
+    """Reading page after page returns every line once; a page is bounded unless one line alone is larger."""
+    read: list[bytes] = []
+    while part := page(lines[len(read) :]):
+        assert len(part) <= PAGE_BYTES + len(lines)
+        read += part.split(b"\n")
+    assert read == lines
+
+
+def test_a_line_larger_than_a_page_has_a_page_of_its_own() -> None:
+    """Nothing is too large to be read."""
+    assert page([b"x" * (PAGE_BYTES + 1), b"y"]) == b"x" * (PAGE_BYTES + 1)
+
+
+@given(st.text(max_size=400), st.integers(20, 200))
+def test_clipping_keeps_head_and_tail_and_counts_the_rest(text: str, limit: int) -> None:
+    """Short text is untouched; of long text the first and last part remain, `limit` characters in all."""
+    clipped = clip(text, limit)
+    if len(text) <= limit:
+        assert clipped == text
+    else:
+        head, tail = limit * 2 // 3, limit - limit * 2 // 3
+        assert clipped.startswith(text[:head])
+        assert clipped.endswith(text[-tail:])
+        assert f"{len(text) - limit:,} of {len(text):,}" in clipped
+
+
+def test_pages_of_a_transcript_start_where_asked() -> None:
+    """A reader that has n messages asks from n on."""
+    transcript = Transcript()
+    for text in ("a", "b"):
+        transcript.add(UserMessageReceived(content=text))
+    assert transcript.page(1) == transcript.messages[1]
+    assert transcript.page(2) == b""
+
+
+@given(JSON)
+def test_the_digest_is_of_the_meaning(value: object) -> None:
+    """Two spellings of the same JSON have one digest, and it survives a round trip."""
+    assert digest(json.loads(json.dumps(value))) == digest(value)
+    assert json.loads(canonical(value)) == value

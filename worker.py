@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -47,6 +48,9 @@ time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most be
 
 EFFECTS_AT_ONCE = 32
 """Tool calls with effects that one worker runs at the same time: each holds a database connection."""
+
+THREADS = 64
+"""Sync tools that one worker runs at the same time."""
 
 log = structlog.get_logger("worker")
 
@@ -107,6 +111,8 @@ async def run(settings: Settings, *, dev: bool) -> None:
         HoldfastError: Something it needs is missing; the message says what to do.
     """
     stop = asyncio.Event()
+    # Sync tools run in threads; the default number of them (cores + 4) would make calls wait for each other.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="tool"))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     catalog = load(settings.catalog, Catalog)
@@ -115,6 +121,8 @@ async def run(settings: Settings, *, dev: bool) -> None:
             servers = DevStack(settings.home, say=_say)
             stack = await asyncio.to_thread(servers.start)
             cleanup.push_async_callback(asyncio.to_thread, servers.stop)
+            watch = asyncio.create_task(_keep_up(servers))
+            cleanup.callback(watch.cancel)
             _say(f"Web UI     {stack.ui_url}")
             config, database_url = stack_config(stack), settings.database_url or stack.database_url
         else:
@@ -138,6 +146,18 @@ async def run(settings: Settings, *, dev: bool) -> None:
             _say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')
             await stop.wait()
             _say("Stopping …")
+
+
+async def _keep_up(servers: DevStack) -> None:
+    """Start a server again that has died. Only its owner does: two must not."""
+    while True:
+        await asyncio.sleep(1)
+        if servers.owned and not await asyncio.to_thread(servers.running):
+            _say("A server has died; starting it again …")
+            try:
+                await asyncio.to_thread(servers.start)
+            except StackError as error:
+                log.error("server_not_started", reason=str(error))
 
 
 def _required_database(settings: Settings) -> str:

@@ -16,6 +16,9 @@ from holdfast.tools import ArgumentsInvalid, Tool
 MAX_REPLY_BYTES = 1_000_000
 """A larger reply is not kept: Temporal allows 2 MB a payload."""
 
+MAX_CALLS = 100
+"""Tool calls of one reply that are run; Temporal allows 2,000 activities at a time."""
+
 _NOT_WANTED_BACK = ("role", "content", "tool_calls", "annotations", "audio", "function_call")
 """Fields of a reply that have a place of their own, or that the API refuses in requests."""
 
@@ -87,8 +90,10 @@ def _calls(given: list[Any], *, step_id: str) -> Iterator[ToolCall]:
 def _problems(
     message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool], cut_off: bool
 ) -> Iterator[tuple[str, str]]:
-    for call in message.tool_calls if message else ():
-        if spec.tool(call.name) is None:
+    for index, call in enumerate(message.tool_calls if message else ()):
+        if index >= MAX_CALLS:
+            yield call.id, f"a reply may make {MAX_CALLS} calls at the most; make this one in the next reply"
+        elif spec.tool(call.name) is None:
             known = ", ".join(tool.name for tool in spec.tools) or "none"
             yield call.id, f"there is no tool named {call.name!r}; there are: {known}"
         elif call.name in tools:  # else a worker with another catalog has to run it, and will check it

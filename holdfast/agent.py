@@ -64,8 +64,11 @@ class AgentSpec(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of everything above: two runs with the same hash were told the same and allowed the same."""
-        return digest(self.model_dump(mode="json"))
+        """Digest of everything above: two runs with the same hash were told the same and allowed the same.
+
+        Defaults are left out, so that a field added in a later release alters no older hash.
+        """
+        return digest(self.model_dump(mode="json", exclude_defaults=True))
 
     def tool(self, name: str) -> ToolSpec | None:
         """The tool of that name, if the agent has it."""

@@ -6,6 +6,9 @@ from holdfast.approval import ANSWERS, DecisionKind, Request, parsed
 from holdfast.messages import ToolCall
 from holdfast.state import RunState
 
+SHOWN_REQUESTS = 10
+"""Open requests that are shown in full."""
+
 _SIGNALS: dict[DecisionKind, str] = {
     "approve": "approve",
     "deny": "deny",
@@ -45,8 +48,10 @@ def current_details(state: RunState) -> str:
     if state.parked:
         lines += ["", f"### Blocked: {state.parked.cause}", "", _quoted(state.parked.message), ""]
         lines += ["Mend the cause, then send the signal `retry` with", "", '```json\n{"by": "your name"}\n```']
-    for request in state.requests:
+    for request in state.requests[:SHOWN_REQUESTS]:
         lines += ["", *_request(request)]
+    if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
+        lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
     if running := [call.call for call in state.calls if call.phase == "started"]:
         lines += ["", "### Running", "", *(f"- `{describe_call(call)}`" for call in running)]
     if state.outcome and state.result:

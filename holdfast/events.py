@@ -3,12 +3,13 @@
 1. An event is recorded once and never changes; state (`holdfast.state`) and transcript (`holdfast.transcript`)
    are folds over events.
 2. Every event carries its position, its time and the digest of the chain up to and including itself.
-3. Fields are only added, with a default; anything else needs a new schema version and an upcaster.
+3. Fields are only added, with a default that never changes; anything else needs a new schema version and an
+   upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
 """
 
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
@@ -33,7 +34,7 @@ class Event(Frozen):
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     """Temporal's time of the workflow task that recorded it: the same on every replay."""
     digest: str = ""
-    """SHA-256 of the previous event's digest and this event's canonical JSON without `digest`."""
+    """SHA-256 of the previous event's digest and this event's canonical JSON (`event_json`) without `digest`."""
 
 
 class RunStarted(Event):
@@ -236,7 +237,7 @@ class EventLog:
 
     def page(self, start: int) -> bytes:
         """Events from position `start` on, one JSON text a line, a page of them; empty when there are none."""
-        return page(event.model_dump_json().encode() for event in islice(self.events, start, None))
+        return page(canonical(event_json(event)) for event in islice(self.events, start, None))
 
 
 def first_altered(events: list[AgentEvent]) -> int | None:
@@ -249,5 +250,11 @@ def first_altered(events: list[AgentEvent]) -> int | None:
     return None
 
 
+def event_json(event: AgentEvent | Event) -> dict[str, Any]:
+    """The event as it is shown, exported and digested: whoever has this JSON needs only SHA-256 to check the chain."""
+    told = {"schema_version": event.schema_version, "type": getattr(event, "type", "event")}
+    return told | event.model_dump(mode="json", exclude_defaults=True)
+
+
 def _body(event: Event) -> bytes:
-    return canonical(event.model_dump(mode="json", exclude={"digest"}))
+    return canonical({name: value for name, value in event_json(event).items() if name != "digest"})

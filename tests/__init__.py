@@ -1,0 +1,1 @@
+"""Tests of Holdfast, in folders by what they cost."""

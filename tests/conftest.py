@@ -49,7 +49,7 @@ async def client(stack: Stack) -> Client:
 
 @pytest.fixture
 def rig(stack: Stack, client: Client, tmp_path: Path) -> StartRig:
-    """Start a worker: `async with rig(catalog, script) as r`. Its sandbox is strict unless told otherwise."""
+    """Worker, LLM and database of a test's own. The workflow sandbox is strict unless told otherwise."""
 
     @asynccontextmanager
     async def start(catalog: Catalog, script: Script | Unparsed, **options: Any) -> AsyncIterator[Rig]:

@@ -47,7 +47,7 @@ async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], 
     answer = None
     try:
         async with asyncio.timeout(PATIENCE):
-            while not wanted(answer := await ask()):
+            while not wanted(answer := await ask()):  # noqa: ASYNC110  # the answer is another process's
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"never came; the last answer was {answer!r}") from None

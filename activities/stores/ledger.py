@@ -94,7 +94,7 @@ class Ledger:
                     if not connection.broken:
                         await connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, %s))", [key, epoch])
         except (psycopg.OperationalError, PoolTimeout) as error:
-            reason = f"the database does not answer; {tool} waits for it ({str(error).strip()})"
+            reason = f"no connection to the database; {tool} waits for one ({str(error).strip()})"
             raise ApplicationError(reason, type="DatabaseUnavailable") from None
 
     async def _read(

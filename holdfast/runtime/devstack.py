@@ -82,6 +82,12 @@ class DevStack:
                     self._release()
                 raise
 
+    def running(self) -> bool:
+        """Tell whether both servers run; cheap while they do."""
+        recorded = read_stack(self.home)
+        temporal = TemporalServer(self.home, say=self._say).find(recorded.temporal_pid if recorded else None)
+        return bool(temporal and Postgres(self.home, say=self._say).find(recorded.postgres_pid if recorded else None))
+
     def stop(self) -> None:
         """Stop the servers of this folder if this object owns them; otherwise do nothing.
 

@@ -109,23 +109,28 @@ class Runs:
             await self._check_stuck(await self.describe(thread))
             raise QueryRefused(f"the worker that has thread {thread!r} cannot answer: {error.message}") from error
         except RPCError as error:
+            if "before WorkflowTaskStarted" in error.message:
+                raise NeverRan(f"thread {thread!r} was closed before any worker had it") from error
             if error.status in TIMED_OUT or error.status is RPCStatusCode.FAILED_PRECONDITION:
-                raise await self.why_silent(thread, limit) from error
+                raise await self._why_silent(thread, limit) from error
             raise self.in_words(error, thread) from error
 
-    async def why_silent(self, thread: str, limit: timedelta) -> HoldfastError:
-        """Why nobody answered a query or an update: the run is closed, stuck, or no worker is there."""
+    async def _why_silent(self, thread: str, limit: timedelta) -> HoldfastError:
+        """Why nobody answered a query: the run is stuck, or no worker is there."""
         try:
             found = await self.describe(thread)
-            if found.status in ENDED and not found.raw_description.HasField("pending_workflow_task"):
-                return NeverRan(f"thread {thread!r} was closed before any worker had it")
             await self._check_stuck(found)
         except HoldfastError as error:
             return error
         return NoWorker(
             f"Temporal answers at {self.address}, but no worker answered for thread {thread!r} on task queue "
             f"{found.task_queue!r} within {limit.total_seconds():g} s. "
-            "Start one with `python worker.py --dev`; the run is safe and goes on then."
+            "Start one with `python worker.py --dev`; "
+            + (
+                "a closed thread needs one to be read."
+                if found.status in ENDED
+                else "the run is safe and goes on then."
+            )
         )
 
     def in_words(self, error: RPCError, thread: str = "") -> HoldfastError:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,12 +77,16 @@ def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
     from activities.tools import Tools
     from holdfast import contracts
 
-    stubs = {
+    stubs: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
         for function in vars(contracts).values()
         if hasattr(function, "__temporal_activity_definition")
     }
-    implementations = {"load_agent": Agents.load_agent, "call_llm": LLM.call_llm, "call_tool": Tools.call_tool}
+    implementations: dict[str, Any] = {
+        "load_agent": Agents.load_agent,
+        "call_llm": LLM.call_llm,
+        "call_tool": Tools.call_tool,
+    }
     assert stubs.keys() == implementations.keys()
     for name, stub in stubs.items():
         wanted, made = inspect.signature(stub), inspect.signature(implementations[name])

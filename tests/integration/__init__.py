@@ -1,0 +1,1 @@
+"""Processes, servers, a browser."""

@@ -14,7 +14,7 @@ async def _act(context: ToolContext) -> None:
     """Leave the line; then stay in mid-effect for as long as the file `hold` is there."""
     with (context.workspace / "effects").open("a") as effects:
         effects.write(f"{context.key}\n")
-    while (context.workspace / "hold").exists():
+    while (context.workspace / "hold").exists():  # noqa: ASYNC110  # held by a file, so that a kill cannot lose it
         await asyncio.sleep(0.02)
 
 
@@ -44,8 +44,11 @@ def look(context: ToolContext) -> str:
 
 catalog = Catalog(
     agents=[
-        Agent(name="clerk", instructions="Work.", policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())))
+        Agent(
+            name="clerk",
+            instructions="Work.",
+            policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
+        )
     ],
     tools=[ship, mail, look],
 )
-

@@ -64,9 +64,13 @@ class WorkerProcess:
         self._process.wait()
 
     def kill_all(self) -> None:
-        """SIGKILL the worker and both servers, with all their children."""
-        stack = self.stack
+        """SIGKILL the worker and both servers."""
         self.kill()
+        self.kill_servers()
+
+    def kill_servers(self) -> None:
+        """SIGKILL both servers, with all their children."""
+        stack = self.stack
         victims: list[psutil.Process] = []
         for pid in (stack.temporal_pid, stack.postgres_pid):
             assert pid is not None

@@ -204,7 +204,7 @@ async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) ->
         )
         call = ToolCall(id="c", name="act", arguments="{}")
         request = ToolRequest(call=call, key="k", workspace=str(tmp_path), clip=1000)
-        with pytest.raises(ApplicationError, match="the database does not answer; act waits for it") as error:
+        with pytest.raises(ApplicationError, match="no connection to the database; act waits for one") as error:
             await ActivityEnvironment().run(tools.call_tool, request)
         assert not error.value.non_retryable
         assert effects(tmp_path) == 0

@@ -14,7 +14,7 @@ from holdfast.events import first_altered
 from holdfast.runtime.client import connect, stack_config
 from holdfast.testing.scripted_llm import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
-from tests.rig import eventually, events_of, status_of
+from tests.rig import events_of, eventually, status_of
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,9 @@ async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: Worke
     await scene.effects(1)
 
 
-async def test_killed_in_mid_effect_that_can_be_looked_up(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+async def test_killed_in_mid_effect_that_can_be_looked_up(
+    llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
+) -> None:
     """The effect has happened and nobody recorded it: the second attempt finds it, and adopts it."""
     llm.script = steps([call("ship"), say("done")])
     scene.hold()
@@ -153,3 +155,21 @@ async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess
         assert (await run.result())["result"] == "done"
         assert first_altered(await events_of(run)) is None
     await scene.effects(3)
+
+
+async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """`worker.py --dev` starts its servers again; the worker reconnects, and the run goes on."""
+    llm.script = steps([call("ship"), say("done")])
+    run = await scene.start()
+    await status_of(run, "waiting_approval")
+    before = worker.stack
+    worker.kill_servers()
+    await eventually(
+        lambda: asyncio.sleep(0, worker.stack),
+        lambda stack: stack.temporal_pid != before.temporal_pid and stack.postgres_pid != before.postgres_pid,
+    )
+    client = await connect(stack_config(worker.stack))
+    again: WorkflowHandle[Any, Any] = client.get_workflow_handle(run.id)
+    await again.signal("approve", {"request": "1", "by": "alice"})
+    assert (await again.result())["result"] == "done"
+    await scene.effects(1)

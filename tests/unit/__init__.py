@@ -1,0 +1,1 @@
+"""Pure code and small pieces."""

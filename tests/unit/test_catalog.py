@@ -14,7 +14,9 @@ def look() -> str:
 
 def test_an_agent_names_its_tools_or_has_them_all() -> None:
     """`tools=None` means every tool of the catalog, in its order."""
-    catalog = Catalog(agents=[Agent(name="all", instructions=""), Agent(name="none", instructions="", tools=())], tools=[look])
+    catalog = Catalog(
+        agents=[Agent(name="all", instructions=""), Agent(name="none", instructions="", tools=())], tools=[look]
+    )
     assert [each.name for each in catalog.spec("all", default_llm="m").tools] == ["look"]
     assert catalog.spec("none", default_llm="m").tools == ()
 

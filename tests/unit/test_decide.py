@@ -103,7 +103,7 @@ def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
 def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
     request_id: str, decision: DecisionKind, more: dict[str, str], outcome: str
 ) -> None:
-    """Unknown request, wrong kind of answer, other digest: recorded with its outcome, and the call stays where it is."""
+    """Unknown request, wrong kind of answer, other digest: recorded with its outcome, and the call does not move."""
     run = Run()
     run.reply(calls("pay"))
     assert run.decide(request_id, decision, **more).outcome == outcome

@@ -18,7 +18,8 @@ EFFECTS = st.sampled_from(list(Effect))
 
 
 @pytest.mark.parametrize(
-    ("effect", "verdict"), [(Effect.READ, "allow")] + [(effect, "ask") for effect in Effect if effect is not Effect.READ]
+    ("effect", "verdict"),
+    [(Effect.READ, "allow")] + [(effect, "ask") for effect in Effect if effect is not Effect.READ],
 )
 def test_without_a_rule_reads_are_allowed_and_effects_ask(effect: Effect, verdict: str) -> None:
     """The default is safe for every class of effect."""

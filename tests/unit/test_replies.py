@@ -16,7 +16,9 @@ from holdfast.contracts import LLMReply
 from tests.unit.runs import agent_spec
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=6
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    max_leaves=6,
 )
 
 

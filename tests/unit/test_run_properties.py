@@ -1,17 +1,31 @@
 """The invariants of a run, over runs that hypothesis makes up."""
 
+import hashlib
+import json
+from itertools import pairwise
+from typing import get_args
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.approval import Decision
+from holdfast.approval import DecisionKind
 from holdfast.contracts import LLMReply
 from holdfast.decide import CallLLM, Finish, Park, StartCalls, Wait
-from holdfast.events import EVENTS, RunParked, RunUnparked, first_altered
+from holdfast.events import (
+    EVENTS,
+    ApprovalRequested,
+    ReconcileRequested,
+    RunParked,
+    RunUnparked,
+    event_json,
+    first_altered,
+)
 from holdfast.model import GENESIS, chain
 from holdfast.state import RunState, evolve
 from holdfast.transcript import Transcript, request_body, request_prefix
 from tests.unit.runs import Run, calls, says
 
+DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 NAMES = st.lists(st.sampled_from(["look", "pay", "wipe", "nonsense"]), min_size=1, max_size=4)
 
 
@@ -35,13 +49,13 @@ def play(data: st.DataObject) -> tuple[Run, list[bytes]]:
                 run.record(RunParked(cause=cause, message=message), RunUnparked(by="bob"))
             case Wait():
                 started = [call.number for call in run.state.calls if call.phase == "started"]
-                if started and data.draw(st.booleans()):
+                if data.draw(st.booleans()) and started:
                     status = data.draw(st.sampled_from(["ok", "failed", "unknown"]))
                     run.finish(data.draw(st.sampled_from(started)), data.draw(st.text(max_size=20)), status)
                 else:
-                    decision = data.draw(st.sampled_from(["approve", "deny", "happened", "absent", "abandon"]))
+                    decision = data.draw(st.sampled_from(DECISIONS))
                     request = data.draw(st.integers(0, run.state.asked + 1).map(str))
-                    run.decide(Decision(decision=decision, request=request).request, decision)
+                    run.decide(request, decision)
             case Finish():
                 break
     return run, requests
@@ -51,7 +65,7 @@ def play(data: st.DataObject) -> tuple[Run, list[bytes]]:
 def test_the_prefix_never_changes(data: st.DataObject) -> None:
     """I3: each request to the LLM begins with the very bytes of the one before it (but for the closing bracket)."""
     _, requests = play(data)
-    for earlier, later in zip(requests, requests[1:], strict=False):
+    for earlier, later in pairwise(requests):
         assert later.startswith(earlier[:-2])
 
 
@@ -64,7 +78,7 @@ def test_nothing_runs_that_was_not_allowed(data: st.DataObject) -> None:
     for event in run.log.events:
         if event.type == "verdict_given" and event.verdict == "allow":
             cleared.add(event.number)
-        elif event.type in ("approval_requested", "reconcile_requested"):
+        elif isinstance(event, ApprovalRequested | ReconcileRequested):
             asked[event.request.request] = event.request.number
         elif event.type == "decision_received" and event.outcome == "accepted":
             if event.decision in ("approve", "absent"):
@@ -125,9 +139,30 @@ def test_the_reference_is_the_chain_over_the_encoded_messages(data: st.DataObjec
 def test_requests_are_numbered_from_one_without_gaps(data: st.DataObject) -> None:
     """Request ids are short, unique and in the order asked."""
     run, _ = play(data)
-    ids = [
-        event.request.request
-        for event in run.log.events
-        if event.type.endswith("_requested") and event.type != "tool_call_requested"
-    ]  # type: ignore[union-attr]
+    requested = [e for e in run.log.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
+    ids = [event.request.request for event in requested]
     assert ids == [str(number) for number in range(1, len(ids) + 1)]
+
+
+@given(st.data())
+def test_the_chain_can_be_checked_with_nothing_but_sha256(data: st.DataObject) -> None:
+    """I9: a stranger needs the lines of `log`, a JSON parser and SHA-256; none of our models."""
+    run, _ = play(data)
+    head = "0" * 64
+    for line in run.log.page(0).split(b"\n"):
+        event = json.loads(line)
+        digest = event.pop("digest")
+        text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        head = hashlib.sha256(head.encode() + text.encode("utf-8", "surrogatepass")).hexdigest()
+        assert head == digest
+
+
+def test_a_field_added_later_alters_no_older_digest() -> None:
+    """Events with only default values in a field have the JSON they had before there was that field."""
+
+    class Later(RunUnparked):
+        """A later release's event, with one more field."""
+
+        added: str = "by a later release"
+
+    assert event_json(Later(by="bob")) == event_json(RunUnparked(by="bob"))

@@ -12,7 +12,9 @@ from holdfast.transcript import Transcript, clip, request_body, request_prefix
 from tests.unit.runs import agent_spec
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=8
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    max_leaves=8,
 )
 
 

@@ -1,0 +1,1 @@
+"""The workflow on a real server."""

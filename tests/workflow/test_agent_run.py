@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRi
         await (await r.start()).result()
         bodies = [request.body for request in r.llm.requests]
         assert len(bodies) == 5
-        for earlier, later in zip(bodies, bodies[1:], strict=False):
+        for earlier, later in pairwise(bodies):
             assert later.startswith(earlier[:-2])
 
 
@@ -188,7 +189,7 @@ async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing
 
 
 async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> None:
-    """Bad JSON, unknown tool, wrong arguments, no choices, cut off, empty: the LLM reads what was wrong, and goes on."""
+    """Bad JSON, unknown tool, wrong arguments, cut off: the LLM reads what was wrong, and goes on."""
     script = steps(
         [
             together(call_verbatim("look", '{"at": '), call("fly"), call("look", to="x"), call("look", at="ok")),

@@ -14,7 +14,7 @@ from holdfast.runtime.threads import JSON
 
 PROGRESS = frozenset(
     {
-        *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_started", "tool_call_finished"),
+        *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("run_parked", "run_unparked", "run_finished"),
     }

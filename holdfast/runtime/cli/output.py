@@ -36,3 +36,9 @@ class Output:
     def note(self, words: str | Text) -> None:
         """Say something beside the result."""
         self.err.print(words if isinstance(words, Text) else Text(words))
+
+    def progress(self, line: Text) -> None:
+        """Say what happens meanwhile, in one line of the terminal's width."""
+        if self.err.is_terminal:
+            line.truncate(self.err.width, overflow="ellipsis")
+        self.err.print(line)

@@ -11,6 +11,7 @@ from rich.text import Text
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.errors import ServerUnreachable
 from holdfast.runtime import decisions
 from holdfast.runtime.cli.event_lines import PROGRESS, event_line, message_text, running_calls
@@ -188,7 +189,7 @@ class Verbs:
         with self._output.err.status(f"{thread} is running"):
             async for event in follow(threads, thread, patient=True, note=self._output.note):
                 if event["type"] in PROGRESS:
-                    self._output.note(event_line(event))
+                    self._output.progress(event_line(event))
                 if event["type"] in ("approval_requested", "reconcile_requested"):
                     for request in await threads.pending(thread):
                         if request["request"] == event["request"]["request"]:
@@ -221,7 +222,10 @@ class Verbs:
         """What is known of a thread that no worker answers for."""
         began = found.start_time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         status = found.status.name.lower() if found.status else "unknown"
-        known = "".join(f", {pair.key.name} {pair.value}" for pair in found.typed_search_attributes)
+        ours = {
+            pair.key.name: pair.value for pair in found.typed_search_attributes if pair.key.name in SEARCH_ATTRIBUTES
+        }
+        known = "".join(f", {name} {value}" for name, value in ours.items())
         link = self._link(threads, found.id, found.run_id)
         words = f"Temporal says: {visible(found.id)} is {status}, since {began}{known}" + (f"\n{link}" if link else "")
         return "\n".join(

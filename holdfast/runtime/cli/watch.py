@@ -9,8 +9,10 @@ import re
 import sys
 import termios
 import tty
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Literal
 
 from pydantic import ValidationError
 from rich.console import Console, Group, RenderableType
@@ -23,12 +25,16 @@ from holdfast.errors import HoldfastError
 from holdfast.events import EVENTS
 from holdfast.runtime.cli.event_lines import event_line, running_calls
 from holdfast.runtime.cli.keys import HINTS, Answer, Keys
-from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, tokens_words
+from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, tokens_words
 from holdfast.runtime.cli.text import arguments_text, brief, indented
 from holdfast.runtime.decisions import Decided, decide, retry
 from holdfast.runtime.following import follow
+from holdfast.runtime.runs import Retrying, retrying
 from holdfast.runtime.threads import JSON, Threads
 from holdfast.state import RunState, evolve
+
+LOOK_SECONDS = 2.0
+"""How often to ask Temporal which calls are being tried again; events say that only afterwards."""
 
 _SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
 """What arrow and function keys send: more than one character, and nothing to us."""
@@ -46,6 +52,7 @@ class View:
         self.state = RunState(thread=thread)
         self.keys = Keys()
         self.note = ""
+        self.retrying: Sequence[Retrying] = ()
         self._console = console
         self._recent: list[JSON] = []
         self._spinner = Spinner("dots")
@@ -77,6 +84,8 @@ class View:
         parts: list[RenderableType] = [Text("─" * min(self._console.width, 80), "dim"), head]
         calls = running_calls(self._recent)
         parts += [Text(f"  {call}", "cyan") for call in calls]
+        now = datetime.now(UTC)
+        parts += [Text(f"  retrying {retry_words(each, now=now)}", "yellow") for each in self.retrying]
         if state.parked:
             parts.append(Text(f"Blocked: {brief(f'{state.parked.cause}: {state.parked.message}', 400)}", "bold red"))
         if request := self.keys.request:
@@ -90,7 +99,9 @@ class View:
         return Group(*parts)
 
     def _question(self, request: JSON) -> Iterator[Text]:
-        yield request_head(request)
+        head = request_head(request)
+        head.rstrip()
+        yield head
         lines = arguments_text(request["arguments"]).splitlines()
         room = max(3, self._console.height - 14)
         yield Text(indented("\n".join(lines[:room]), "    "))
@@ -130,7 +141,15 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> 
         async def show() -> None:
             async for event in follow(threads, thread, note=note, pulse=quiet):
                 view.add(event)
-                live.console.print(event_line(event))
+                line = event_line(event)
+                line.truncate(console.width, overflow="ellipsis")
+                live.console.print(line)
+
+        async def look() -> None:
+            while True:
+                with suppress(HoldfastError):  # `show` says it, if it lasts
+                    view.retrying = retrying(await threads.runs.describe(thread))
+                await asyncio.sleep(LOOK_SECONDS)
 
         async def answer() -> None:
             while True:
@@ -141,12 +160,12 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> 
                     view.note = await _carry_out(threads, thread, told, by=by)
                 live.refresh()
 
-        return await _first(show, answer)
+        return await _first(show, answer, look)
 
 
-async def _first(show: Callable[[], Awaitable[None]], answer: Callable[[], Awaitable[None]]) -> bool:
-    """Run both until one is done; returns whether it was `show`, and raises what it raised."""
-    tasks = [asyncio.ensure_future(show()), asyncio.ensure_future(answer())]
+async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
+    """Run them side by side until one is done; returns whether it was the first, and raises what it raised."""
+    tasks = [asyncio.ensure_future(function()) for function in functions]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -158,7 +177,7 @@ async def _first(show: Callable[[], Awaitable[None]], answer: Callable[[], Await
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _carry_out(threads: Threads, thread: str, told: Answer | str, *, by: str) -> str:
+async def _carry_out(threads: Threads, thread: str, told: Answer | Literal["retry"], *, by: str) -> str:
     """Send what the keys led to; returns what is to be said of it: nothing, where the log will say it."""
     try:
         if not isinstance(told, Answer):

@@ -1,0 +1,779 @@
+"""The command line as a user meets it: `python starter.py` in a process of its own, real servers, a real worker."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.stores.postgres import migrate, open_pool
+from holdfast import Agent, Catalog, tool
+from holdfast.contracts import MAX_TASK_BYTES, WORKFLOW, RunInput
+from holdfast.runtime.cli.event_lines import event_summary, running_calls
+from holdfast.runtime.cli.keys import Answer, Keys
+from holdfast.runtime.cli.text import visible
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import Ports, any_free
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
+from holdfast.runtime.threads import check_task, check_thread_id, new_thread_id
+from holdfast.testing.scripted_llm import Conversation, Reply, ScriptedLLM, call, fail, say, steps, together
+from worker import build_worker
+
+REPOSITORY = Path(__file__).parents[2]
+STARTER = REPOSITORY / "starter.py"
+ESCAPES = "\x1b[2J\u202epublish"
+VARIABLES = re.compile(r"^(TEMPORAL|HOLDFAST|OPENAI|DATABASE)_|^NO_COLOR$|^FORCE_COLOR$")
+
+
+@tool(effect="read")
+def look(what: str) -> str:
+    """Look at something."""
+    return f"{what} is fine"
+
+
+@tool(effect="unsafe")
+def publish(version: str) -> str:
+    """Publish a version."""
+    return f"published {version}"
+
+
+@tool(effect="unsafe", timeout=0.2)
+async def stall(version: str) -> str:
+    """Take for ever."""
+    await asyncio.Event().wait()
+    return version
+
+
+CATALOG = Catalog(agents=[Agent(name="releaser", instructions="Release.")], tools=[look, publish, stall])
+
+
+def script(conversation: Conversation) -> Reply:
+    """Reply by what the task says."""
+    publishes = call("publish", version="1.2")
+    replies = {
+        "two": [together(publishes, call("publish", version="1.3")), say("Both dealt with.")],
+        "stall": [call("stall", version="1.2"), say("Reconciled.")],
+        "escapes": [call("publish", version=ESCAPES), say(ESCAPES)],
+        "quick": [say("Done.")],
+        "bad key": [fail(401, "wrong key")],
+        "outage": [fail(503, "overloaded")],
+    }
+    return steps(replies.get(conversation.last_user_message, [call("look", what="it"), publishes, say("Published.")]))(
+        conversation
+    )
+
+
+@workflow.defn(name=WORKFLOW, sandboxed=False)
+class Broken:
+    """A later release whose code cannot go on with runs of an earlier one."""
+
+    @workflow.run
+    async def run(self, run: RunInput) -> None:
+        """Fail the workflow task, as code that does not replay would."""
+        raise RuntimeError("code has changed")
+
+
+@dataclass
+class Ran:
+    """What a run of `starter.py` came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON object it printed."""
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The JSON objects it printed, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass
+class Shell:
+    """Runs `starter.py` with a user's environment."""
+
+    variables: dict[str, str]
+    folder: Path = REPOSITORY
+    started: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    def __call__(self, *words: str, **variables: str) -> Ran:
+        """Run it to its end."""
+        process = self.start(*words, **variables)
+        out, err = process.communicate(timeout=60)
+        assert "Traceback" not in err
+        assert not out.startswith("Traceback")
+        return Ran(process.returncode, out, err)
+
+    def start(self, *words: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start it."""
+        process = subprocess.Popen(
+            [sys.executable, str(STARTER), *words],
+            env=self.environment | variables,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self.started.append(process)
+        return process
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a terminal in which Holdfast is set up."""
+        outside = {name: value for name, value in os.environ.items() if not VARIABLES.match(name)}
+        return outside | self.variables
+
+    def all(self, *runs: tuple[str, ...], **variables: str) -> list[Ran]:
+        """Run several, two at a time."""
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(lambda words: self(*words, **variables), runs))
+
+    def until(self, status: str, thread: str) -> dict[str, Any]:
+        """Ask until the thread has that status; returns its state."""
+        deadline = time.monotonic() + 20
+        while True:
+            state: dict[str, Any] = self("show", thread, "--json").json
+            if state["status"] == status:
+                return state
+            assert time.monotonic() < deadline, f"{thread} is {state['status']}, expected {status}"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Real servers for this module."""
+    home = tmp_path_factory.mktemp("state")
+    servers = DevStack(home, usual=Ports(grpc=any_free(), ui=any_free(), http=any_free()))
+    try:
+        yield servers.start()
+    finally:
+        servers.stop()
+
+
+@contextmanager
+def serving(stack: Stack, folder: Path, *, task_queue: str = "holdfast") -> Iterator[None]:
+    """Have a worker in a thread of its own."""
+    ready, stop, problems = threading.Event(), threading.Event(), list[BaseException]()
+
+    async def serve() -> None:
+        client = await connect(stack_config(stack))
+        await ensure_search_attributes(client)
+        await migrate(stack.database_url)
+        with ScriptedLLM(script) as llm:
+            async with (
+                open_pool(stack.database_url, size=4) as pool,
+                openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint,
+                build_worker(
+                    client,
+                    task_queue=task_queue,
+                    catalog=CATALOG,
+                    llm=endpoint,
+                    default_llm="scripted",
+                    pool=pool,
+                    database_url=stack.database_url,
+                    workspaces=folder,
+                    graceful_shutdown_timeout=timedelta(seconds=1),
+                ),
+            ):
+                ready.set()
+                await asyncio.to_thread(stop.wait)
+
+    def body() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            problems.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    try:
+        ready.wait()
+        assert not problems, problems
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+    assert not problems, problems
+
+
+@pytest.fixture(scope="module")
+def shell(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A user's terminal, with a worker running somewhere."""
+    home = tmp_path_factory.mktemp("home")
+    # The stack's record lies elsewhere: a client that is told the address by the environment.
+    variables = {"HOLDFAST_HOME": str(home), "TEMPORAL_ADDRESS": stack.temporal_address}
+    with serving(stack, home):
+        shell = Shell(variables)
+        yield shell
+        for process in shell.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+@pytest.fixture(scope="module")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A user's terminal where no server runs."""
+    home = str(tmp_path_factory.mktemp("nowhere"))
+    return Shell({"HOLDFAST_HOME": home, "TEMPORAL_ADDRESS": f"127.0.0.1:{any_free()}"})
+
+
+def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
+    """Start, show, pending, approve, log, transcript and list tell one story, in the JSON of the contract."""
+    started = shell("start", "Publish 1.2\nplease", "--agent", "releaser", "--thread", "story 1", "--json")
+    assert started.code == 0, started.err
+    assert set(started.json) == {"thread", "run_id", "status", "ui"}
+    assert started.json["thread"] == "story 1"
+    assert started.json["status"] in ("running", "waiting_approval")
+
+    waiting = shell.until("waiting_approval", "story 1")
+    assert {"thread", "agent", "status", "step", "events", "pending", "usage", "result", "ui"} <= set(waiting)
+    (request,) = waiting["pending"]
+    assert {"request", "tool", "arguments", "digest", "expires_at"} <= set(request)
+    assert request["arguments"] == {"version": "1.2"}
+
+    people, pending = shell.all(("show", "story 1"), ("pending", "story 1", "--json"))
+    assert "python starter.py approve 'story 1' 1" in people.out
+    assert "\x1b" not in people.out
+    assert [{**request, "thread": "story 1"}] == pending.lines
+
+    wrong = shell("approve", "story 1", "1", "--digest", "0" * 64, "--json")
+    assert (wrong.code, wrong.json["outcome"]) == (5, "digest_mismatch")
+    following = shell.start("log", "story 1", "--follow", "--json")
+    right = shell("approve", "story 1", "1", "--digest", request["digest"], "--by", "ann", "--reason", "ok", "--json")
+    assert (right.code, right.json) == (0, {"outcome": "accepted", "explanation": ""})
+
+    out, err = following.communicate(timeout=30)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert (following.returncode, err) == (0, "")
+    assert list(range(len(events))) == [event["position"] for event in events]
+    assert {"position", "type", "at", "digest"} <= set(events[0])
+    assert events[-1]["type"] == "run_finished"
+    assert [each["outcome"] for each in events if each["type"] == "decision_received"] == [
+        "digest_mismatch",
+        "accepted",
+    ]
+
+    late, shown, messages, tail = shell.all(
+        ("deny", "story 1", "1", "--json"),
+        ("show", "story 1", "--json"),
+        ("transcript", "story 1", "--json"),
+        ("log", "story 1", "--after", str(len(events) - 2)),
+    )
+    assert (late.code, late.json["outcome"]) == (5, "too_late")
+    assert "too late" in late.err
+    assert (shown.json["status"], shown.json["result"]) == ("completed", "Published.")
+    assert [each["role"] for each in messages.lines] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert [f"{len(events) - 1}"] == [line.split()[0] for line in tail.out.splitlines()]
+
+
+def test_list_and_pending_look_across_threads(shell: Shell) -> None:
+    """`list` filters by status, `pending` gathers the requests of all threads, each with its thread."""
+    shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
+    shell.all(("start", "quick", "--thread", "across-3", "--wait"), ("approve", "across-2", "2"))
+    deadline = time.monotonic() + 20
+    wanted = {("across-1", "1"), ("across-1", "2"), ("across-2", "1")}
+    while True:  # visibility lags behind
+        pending, waiting, everything = shell.all(
+            ("pending", "--json"), ("list", "--status", "waiting_approval", "--json"), ("list", "--json")
+        )
+        found = {(each["thread"], each["request"]) for each in pending.lines}
+        rows = {row["thread"]: row for row in everything.lines}
+        settled = wanted <= found and rows["across-2"]["step"] == 1 and rows["across-3"]["status"] == "completed"
+        if settled or time.monotonic() > deadline:
+            break
+    assert wanted <= found
+    assert {"across-1", "across-2"} <= {row["thread"] for row in waiting.lines}
+    assert {"waiting_approval"} == {row["status"] for row in waiting.lines}
+    assert rows["across-1"] == {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1}
+    assert rows["across-3"] == {"thread": "across-3", "agent": "releaser", "status": "completed", "step": 1}
+
+
+def test_wait_tells_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
+    """`start --wait` says on stderr what happens and what to type, and prints what `show` prints; a failure is 1."""
+    waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--json")
+    assert waiting.stderr is not None
+    told = []
+    for line in waiting.stderr:
+        told.append(line)
+        if "starter.py approve wait-1 1" in line:
+            break
+    assert any("call 1: ok" in line for line in told), told
+    assert shell("deny", "wait-1", "1", "--reason", "not on a Friday", "--by", "ann").code == 0
+    out, rest = waiting.communicate(timeout=30)
+    assert waiting.returncode == 0
+    assert "Denied by ann: not on a Friday" in rest
+    assert shell("show", "wait-1", "--json").json == json.loads(out)
+
+    stopped = shell.start("start", "Publish", "--thread", "wait-2", "--wait", "--json")
+    shell_error = stopped.stderr
+    assert shell_error is not None
+    assert any("starter.py approve wait-2 1" in line for line in shell_error)
+    cancelled = shell("cancel", "wait-2", "--json")
+    assert (cancelled.code, cancelled.json) == (0, {"outcome": "accepted"})
+    out, _ = stopped.communicate(timeout=30)
+    assert (stopped.returncode, json.loads(out)["status"]) == (1, "cancelled")
+    again, retried = shell.all(("cancel", "wait-2"), ("retry", "wait-2"))
+    assert (again.code, retried.code) == (5, 5)
+    assert "is cancelled" in again.err
+    assert "not blocked" in retried.err
+
+
+def test_an_unclear_call_is_reconciled(shell: Shell) -> None:
+    """A call that may have happened is put to a person, who is shown the words; approving it is refused."""
+    assert shell("start", "stall", "--thread", "unclear").code == 0
+    assert shell("approve", "unclear", "1").code == 0
+    assert shell.until("waiting_approval", "unclear")["pending"][0]["kind"] == "reconcile"
+    shown, wrong = shell.all(("pending", "unclear"), ("approve", "unclear", "2", "--json"))
+    assert "starter.py reconcile unclear 2 --happened" in shown.out
+    assert (wrong.code, wrong.json["outcome"]) == (5, "wrong_kind")
+    right = shell("reconcile", "unclear", "2", "--happened", "--result", "it was there", "--json")
+    assert (right.code, right.json["outcome"]) == (0, "accepted")
+    shell.until("completed", "unclear")
+    assert "it was there" in shell("transcript", "unclear").out
+
+
+def test_a_blocked_run_says_why_and_retries(shell: Shell) -> None:
+    """A run that a person has to mend shows the provider's words and the command to go on."""
+    assert shell("start", "bad key", "--thread", "blocked").code == 0
+    assert shell.until("blocked", "blocked")["blocked"]["cause"] == "LLMRejected"
+    shown, retried = shell.all(("show", "blocked"), ("retry", "blocked", "--by", "ann", "--json"))
+    assert "wrong key" in shown.out
+    assert "python starter.py retry blocked" in shown.out
+    assert (retried.code, retried.json) == (0, {"outcome": "accepted"})
+    assert "by ann" in shell("log", "blocked").out
+
+
+async def test_show_tells_of_an_outage(shell: Shell) -> None:
+    """What Temporal tries again is on the screen: which call, which attempt, why."""
+    assert shell("start", "outage", "--thread", "outage").code == 0
+    deadline = time.monotonic() + 20
+    while "call_llm: attempt" not in (shown := shell("show", "outage")).out:
+        assert time.monotonic() < deadline
+    assert "503: overloaded" in shown.out
+    assert shell("cancel", "outage").code == 0
+
+
+def test_start_refuses_what_cannot_run(shell: Shell) -> None:
+    """A taken id is a usage error that says what to do; an unknown agent or folder is told in the worker's words."""
+    shell.all(("start", "two", "--thread", "taken"), ("start", "quick", "--thread", "closed", "--wait"))
+    taken, closed, agent, folder = shell.all(
+        ("start", "again", "--thread", "taken"),
+        ("start", "again", "--thread", "closed"),
+        ("start", "go", "--agent", "nobody", "--json"),
+        ("start", "go", "--workspace", "/no/such/folder"),
+    )
+    assert [each.code for each in (taken, closed, agent, folder)] == [2, 2, 3, 3]
+    assert "starter.py watch taken" in taken.err
+    assert "cannot be continued yet" in closed.err
+    assert "no agent named 'nobody'; this worker's catalog has: releaser" in agent.err
+    assert agent.out == ""
+    assert "'/no/such/folder' is not a folder on this worker" in folder.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("start", ""), "the task is empty"),
+        (("start", " \n "), "the task is empty"),
+        (("start", "go", "--thread", ""), "cannot be a thread id"),
+        (("start", "go", "--thread", "a\nb"), "cannot be a thread id"),
+        (("show", " "), "cannot be a thread id"),
+        (("bogus",), "No such command 'bogus'"),
+        (("show",), "Missing argument"),
+        (("show", "x", "--bogus"), "No such option: --bogus"),
+        (("reconcile", "x", "1"), "one of --happened, --absent and --abandon"),
+        (("reconcile", "x", "1", "--absent", "--result", "y"), "--result belongs to --happened"),
+        (("log", "x", "--after", "many"), "--after"),
+    ],
+)
+def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], said: str) -> None:
+    """What cannot be meant is refused before anything is asked of a server, in words."""
+    ran = nowhere(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
+    """A setting that cannot be used is a usage error."""
+    ran = nowhere("list", HOLDFAST_LOG_LEVEL="loud")
+    assert ran.code == 2
+    assert "HOLDFAST_LOG_LEVEL" in ran.err
+
+
+def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
+    """`--help` lists every verb, and each verb's own help shows how to use it."""
+    overview = nowhere("--help")
+    verbs = re.findall(r"^  ([a-z]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
+    expected = "start show list log transcript pending approve deny reconcile retry cancel watch doctor"
+    assert (0, expected.split()) == (overview.code, verbs)
+    for verb, ran in zip(verbs, nowhere.all(*((verb, "--help") for verb in verbs)), strict=True):
+        assert ran.code == 0
+        assert f"python starter.py {verb}" in ran.out.partition("Examples:")[2]
+        assert "--json" in ran.out
+        assert "--debug" in ran.out
+
+
+def test_help_and_usage_load_nothing_heavy() -> None:
+    """The command line parses without Temporal's client, rich or pydantic; no verb loads the LLM's client."""
+    code = (
+        "import sys, starter; print(sorted({'temporalio', 'rich', 'pydantic'} & set(sys.modules)));"
+        "import holdfast.runtime.cli.verbs; print(sorted({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["[]", "[]"]
+
+
+def test_an_unknown_thread_is_3(shell: Shell) -> None:
+    """Every verb that names a thread says that there is none of that name."""
+    verbs = [("show",), ("log", "--follow"), ("transcript",), ("pending",), ("retry",), ("cancel",), ("watch",)]
+    runs = [(verb[0], "nobody-knows", *verb[1:]) for verb in verbs]
+    runs += [("approve", "nobody-knows", "1"), ("reconcile", "nobody-knows", "1", "--abandon")]
+    for words, ran in zip(runs, shell.all(*runs), strict=True):
+        assert (ran.code, ran.out) == (3, ""), words
+        assert "there is no thread 'nobody-knows'" in ran.err
+
+
+def test_without_a_server_it_is_4_and_fast(nowhere: Shell) -> None:
+    """Where nothing listens every verb says so within two seconds, and shows a traceback only with --debug."""
+    begun = time.monotonic()
+    shown = nowhere("show", "x")
+    assert time.monotonic() - begun < 2 + 1  # a second more for a machine that is busy with other tests
+    listed, started, doctor = nowhere.all(("list",), ("start", "go"), ("doctor", "--json"))
+    assert [each.code for each in (shown, listed, started, doctor)] == [4, 4, 4, 4]
+    assert "no Temporal server answers at 127.0.0.1:" in shown.err
+    assert "(Connection refused)" in shown.err
+    assert {"temporal": "missing"}.items() <= {each["name"]: each["status"] for each in doctor.json["checks"]}.items()
+    process = nowhere.start("show", "x", "--debug")
+    assert "Traceback" in process.communicate(timeout=30)[1]
+    assert process.returncode == 4
+
+
+def test_an_unknown_namespace_is_4(shell: Shell) -> None:
+    """A namespace that the server does not have is not taken for a missing thread."""
+    ran = shell("show", "x", TEMPORAL_NAMESPACE="elsewhere")
+    assert ran.code == 4
+    assert "no namespace 'elsewhere'" in ran.err
+
+
+def test_without_a_worker_it_is_4_and_nothing_is_lost(shell: Shell) -> None:
+    """A run without a worker starts all the same; reading it is 4, what Temporal knows is told, a decision is kept."""
+    nobody = {"HOLDFAST_TASK_QUEUE": "nobody"}
+    started = shell("start", "go", "--thread", "lonely", "--json", **nobody)
+    assert (started.code, started.json["status"]) == (0, "running")
+    assert "No worker has picked it up yet" in started.err
+    runs = [("show", "lonely"), ("log", "lonely"), ("approve", "lonely", "1", "--json"), ("doctor",)]
+    with ThreadPoolExecutor(len(runs)) as pool:  # they wait, they do not work
+        shown, log, approved, doctor = pool.map(lambda words: shell(*words, **nobody), runs)
+    assert [each.code for each in (shown, log, approved, doctor)] == [4, 4, 0, 1]
+    assert "Temporal says: lonely is running" in shown.err
+    assert "no worker answered for thread 'lonely' on task queue 'nobody'" in shown.err
+    assert approved.json["outcome"] == "sent"
+    assert "nobody listens on task queue nobody" in doctor.out
+    cancelled = shell("cancel", "lonely")
+    assert cancelled.code == 0
+
+
+def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """A decision given while no worker runs is taken when one is up, and whoever follows the log is not thrown out."""
+    queue = {"HOLDFAST_TASK_QUEUE": "later"}
+    with serving(stack, tmp_path, task_queue="later"):
+        assert shell("start", "Publish", "--thread", "later", **queue).code == 0
+        shell.until("waiting_approval", "later")
+        following = shell.start("log", "later", "--follow", "--json")
+        assert following.stdout is not None
+        assert "run_started" in following.stdout.readline()
+    sent = shell("approve", "later", "1", "--by", "ann", "--json")
+    assert (sent.code, sent.json["outcome"]) == (0, "sent")
+    with serving(stack, tmp_path, task_queue="later"):
+        out, err = following.communicate(timeout=60)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert following.returncode == 0
+    assert err.count("no worker answered") <= 1
+    assert events[-1]["type"] == "run_finished"
+    accepted = [each for each in events if each["type"] == "decision_received" and each["outcome"] == "accepted"]
+    started = [each for each in events if each["type"] == "tool_call_started"]
+    assert (len(accepted), len(started)) == (1, 2)  # `look` and `publish`, once each
+
+
+async def test_a_run_whose_code_cannot_go_on_says_so(shell: Shell, stack: Stack) -> None:
+    """When the worker's code fails the run's task, that is told instead of 'no worker'."""
+    client = await connect(stack_config(stack))
+    async with Worker(client, task_queue="broken", workflows=[Broken]):
+        run = await client.start_workflow(WORKFLOW, RunInput(task="go"), id="stuck", task_queue="broken")
+        ran = await asyncio.to_thread(shell, "show", "stuck")
+        assert ran.code == 4
+        assert "is stuck" in ran.err
+        assert "code has changed" in ran.err
+        await run.terminate()
+
+
+async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:
+    """A terminated run records no last event: `show` and `list` say failed, and following it ends."""
+    assert (await asyncio.to_thread(shell, "start", "two", "--thread", "ended")).code == 0
+    client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
+    following = shell.start("watch", "ended")  # without a terminal: the log
+    await client.get_workflow_handle("ended").terminate()
+    out, _ = await asyncio.to_thread(following.communicate, timeout=30)
+    assert following.returncode == 0
+    assert "approval_requested" in out
+    shown, pending, late = await asyncio.to_thread(
+        shell.all, ("show", "ended", "--json"), ("pending", "ended", "--json"), ("approve", "ended", "1", "--json")
+    )
+    assert (shown.json["status"], shown.json["pending"]) == ("failed", [])
+    assert "terminated" in shown.json["result"]
+    assert (pending.code, pending.out) == (0, "")
+    assert (late.code, late.json["outcome"]) == (5, "too_late")
+
+
+def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
+    """`starter.py log … | head -1` ends without a word."""
+    assert shell("start", "quick", "--thread", "piped", "--wait").code == 0
+    process = shell.start("log", "piped")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert (process.wait(timeout=30), process.stderr.read()) == (0, "")
+    process.stderr.close()
+
+
+def test_nothing_a_model_writes_reaches_the_terminal(shell: Shell) -> None:
+    """Escape sequences and characters that turn text round are written out wherever people read or approve."""
+    assert shell("start", "escapes", "--thread", "escapes").code == 0
+    shell.until("waiting_approval", "escapes")
+    assert shell("approve", "escapes", "1").code == 0
+    shell.until("completed", "escapes")
+    for ran in shell.all(("show", "escapes"), ("log", "escapes"), ("transcript", "escapes")):
+        assert not {"\x1b", "\u202e"} & set(ran.out)
+        assert "\\x1b[2J\\u202epublish" in ran.out
+
+
+def on_terminal(shell: Shell, words: list[str], talk: Callable[[int, Callable[[str], str]], None]) -> tuple[int, str]:
+    """Run `starter.py` on a terminal; `talk` gets the terminal, and a function that reads until it shows a text."""
+    ours, theirs = pty.openpty()
+    environment = shell.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    process = subprocess.Popen(
+        [sys.executable, str(STARTER), *words],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=REPOSITORY,
+    )
+    os.close(theirs)
+    shown = ""
+
+    def read(until: str) -> str:
+        nonlocal shown
+        deadline = time.monotonic() + 30
+        while not until or until not in shown:
+            assert time.monotonic() < deadline, f"{until!r} never came: {shown}"
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    shown += os.read(ours, 65_536).decode("utf-8", "replace")
+                except OSError:  # Linux's way of saying that the other side is closed
+                    assert not until, f"{until!r} never came: {shown}"
+                    break
+        return shown
+
+    try:
+        talk(ours, read)
+        read("")
+        return process.wait(timeout=30), shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_watch_answers_requests_in_place(shell: Shell) -> None:
+    """On a terminal a key and a reason decide, the next request follows, and the end shows the result."""
+    assert shell("start", "two", "--thread", "watched").code == 0
+
+    def talk(terminal: int, read: Callable[[str], str]) -> None:
+        read("[a] approve")
+        os.write(terminal, b"a")
+        read("Enter sends")
+        os.write(terminal, "schön\r".encode())
+        read("request 1: approve by ann: schön")
+        os.write(terminal, b"d\r")
+        read("completed")
+
+    code, shown = on_terminal(shell, ["watch", "watched", "--by", "ann"], talk)
+    assert code == 0
+    assert "Both dealt with." in shown
+    decisions = [each for each in shell("log", "watched", "--json").lines if each["type"] == "decision_received"]
+    assert [(each["request"], each["decision"], each["by"], each["reason"]) for each in decisions] == [
+        ("1", "approve", "ann", "schön"),
+        ("2", "deny", "ann", ""),
+    ]
+
+
+def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
+    """Ctrl-C ends the live view with 0, says that the run goes on, and so it does."""
+    assert shell("start", "two", "--thread", "left").code == 0
+
+    def talk(terminal: int, read: Callable[[str], str]) -> None:
+        read("[a] approve")
+        os.write(terminal, b"\x03")
+
+    code, shown = on_terminal(shell, ["watch", "left"], talk)
+    assert (code, "the run goes on." in shown) == (0, True)
+    assert shell("show", "left", "--json").json["status"] == "waiting_approval"
+
+
+def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
+    """A terminal gets colours, NO_COLOR takes them away; pipes were never given any."""
+
+    def talk(terminal: int, read: Callable[[str], str]) -> None:
+        """Only watch."""
+
+    assert shell("start", "quick", "--thread", "coloured", "--wait").code == 0
+    _, coloured = on_terminal(shell, ["show", "coloured"], talk)
+    plain = Shell(shell.variables | {"NO_COLOR": "1"})
+    _, without = on_terminal(plain, ["show", "coloured"], talk)
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]")
+    assert colour.search(coloured)
+    assert not colour.search(without)
+
+
+def test_doctor_finds_everything_and_tells_no_secret(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """With all there is it says ok; a database that refuses is 1; passwords and keys never show."""
+    (tmp_path / "mine.py").write_text(
+        "from holdfast import Agent, Catalog\ncatalog = Catalog(agents=[Agent(name='me', instructions='')])\n"
+    )
+    secrets = {"OPENAI_API_KEY": "sk-hidden", "OPENAI_BASE_URL": "https://user:hidden@llm.example/v1"}
+    here = Shell(shell.variables | secrets | {"HOLDFAST_CATALOG": "mine:catalog"}, folder=tmp_path)
+    healthy = here("doctor", "--json", DATABASE_URL=stack.database_url)
+    assert (healthy.code, healthy.json["ok"]) == (0, True), healthy.out
+    refused = here("doctor", DATABASE_URL=f"postgresql://user:hidden@127.0.0.1:{any_free()}/none")
+    assert refused.code == 1
+    assert "missing database" in refused.out
+    assert "1 worker on task queue holdfast" in refused.out
+    assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
+
+
+def codes(shell: Shell, thread: str, times: int) -> set[int]:
+    """The exit codes of that many runs that end in each way."""
+    runs: list[tuple[str, ...]] = [("show", thread), ("show", "no-such-thread"), ("cancel", thread)]
+    found = [ran.code for ran in shell.all(*(runs[number % 3] for number in range(times)))]
+    return {code for number, code in enumerate(found) if code != (0, 3, 5)[number % 3]}
+
+
+def test_exit_codes_do_not_lie(shell: Shell) -> None:
+    """The process ends with the code of what happened, however often it is asked."""
+    assert shell("start", "quick", "--thread", "codes", "--wait").code == 0
+    assert codes(shell, "codes", 20) == set()
+
+
+@pytest.mark.slow
+def test_exit_codes_do_not_lie_in_the_long_run(shell: Shell) -> None:
+    """The same, often enough to see what happens one time in fifty."""
+    assert shell("start", "quick", "--thread", "many-codes", "--wait").code == 0
+    assert codes(shell, "many-codes", 51) == set()
+
+
+def test_a_task_has_a_limit() -> None:
+    """A task that no run could begin with is refused, at the limit's very byte."""
+    check_task("x" * MAX_TASK_BYTES)
+    for task in ("x" * (MAX_TASK_BYTES + 1), "", " \n", "\udcff"):
+        with pytest.raises(TaskInvalid):
+            check_task(task)
+
+
+def test_thread_ids_can_be_seen_and_typed() -> None:
+    """A thread id is 1 to 200 printable characters; a fresh one begins with the agent's name."""
+    for good in ("a", "x" * 200, "mein Fädchen/1"):
+        assert good == check_thread_id(good)
+    for bad in ("", "x" * 201, " a", "a\tb", "a\u202eb"):
+        with pytest.raises(ThreadIdInvalid):
+            check_thread_id(bad)
+    assert re.fullmatch(r"release\.bot-[0-9a-f]{6}", new_thread_id("release.bot"))
+    assert re.fullmatch(r"run-[0-9a-f]{6}", new_thread_id(None))
+    check_thread_id(new_thread_id("\n \x00"))
+
+
+def test_text_is_made_visible() -> None:
+    """Characters that act on a terminal are written out; line breaks and ordinary text of any script stay."""
+    assert visible("a\x1b[31m\x9bb\u202ec\rd\u200be") == "a\\x1b[31m\\x9bb\\u202ec\\rd\\u200be"
+    assert visible("grüße\n\t日本 🎉\r\n") == "grüße\n\t日本 🎉\n"
+
+
+def test_an_event_of_a_later_release_still_shows() -> None:
+    """What this version does not know is shown as JSON instead of failing."""
+    assert event_summary({"type": "teleported", "position": 3, "to": "mars"}) == '{"to": "mars"}'
+    assert "mars" in event_summary({"type": "llm_replied", "moved": "mars"})
+
+
+def test_running_calls_are_those_started_and_not_over() -> None:
+    """A call runs from its start until it is finished, or until nobody can tell."""
+    asked = [
+        {
+            "type": "tool_call_requested",
+            "number": number,
+            "call": {"id": "", "name": "f", "arguments": f'{{"n": {number}}}'},
+        }
+        for number in (1, 2, 3)
+    ]
+    begun = [{"type": "tool_call_started", "number": number} for number in (1, 2, 3)]
+    over: list[dict[str, Any]] = [
+        {"type": "tool_call_finished", "number": 1},
+        {"type": "reconcile_requested", "request": {"number": 2}},
+    ]
+    assert running_calls([*asked, *begun]) == ["f(n=1)", "f(n=2)", "f(n=3)"]
+    assert running_calls([*asked, *begun, *over]) == ["f(n=3)"]
+
+
+def test_keys_decide_only_what_is_on_the_screen() -> None:
+    """A key starts a decision, Enter gives it, Escape takes it back; a request that is gone takes it along."""
+    first: dict[str, Any] = {"request": "1", "kind": "approval", "digest": "d"}
+    second: dict[str, Any] = {"request": "2", "kind": "reconcile", "digest": "d"}
+    keys = Keys([first, second])
+
+    def told(characters: str) -> Any:
+        return [keys.key(character) for character in characters][-1]
+
+    assert told("aok\x7fn\r") == Answer(first, "approve", "on")
+    assert told("dno\x1b") is None
+    assert keys.decision is None
+    assert told("x\r") is None
+    told("aq")  # a letter of the reason, not the key
+    keys.update([second], blocked=False)
+    assert (keys.decision, keys.typed) == (None, "")
+    assert told("a") is None
+    assert told("n\r") == Answer(second, "absent", "")
+    told("l")
+    assert keys.request not in (first, second)
+    assert told("r") is None
+    told("p")
+    assert keys.request is second
+    keys.update([], blocked=True)
+    assert told("r") == "retry"
+    assert told("q") == "leave"

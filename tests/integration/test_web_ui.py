@@ -1,0 +1,73 @@
+"""Temporal's Web UI in a real browser: a person reads what is asked, and approves there."""
+
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Page, async_playwright, expect
+
+from holdfast import Agent, Catalog, ToolContext, tool
+from holdfast.runtime.stack import Stack
+from holdfast.testing.scripted_llm import call, say, steps
+from tests.rig import StartRig, status_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+PATIENCE = 30_000
+"""Milliseconds: the first page load of a cold browser on a busy machine takes its time."""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)"),
+]
+
+
+@tool(effect="unsafe")
+def pay(amount: int, context: ToolContext) -> str:
+    """Pay, by a line in a file."""
+    with (context.workspace / "paid").open("a") as paid:
+        paid.write(f"{amount}\n")
+    return f"paid {amount}"
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    """A page of a headless browser that talks to this machine only."""
+    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    quiet += ["--disable-component-update", "--disable-sync", "--disable-quic"]
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=quiet)
+        page = await browser.new_page(viewport={"width": 1400, "height": 1000})
+        yield page
+        await browser.close()
+
+
+async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
+    rig: StartRig, stack: Stack, page: Page
+) -> None:
+    """The details show task, request and the JSON to send; sending it from the signal dialog finishes the run."""
+    catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay])
+    async with rig(catalog, steps([call("pay", amount=7), say("done")])) as r:
+        run = await r.start("settle the invoice")
+        await status_of(run, "waiting_approval")
+        address = f"{stack.ui_url}/namespaces/default/workflows/{run.id}/{run.first_execution_run_id}"
+
+        await page.goto(f"{address}/user-metadata")
+        details = page.frame_locator("iframe").last  # the UI renders Markdown in a sandbox
+        await expect(details.get_by_text("Request 1: may this run?")).to_be_visible(timeout=PATIENCE)
+        await expect(details.get_by_text("settle the invoice")).to_be_visible()
+        payload = await details.get_by_text('{"request": "1"').first.inner_text()
+
+        await page.goto(f"{address}/timeline")
+        await expect(page.get_by_text("step 1: scripted, 1 messages").first).to_be_visible(timeout=PATIENCE)
+        await page.get_by_role("button", name="More Actions").locator("visible=true").click()
+        await page.get_by_test_id("signal-button").locator("visible=true").click()
+        dialog = page.locator("dialog[open]")
+        await dialog.get_by_test_id("signal-select-button").click()
+        await dialog.get_by_role("option", name="approve").click()
+        await dialog.locator(".cm-content").click()
+        await page.keyboard.insert_text(payload)
+        await dialog.get_by_test_id("confirm-modal-button").click()
+
+        assert (await run.result())["result"] == "done"
+        assert (r.workspace / "paid").read_text() == "7\n"

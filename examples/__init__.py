@@ -1,0 +1,1 @@
+"""Agents to run, to read and to start one's own from."""

@@ -1,0 +1,168 @@
+"""What the demo ends with: facts counted in the real files, in PostgreSQL and in Temporal; and are they right?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from examples.release.git import git
+from examples.release.run import ServerView
+from examples.release.tools import publications
+from holdfast.effects import Effect
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    DecisionReceived,
+    LLMReplied,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    first_altered,
+)
+
+SCRIPTED_STEPS = 6
+"""LLM calls of the scripted release: look, edit, test, tag, publish, report."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A worker that was killed."""
+
+    what: str
+    """What the run was doing."""
+    at: datetime
+    seen: str
+    """What the server, and the files, had while no worker was alive."""
+    wanted: str
+    """What they should have had."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table."""
+
+    fact: str
+    found: object
+    expected: object = None
+    """None where any value will do."""
+
+    @property
+    def right(self) -> bool:
+        """Whether it is as it should be."""
+        return self.expected is None or self.found == self.expected
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A run of the demo, when it is over."""
+
+    events: list[AgentEvent]
+    server: ServerView
+    kills: list[Kill]
+    repository: Path
+    base: str
+    """The commit the release started from."""
+    database_url: str
+    thread: str
+    scripted: bool
+    seconds: float
+
+
+def rows(ending: Ending) -> list[Row]:
+    """Every fact, and what it should be."""
+    return [
+        *_run_rows(ending),
+        *_authority_rows(ending),
+        *_effect_rows(ending),
+        *_server_rows(ending),
+        Row("total time", f"{ending.seconds:.1f} s"),
+    ]
+
+
+def _run_rows(ending: Ending) -> Iterator[Row]:
+    events = ending.events
+    outcome = events[-1].outcome if isinstance(events[-1], RunFinished) else "not finished"
+    steps = sum(isinstance(event, LLMReplied) for event in events)
+    yield Row("run", outcome, "completed")
+    yield Row("steps (LLM calls)", steps, SCRIPTED_STEPS if ending.scripted else None)
+    yield Row("events in the log", len(events))
+    altered = first_altered(events)
+    yield Row("chain of digests", "intact" if altered is None else f"broken at event {altered}", "intact")
+
+
+def _authority_rows(ending: Ending) -> Iterator[Row]:
+    names = {event.number: event.call.name for event in ending.events if isinstance(event, ToolCallRequested)}
+    accepted = [event for event in ending.events if isinstance(event, DecisionReceived) and event.outcome == "accepted"]
+    yield Row("approvals accepted", len(accepted), 2 if ending.scripted else None)
+    yield Row("workers killed (SIGKILL)", len(ending.kills), 2)
+    for number, kill in enumerate(ending.kills, 1):
+        yield Row(f"  {number}. {kill.what}: on the server", kill.seen, kill.wanted)
+        recorded = next((event.at for event in ending.events if event.at > kill.at), None)
+        later = f"{(recorded - kill.at).total_seconds():.1f} s" if recorded else "never"
+        yield Row("     next event recorded after", later)
+    finished = [event for event in ending.events if isinstance(event, ToolCallFinished) and event.status == "ok"]
+    adopted = [names[event.number] for event in finished if event.adopted]
+    yield Row(
+        "found done after a kill, and adopted", ", ".join(adopted) or "nothing", "publish" if ending.scripted else None
+    )
+
+
+def _effect_rows(ending: Ending) -> Iterator[Row]:
+    repository = ending.repository
+    tags = git(repository, "tag", "--contains", ending.base).splitlines()
+    commits = git(repository, "rev-list", f"{ending.base}..HEAD").splitlines()
+    published = publications(repository)
+    yield _effect("git tags", expected=1, done=len(tags))
+    yield _effect("release commits", expected=1, done=len(commits))
+    yield _effect("lines in the registry", expected=1, done=len(published))
+    tagged = git(repository, "rev-parse", f"{tags[0]}^{{commit}}") if tags else "no tag"
+    same = [line.get("commit") for line in published] == [tagged]
+    yield Row("published commit", "the tagged one" if same else "not the tagged one", "the tagged one")
+    with psycopg.connect(ending.database_url) as database:
+        ledger = database.execute(
+            "SELECT outcome IS NOT NULL FROM holdfast.effects WHERE thread = %s", [ending.thread]
+        ).fetchall()
+    finished = sum(done for (done,) in ledger)
+    yield _effect("rows in the ledger", expected=len(_effects_started(ending.events)), done=finished)
+    yield Row("  of them without an outcome", len(ledger) - finished, 0)
+
+
+def _effect(what: str, *, expected: int, done: int) -> Row:
+    """An effect as it was counted in the real thing."""
+    return Row(f"{what}: {expected} expected", _counts(done, expected), _counts(expected, expected))
+
+
+def _counts(done: int, expected: int) -> str:
+    return f"{done} done, {max(done - expected, 0)} duplicated"
+
+
+def _effects_started(events: list[AgentEvent]) -> set[str]:
+    """Keys of the calls that have an effect and were started."""
+    spec = next(event.spec for event in events if isinstance(event, AgentLoaded))
+    effects = {tool.name for tool in spec.tools if tool.effect is not Effect.READ}
+    numbers = {e.number for e in events if isinstance(e, ToolCallRequested) and e.call.name in effects}
+    return {event.key for event in events if isinstance(event, ToolCallStarted) and event.number in numbers}
+
+
+def _server_rows(ending: Ending) -> Iterator[Row]:
+    size = ending.server.history_bytes
+    yield Row("Temporal history", f"{ending.server.history_events} events, {size:,} bytes")
+
+
+def show(console: Console, facts: list[Row]) -> bool:
+    """Print the table; returns whether every fact is right."""
+    table = Table(title="What happened", title_justify="left", title_style="bold", show_header=False)
+    for _ in range(3):
+        table.add_column()
+    for row in facts:
+        mark = Text("·", "dim") if row.expected is None else Text("✓", "green") if row.right else Text("✗", "bold red")
+        found = str(row.found) if row.right else f"{row.found} (expected: {row.expected})"
+        table.add_row(mark, row.fact, Text(found, "" if row.right else "bold red"))
+    console.print(table)
+    return all(row.right for row in facts)

@@ -1,0 +1,112 @@
+"""The demo's view of its run: events through the workflow's query, and what the server alone knows of it."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError
+
+from examples.release.workers import DemoFailed
+from holdfast.events import EVENTS, AgentEvent, first_altered
+
+_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
+_PENDING = SearchAttributeKey.for_int("HoldfastPending")
+_ANSWER_SECONDS = timedelta(seconds=5)
+_CLOSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What Temporal says of the run; no worker is needed for it."""
+
+    status: str
+    """Temporal's word: RUNNING, COMPLETED, …"""
+    history_events: int
+    history_bytes: int
+    holdfast_status: str
+    """The search attribute: `waiting_approval`, …"""
+    open_requests: int
+    activities: tuple[str, ...]
+    """What was started and has not ended: type, attempt, and how the last attempt failed."""
+
+
+class Run:
+    """One agent run, and its events as far as they were read.
+
+    Args:
+        client: Connected to the demo's server.
+        thread: The thread's id.
+    """
+
+    def __init__(self, client: Client, thread: str) -> None:
+        self._handle = client.get_workflow_handle(thread)
+        self.thread = thread
+        self.events: list[AgentEvent] = []
+
+    async def news(self) -> list[AgentEvent]:
+        """Events recorded since the last call; none when nobody is there to answer."""
+        try:
+            fresh = await self._read(len(self.events))
+            if first_altered([*self.events, *fresh]) is None:
+                self.events += fresh
+                return fresh
+            # A worker that takes a run over may answer ahead of the workflow task that records what it has replayed:
+            # then the time of the last events, and so their digest, was not final.
+            everything = await self._read_all()
+        except RPCError:  # no worker has the run yet
+            return []
+        known = [_body(event) for event in self.events]
+        self.events = everything
+        return [event for event in everything if _body(event) not in known]
+
+    async def close(self) -> None:
+        """Wait until the run is closed, and read its log once more: from here on nothing changes.
+
+        Raises:
+            DemoFailed: It does not close.
+        """
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                with suppress(WorkflowFailureError):  # the log says why
+                    await self._handle.result()
+                self.events = await self._read_all()
+        except TimeoutError:
+            raise DemoFailed(f"{self.thread} said its last word and is not closed; look at it in the Web UI") from None
+
+    async def _read(self, start: int) -> list[AgentEvent]:
+        lines = await self._handle.query("log", start, result_type=bytes, rpc_timeout=_ANSWER_SECONDS)
+        return EVENTS.validate_json(b"[" + lines.replace(b"\n", b",") + b"]")
+
+    async def _read_all(self) -> list[AgentEvent]:
+        events: list[AgentEvent] = []
+        while page := await self._read(len(events)):
+            events += page
+        return events
+
+    async def on_server(self) -> ServerView:
+        """Ask the server."""
+        described = await self._handle.describe()
+        found = described.raw_description
+        attributes = described.typed_search_attributes
+        return ServerView(
+            status=described.status.name if described.status else "UNKNOWN",
+            history_events=described.history_length,
+            history_bytes=found.workflow_execution_info.history_size_bytes,
+            holdfast_status=attributes.get(_STATUS, ""),
+            open_requests=attributes.get(_PENDING, 0),
+            activities=tuple(_under_way(activity) for activity in found.pending_activities),
+        )
+
+
+def _body(event: AgentEvent) -> dict[str, Any]:
+    return event.model_dump(exclude={"position", "at", "digest"})
+
+
+def _under_way(activity: PendingActivityInfo) -> str:
+    failure = f" ({activity.last_failure.message})" if activity.last_failure.message else ""
+    return f"{activity.activity_type.name}, attempt {activity.attempt}{failure}"

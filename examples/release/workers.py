@@ -1,0 +1,124 @@
+"""The worker of the demo, one process at a time: started as a user would, killed, started again, and stopped with
+the servers it leaves behind. Everything is found by process id or by its state folder; nothing else is touched.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.runtime import processes
+from holdfast.runtime.postgres import Postgres
+from holdfast.runtime.temporal_server import TemporalServer
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder of `worker.py` and `starter.py`."""
+
+READY_SECONDS = 90.0
+"""How long a worker may take to be ready: the first start sets up a database."""
+
+_KEPT = ("HOLDFAST_LLM",)
+_FOREIGN = ("HOLDFAST_", "TEMPORAL_", "DATABASE_URL", "PG")
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; the text says why, and where to look."""
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Our environment for worker and starter: no server but the demo's own, and time to kill a publication."""
+    ours = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
+    return ours | {
+        "HOLDFAST_HOME": str(home),
+        "TEMPORAL_CONFIG_FILE": os.devnull,
+        "HOLDFAST_CATALOG": "examples.release.catalog:catalog",
+        "HOLDFAST_SCRIPT": "examples.release.script:script",
+        # The window in which the worker is killed. Nobody waits for its end: the next attempt finds the line.
+        "HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "20",
+    }
+
+
+class Workers:
+    """Workers on one state folder, one after the other.
+
+    Args:
+        home: The state folder.
+        logs: Where what they print goes: `worker-1.log`, `worker-2.log`, …
+    """
+
+    def __init__(self, home: Path, logs: Path) -> None:
+        self._home = home
+        self._logs = logs
+        self._process: subprocess.Popen[bytes] | None = None
+        self.started = 0
+        """How many were started; the number of the newest."""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the newest."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """What the newest prints."""
+        return self._logs / f"worker-{self.started}.log"
+
+    def start(self) -> None:
+        """Run `python worker.py --dev`, in a session of its own: a Ctrl-C reaches the demo alone, which stops it."""
+        self.started += 1
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "worker.py", "--dev"],
+                cwd=ROOT,
+                env=environment(self._home),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    async def ready(self) -> None:
+        """Wait until the newest says that it is ready.
+
+        Raises:
+            DemoFailed: It ended, or takes longer than `READY_SECONDS`.
+        """
+        give_up = time.monotonic() + READY_SECONDS
+        while b"\nReady" not in self.log.read_bytes():
+            if not self.alive():
+                raise DemoFailed(f"worker {self.started} ended while starting:\n{processes.tail(self.log)}")
+            if time.monotonic() > give_up:
+                raise DemoFailed(f"worker {self.started} is not ready after {READY_SECONDS:g} s; look at {self.log}")
+            await asyncio.sleep(0.02)
+
+    def alive(self) -> bool:
+        """Whether the newest runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL the worker, and only it: its servers live on, as they would on other machines."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop the worker, which stops its servers; then whatever of them is left, where it was killed before."""
+        if self._process is not None and self.alive():
+            self._process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+            if self.alive():
+                self.kill()
+        for server in (TemporalServer(self._home, say=_silent), Postgres(self._home, say=_silent)):
+            if process := server.find():
+                server.stop(process)
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""

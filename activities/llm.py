@@ -49,6 +49,7 @@ class LLM:
                 tools=self._catalog.tools,
                 step_id=f"call_{request.transcript.length}",
             )
+            self._sessions.replied(reply.message)
             return reply.model_copy(
                 update={
                     "request_id": response.headers.get("x-request-id"),

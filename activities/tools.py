@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import heartbeats
 from activities.stores.ledger import Entry, Ledger
+from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.effects import Effect, second_attempt
@@ -28,11 +29,13 @@ class Tools:
     Args:
         catalog: What this worker offers.
         ledger: Where effects are written down before and after they happen.
+        sessions: What this worker has read of each run.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger) -> None:
+    def __init__(self, catalog: Catalog, ledger: Ledger, sessions: Sessions) -> None:
         self._catalog = catalog
         self._ledger = ledger
+        self._sessions = sessions
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -53,12 +56,19 @@ class Tools:
             thread=info.workflow_id, workspace=Path(request.workspace), key=request.key, attempt=info.attempt
         )
         async with heartbeats():
-            if tool.spec.effect is Effect.READ:
-                return await _run(tool, arguments, context, request.clip)
-            async with self._ledger.claim(
-                request.key, request.epoch, thread=context.thread, tool=tool.spec.name
-            ) as entry:
-                return await _run_once(entry, tool, arguments, context, request.clip)
+            outcome = await self._run(tool, arguments, context, request)
+        if outcome.status != "unknown":
+            self._sessions.finished(request.call.id, outcome.content)
+        return outcome
+
+    async def _run(
+        self, tool: Tool, arguments: dict[str, Any], context: ToolContext, request: ToolRequest
+    ) -> ToolOutcome:
+        if tool.spec.effect is Effect.READ:
+            return await _run(tool, arguments, context, request.clip)
+        claim = self._ledger.claim(request.key, request.epoch, thread=context.thread, tool=tool.spec.name)
+        async with claim as entry:
+            return await _run_once(entry, tool, arguments, context, request.clip)
 
 
 async def _run_once(

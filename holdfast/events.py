@@ -235,9 +235,9 @@ class EventLog:
         self.events.append(stamped)  # type: ignore[arg-type]  # every Event subclass is in the union
         return stamped
 
-    def page(self, start: int) -> bytes:
-        """Events from position `start` on, one JSON text a line, a page of them; empty when there are none."""
-        return page(canonical(event_json(event)) for event in islice(self.events, start, None))
+    def page(self, start: int, stop: int | None = None) -> bytes:
+        """Events from position `start` up to `stop`, one JSON text a line, a page of them; empty without any."""
+        return page(canonical(event_json(event)) for event in islice(self.events, start, stop))
 
 
 def first_altered(events: list[AgentEvent]) -> int | None:

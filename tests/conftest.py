@@ -69,7 +69,7 @@ def rig(stack: Stack, client: Client, tmp_path: Path) -> StartRig:
                     pool=pool,
                     database_url=stack.database_url,
                     workspaces=tmp_path / "workspaces",
-                    **{"passthrough": False, **options},
+                    **{"strict": True, **options},
                 )
                 async with worker:
                     yield Rig(client, llm, queue, workspace)

@@ -66,6 +66,8 @@ class AgentRunWorkflow:
         self._transcript = Transcript()
         self._tools: dict[int, asyncio.Task[None]] = {}
         self._published: tuple[object, ...] = ()
+        self._activation: tuple[object, int] | None = None
+        self._settled: int | None = None
         info = workflow.info()
         self._record(RunStarted(thread=info.workflow_id, run_id=info.run_id, agent=run.agent))
         self._record(UserMessageReceived(content=run.task))
@@ -185,10 +187,25 @@ class AgentRunWorkflow:
 
     def _record(self, *events: AgentEvent) -> None:
         """Append events to the log and fold them. Nothing else changes what the run knows."""
+        self._notice_foresight()
         for event in events:
             stamped = self._log.append(event, at=workflow.now())
             self._state = evolve(self._state, stamped)
             self._transcript.add(stamped)
+
+    def _notice_foresight(self) -> None:
+        """Tell events that are not settled yet.
+
+        To answer a query after a crash, the SDK replays what lies in history beyond the last workflow task, in that
+        task's time: the same time at a greater length of history. Time and order of such events are not final until
+        their own task has run, so the query `log` does not show them.
+        """
+        activation = (workflow.now(), workflow.info().get_current_history_length())
+        if self._activation is None or activation[0] != self._activation[0]:
+            self._settled = None
+        elif activation != self._activation and self._settled is None:
+            self._settled = len(self._log.events)
+        self._activation = activation
 
     def _publish(self) -> None:
         """Show the Web UI where the run is. Search attributes cost an event in history: only when they change."""
@@ -265,7 +282,7 @@ class AgentRunWorkflow:
     @workflow.query
     def log(self, start: int = 0) -> bytes:
         """Events from position `start` on, one JSON text a line, a page of them; empty when there are none."""
-        return self._log.page(start)
+        return self._log.page(start, self._settled)
 
     @workflow.query
     def transcript(self, start: int = 0) -> bytes:

@@ -4,6 +4,7 @@ Each says what became of it. Where no worker answers, the same message is left w
 it: arriving twice does no harm, for a request is decided once and a second decision is recorded as a duplicate.
 """
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -61,11 +62,16 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
     """
     runs = threads.runs
     limit = timedelta(seconds=runs.answer_within)
+    run = runs.client.get_workflow_handle(thread)
     try:
-        answer = await runs.client.get_workflow_handle(thread).execute_update("decide", payload, rpc_timeout=limit)
+        # The client asks again whenever the server says "admitted": only a limit over all of it is one.
+        async with asyncio.timeout(runs.answer_within):
+            answer = await run.execute_update("decide", payload, rpc_timeout=limit)
         return Decided(outcome=answer["outcome"], explanation=answer["explanation"])
-    except RPCTimeoutOrCancelledError:
-        pass
+    except (TimeoutError, RPCTimeoutOrCancelledError):
+        # The client's error hides a cancellation of ours: who presses Ctrl-C does not want a signal sent.
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise asyncio.CancelledError from None
     except (RPCError, WorkflowUpdateFailedError) as error:
         if ended := await _ended(runs, thread):
             return Decided("too_late", f"the run is {ended}")

@@ -40,7 +40,7 @@ async def follow(
         try:
             news = False
             async for event in threads.events(thread, after=position):
-                position, news = event["position"], True
+                position, news, patient = event["position"], True, True
                 yield event
                 if event["type"] == "run_finished":
                     return

@@ -3,6 +3,7 @@
 A query needs a worker. Where none answers, this module finds out why: no worker, or one that cannot go on.
 """
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -104,7 +105,11 @@ class Runs:
         limit = timedelta(seconds=within or self.answer_within)
         run = self.client.get_workflow_handle(thread)
         try:
-            return await run.query(name, args=args, result_type=kind, rpc_timeout=limit)
+            # The client tries again when the server gives up a moment before it: `rpc_timeout` bounds one attempt.
+            async with asyncio.timeout(limit.total_seconds()):
+                return await run.query(name, args=args, result_type=kind, rpc_timeout=limit)
+        except TimeoutError as error:
+            raise await self._why_silent(thread, limit) from error
         except WorkflowQueryFailedError as error:
             await self._check_stuck(await self.describe(thread))
             raise QueryRefused(f"the worker that has thread {thread!r} cannot answer: {error.message}") from error

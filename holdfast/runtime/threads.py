@@ -252,7 +252,7 @@ class Threads:
             contracts.WORKSPACE_NOT_FOUND: WorkspaceNotFound,
         }
         async for event in self.events(thread):
-            if event["type"] == "run_finished" and (kind := kinds.get(event["cause"])):
+            if event["type"] == "run_finished" and (kind := kinds.get(event.get("cause", ""))):
                 raise kind(f"thread {thread!r} could not begin: {event['result']}")
 
     async def _taken(self, thread: str) -> str:

@@ -575,22 +575,33 @@ def test_nothing_a_model_writes_reaches_the_terminal(shell: Shell) -> None:
         assert "\\x1b[2J\\u202epublish" in ran.out
 
 
-def on_terminal(shell: Shell, words: list[str], talk: Callable[[int, Callable[[str], str]], None]) -> tuple[int, str]:
+Read = Callable[[str], None]
+Talk = Callable[[int, Read], None]
+CTRL_C = b"\x03"
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C interrupts
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def on_terminal(shell: Shell, words: list[str], talk: Talk) -> tuple[int, str]:
     """Run `starter.py` on a terminal; `talk` gets the terminal, and a function that reads until it shows a text."""
     ours, theirs = pty.openpty()
     environment = shell.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     process = subprocess.Popen(
-        [sys.executable, str(STARTER), *words],
+        [sys.executable, "-c", ON_TERMINAL, str(STARTER), *words],
         env=environment,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=REPOSITORY,
+        start_new_session=True,
     )
     os.close(theirs)
     shown = ""
 
-    def read(until: str) -> str:
+    def read(until: str) -> None:
         nonlocal shown
         deadline = time.monotonic() + 30
         while not until or until not in shown:
@@ -601,7 +612,6 @@ def on_terminal(shell: Shell, words: list[str], talk: Callable[[int, Callable[[s
                 except OSError:  # Linux's way of saying that the other side is closed
                     assert not until, f"{until!r} never came: {shown}"
                     break
-        return shown
 
     try:
         talk(ours, read)
@@ -617,7 +627,7 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
     """On a terminal a key and a reason decide, the next request follows, and the end shows the result."""
     assert shell("start", "two", "--thread", "watched").code == 0
 
-    def talk(terminal: int, read: Callable[[str], str]) -> None:
+    def talk(terminal: int, read: Read) -> None:
         read("[a] approve")
         os.write(terminal, b"a")
         read("Enter sends")
@@ -640,9 +650,9 @@ def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
     """Ctrl-C ends the live view with 0, says that the run goes on, and so it does."""
     assert shell("start", "two", "--thread", "left").code == 0
 
-    def talk(terminal: int, read: Callable[[str], str]) -> None:
+    def talk(terminal: int, read: Read) -> None:
         read("[a] approve")
-        os.write(terminal, b"\x03")
+        os.write(terminal, CTRL_C)
 
     code, shown = on_terminal(shell, ["watch", "left"], talk)
     assert (code, "the run goes on." in shown) == (0, True)
@@ -652,7 +662,7 @@ def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
 def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
     """A terminal gets colours, NO_COLOR takes them away; pipes were never given any."""
 
-    def talk(terminal: int, read: Callable[[str], str]) -> None:
+    def talk(terminal: int, read: Read) -> None:
         """Only watch."""
 
     assert shell("start", "quick", "--thread", "coloured", "--wait").code == 0

@@ -15,6 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.stores.ledger import Ledger
 from activities.stores.postgres import migrate, open_pool
 from activities.tools import Tools
+from activities.transcripts import Sessions
 from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.messages import ToolCall
@@ -38,7 +39,9 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
     key = uuid4().hex
 
     async def run(tool: Tool, epoch: int = 0) -> ToolOutcome:
-        tools = Tools(Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]), Ledger(pool, database_url))
+        tools = Tools(
+            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]), Ledger(pool, database_url), Sessions()
+        )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
         request = ToolRequest(call=call, key=key, epoch=epoch, workspace=str(tmp_path), clip=1000)
         outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, request)
@@ -200,7 +203,9 @@ async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) ->
     await pool.open(wait=False)
     try:
         tools = Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]), Ledger(pool, nowhere)
+            Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]),
+            Ledger(pool, nowhere),
+            Sessions(),
         )
         call = ToolCall(id="c", name="act", arguments="{}")
         request = ToolRequest(call=call, key="k", workspace=str(tmp_path), clip=1000)

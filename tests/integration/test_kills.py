@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.events import first_altered
 from holdfast.runtime.client import connect, stack_config
 from holdfast.testing.scripted_llm import ScriptedLLM, call, hang, say, steps
@@ -173,3 +173,32 @@ async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: Wo
     await again.signal("approve", {"request": "1", "by": "alice"})
     assert (await again.result())["result"] == "done"
     await scene.effects(1)
+
+
+async def test_a_follower_never_reads_what_is_not_settled(
+    llm: ScriptedLLM, worker: WorkerProcess, client: Client, scene: Scene
+) -> None:
+    """A query that overtakes a workflow task shows the log up to that task: what comes later may come in another order.
+
+    The query waits for the dead worker's sticky queue first. Meanwhile the call ends, and its own workflow task waits
+    there too, a second longer: the query is answered by a replay that already knows the result.
+    """
+    llm.script = steps([call("ship"), say("done")])
+    scene.hold()
+    run = await scene.start()
+    await status_of(run, "waiting_approval")
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await scene.effects(1)
+    (activity,) = (await run.describe()).raw_description.pending_activities
+    worker.kill()
+    worker.start()
+    early = asyncio.create_task(run.query("log", 0, result_type=bytes))
+    await asyncio.sleep(1)
+    pending = client.get_async_activity_handle(
+        workflow_id=run.id, run_id=run.first_execution_run_id, activity_id=activity.activity_id
+    )
+    await pending.complete(ToolOutcome(status="ok", content="shipped"))
+    seen = (await early).split(b"\n")
+    await run.result()
+    final = (await run.query("log", 0, result_type=bytes)).split(b"\n")
+    assert seen == final[: len(seen)]

@@ -35,7 +35,7 @@ def search(  # noqa: D417  # `tag` is described by its annotation, `context` is 
         query: What to look for.
         limit: How many to return.
         mode: How thoroughly.
-    """  # `tag` is described by its annotation, `context` is hidden
+    """
     return f"{query} {limit} {mode} {tag} {context.thread}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from holdfast.describe import describe_call
+from holdfast.events import EVENTS
 from holdfast.messages import ToolCall
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.threads import JSON
@@ -56,10 +57,19 @@ def event_line(event: JSON) -> Text:
 def event_summary(event: JSON) -> str:
     """What an event says, in one line."""
     try:
-        return _summary(event)
+        return _summary(_whole(event))
     except (KeyError, TypeError, ValueError, AttributeError):
         known = {"schema_version", "position", "at", "digest", "type"}
         return brief(json.dumps({name: value for name, value in event.items() if name not in known}))
+
+
+def _whole(event: JSON) -> JSON:
+    """The event with the fields that its JSON leaves out because they have their defaults.
+
+    Raises:
+        ValueError: This version does not know the event.
+    """
+    return EVENTS.validate_python([event])[0].model_dump(mode="json")
 
 
 def _summary(event: JSON) -> str:

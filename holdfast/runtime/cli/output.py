@@ -11,6 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to us what a closed pipe means; rich would end the process with 1."""
+        raise BrokenPipeError
+
+
 class Output:
     """Both streams.
 
@@ -20,8 +26,8 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-        self.err = Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=True)
+        self.out = _Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self.err = _Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=True)
 
     def result(self, value: Any, screen: Text | None = None) -> None:
         """Write a result: `value` as JSON, or its `screen`; at once, for a reader may be following."""

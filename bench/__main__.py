@@ -1,0 +1,78 @@
+"""`python -m bench`: measure, print one table, write `RESULTS.md`."""
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.figures import schedule
+from bench.measure import measure_all
+from bench.report import RESULTS, Report, as_json, make_report, markdown, show
+from bench.stage import open_stack
+
+
+def measure(lengths: Sequence[int], *, repeat: int | None, console: Console) -> Report:
+    """Start everything, measure, stop everything."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Drawn between runs only: a thread that draws during a run would be measured with it.
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        runs = 2 + len(schedule(lengths, repeat))
+        task = bar.add_task("starting Temporal and PostgreSQL", total=runs, completed=-1)
+        bar.refresh()
+
+        def progress(description: str) -> None:
+            bar.update(task, description=description, advance=1, refresh=True)
+
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        with open_stack() as (stack, home):
+            samples, server = asyncio.run(measure_all(stack, home, lengths=lengths, repeat=repeat, progress=progress))
+    return make_report(samples, temporal_server=server, load=load)
+
+
+def main(
+    steps: Annotated[str, typer.Option(help="Lengths of the runs, in steps.")] = "10,100,400",
+    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each; by default more of the short ones.")] = None,
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Write bench/RESULTS.md.")] = True,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a target is missed.")] = False,
+) -> None:
+    """Compare Holdfast with a bare Temporal workflow, on an embedded server of its own.
+
+    Takes about two minutes on two cores. Exits with 0 whatever was measured, unless --strict is given.
+    """
+    try:
+        lengths = sorted({int(part) for part in steps.split(",")})
+    except ValueError:
+        lengths = []
+    if not lengths or lengths[0] < 1:
+        raise typer.BadParameter(f"{steps!r} is not a list of numbers such as 10,100", param_hint="--steps")
+    code = 0
+    try:
+        report = measure(lengths, repeat=repeat, console=Console(stderr=True))
+        if json_output:
+            print(json.dumps(as_json(report)))
+        else:
+            show(report, Console())
+        if write:
+            RESULTS.write_text(markdown(report), encoding="utf-8")
+        if strict and any(target.met is False for target in report.targets):
+            code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+
+
+if __name__ == "__main__":
+    typer.run(main)

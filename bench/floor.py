@@ -1,0 +1,106 @@
+"""The floor: a bare workflow with the two activities of a step, and nothing that makes it an agent runtime.
+
+It keeps no transcript (the LLM is sent a small request of constant size), no events, no policy, no digests. Its
+replies and observations are as large as Holdfast's, and the client that fetches them is the same.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+
+with workflow.unsafe.imports_passed_through():
+    import httpx2
+    import openai
+
+LIMIT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Input of `floor_llm`."""
+
+    steps: int
+    answered: int
+    """The last call that has a result."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Result of `floor_llm`."""
+
+    message: dict[str, Any]
+    """As the API spells it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Input of `floor_tool`."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Result of `floor_tool`."""
+
+    content: str
+
+
+@workflow.defn
+class FloorWorkflow:
+    """Alternate between LLM and tool until the LLM calls no more tools."""
+
+    @workflow.run
+    async def run(self, steps: int) -> int:
+        """Make `steps` steps; returns how many LLM calls that took."""
+        for made in range(steps + 1):
+            reply = await workflow.execute_activity_method(
+                FloorActivities.floor_llm, Prompt(steps=steps, answered=made), start_to_close_timeout=LIMIT
+            )
+            calls = reply.message.get("tool_calls")
+            if not calls:
+                return made + 1
+            function = calls[0]["function"]
+            await workflow.execute_activity_method(
+                FloorActivities.floor_tool,
+                Call(name=function["name"], arguments=function["arguments"]),
+                start_to_close_timeout=LIMIT,
+            )
+        return 0
+
+
+class FloorActivities:
+    """The two activities.
+
+    Args:
+        llm: The client that Holdfast uses, too.
+        observation: What every tool call returns.
+    """
+
+    def __init__(self, llm: openai.AsyncOpenAI, observation: str) -> None:
+        self._llm = llm
+        self._observation = observation
+
+    @activity.defn
+    async def floor_llm(self, prompt: Prompt) -> Reply:
+        """Send a small request, the same way as Holdfast does, and return the message."""
+        messages: list[dict[str, str]] = [{"role": "user", "content": f"steps={prompt.steps}"}]
+        if prompt.answered:
+            messages.append({"role": "tool", "tool_call_id": f"call_{prompt.answered}", "content": ""})
+        body = json.dumps({"model": "bench", "messages": messages}, separators=(",", ":")).encode()
+        response = await self._llm.post(
+            "/chat/completions",
+            content=body,
+            cast_to=httpx2.Response,
+            options={"headers": {"Content-Type": "application/json"}},
+        )
+        return Reply(message=response.json()["choices"][0]["message"])
+
+    @activity.defn
+    async def floor_tool(self, call: Call) -> Observation:
+        """Return the observation."""
+        return Observation(content=self._observation)

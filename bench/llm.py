@@ -1,0 +1,110 @@
+"""An LLM that takes the same time whatever it is sent: OpenAI-compatible HTTP in a process of its own.
+
+1. It reads every request to its end and decodes none. The run's length stands in the first bytes (`steps=400` in
+   the task), the step in the last ones (the id of the last tool call).
+2. It keeps connections alive, and asyncio turns Nagle's algorithm off.
+
+As a program it prints its port, and ends when its standard input does.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HEAD = 4096
+"""Bytes from the start of a body in which the task is looked for."""
+TAIL = 4096
+"""Bytes from its end in which the last tool result starts."""
+
+_STEPS = re.compile(rb"steps=(\d+)")
+_CALL = re.compile(rb'"tool_call_id":"call_(\d+)"')
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+
+
+def reply(body: bytes | bytearray) -> bytes:
+    """The response's body: one call of `observe` more, until the run has made all of its steps."""
+    length = _STEPS.search(body[:HEAD])
+    answered = _CALL.findall(body[-TAIL:])
+    step = int(answered[-1]) + 1 if answered else 1
+    message: dict[str, object] = {"role": "assistant", "content": "All steps are made."}
+    if length and step <= int(length[1]):
+        function = {"name": "observe", "arguments": json.dumps({"n": step})}
+        calls = [{"id": f"call_{step}", "type": "function", "function": function}]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+    answer = {
+        "id": "chatcmpl-bench",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "bench",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 20, "total_tokens": 1020},
+    }
+    return json.dumps(answer).encode()
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._start = 0
+        """Where the body starts; 0 until the head is complete."""
+        self._end = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while self._complete():
+            body = reply(self._received[self._start : self._end])
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self._transport.write(head + body)
+            del self._received[: self._end]
+            self._start = self._end = 0
+
+    def _complete(self) -> bool:
+        if not self._start:
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return False
+            length = _LENGTH.search(self._received, 0, end)
+            self._start = end + 4
+            self._end = self._start + (int(length[1]) if length else 0)
+        return len(self._received) >= self._end
+
+
+@contextmanager
+def serve_llm() -> Iterator[str]:
+    """Run the server while the block does.
+
+    Yields:
+        Its base URL.
+    """
+    argv = [sys.executable, "-m", __name__]
+    root = Path(__file__).resolve().parent.parent
+    # In a session of its own, a Ctrl-C in the terminal does not reach it: it ends when its input does.
+    with subprocess.Popen(
+        argv, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().strip()
+        if not port:
+            raise RuntimeError(f"the LLM server ended while starting, with exit code {process.wait()}")
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+async def _serve() -> None:
+    server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

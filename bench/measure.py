@@ -1,0 +1,84 @@
+"""Running the schedule: one run at a time, measured from outside."""
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+
+from bench.figures import FLOOR, HOLDFAST, Sample, schedule
+from bench.llm import serve_llm
+from bench.stage import Contender, open_contenders
+from holdfast.runtime.stack import Stack
+
+WARM_UP = 20
+"""Steps of each contender before anything counts: imports, connections, caches of the server."""
+
+Progress = Callable[[str], None]
+"""Hears what is being done, before each run; never during one."""
+
+
+class MeasurementError(Exception):
+    """A run did not do what it was to be measured at."""
+
+
+async def measure_all(
+    stack: Stack, home: Path, *, lengths: Sequence[int], repeat: int | None, progress: Progress
+) -> tuple[list[Sample], str]:
+    """Make all runs.
+
+    Returns:
+        The samples in order, and the version of the Temporal server.
+    """
+    names = (f"bench-{number}" for number in itertools.count(1))
+    samples = []
+    with serve_llm() as llm_url:
+        async with open_contenders(stack, home, llm_url) as (client, contenders):
+            for warm in (FLOOR, HOLDFAST):
+                progress(f"warming up: {warm}")
+                await measure(client, contenders[warm], WARM_UP, name=next(names))
+            for contender, steps in schedule(lengths, repeat):
+                progress(f"{contender}, {steps} steps")
+                samples.append(await measure(client, contenders[contender], steps, name=next(names)))
+            about = await client.workflow_service.get_system_info(GetSystemInfoRequest())
+    return samples, about.server_version
+
+
+async def measure(client: Client, contender: Contender, steps: int, *, name: str) -> Sample:
+    """Make one run, from its start to its result.
+
+    Raises:
+        MeasurementError: It made another number of steps.
+        WorkflowFailureError: It failed, or took too long.
+    """
+    gc.collect()  # nobody pays for what an earlier run left behind
+    cpu, wall = time.process_time(), time.perf_counter()
+    handle = await contender.start(steps, name)
+    result = await handle.result()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    calls = contender.calls_made(result)
+    if calls != steps + 1:
+        raise MeasurementError(f"{contender.name} made {calls} LLM calls for {steps} steps, expected {steps + 1}")
+    assert handle.first_execution_run_id is not None
+    size, events = await _history(client, name, handle.first_execution_run_id)
+    return Sample(contender.name, steps, wall, cpu, size, events)
+
+
+async def _history(client: Client, name: str, run_id: str) -> tuple[int, int]:
+    """Bytes and events of a run's history, over every continue-as-new."""
+    size = events = 0
+    while True:
+        handle = client.get_workflow_handle(name, run_id=run_id)
+        found = await handle.describe()
+        size += found.raw_description.workflow_execution_info.history_size_bytes
+        events += found.history_length
+        if found.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            return size, events
+        closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
+        async for event in handle.fetch_history_events(event_filter_type=closing):
+            assert event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+            run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id

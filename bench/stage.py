@@ -1,0 +1,126 @@
+"""The stage: one embedded stack, one LLM server, and a worker for each contender, built alike, in one process."""
+
+import random
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import openai
+from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Worker
+
+from activities.stores.postgres import migrate, open_pool
+from bench.figures import FLOOR, HOLDFAST
+from bench.floor import FloorActivities, FloorWorkflow
+from holdfast import Agent, Catalog, Limits, tool
+from holdfast.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.stack import Stack
+from worker import build_worker
+
+OBSERVATION_BYTES = 2048
+PATIENCE = timedelta(minutes=5)
+"""A run that takes longer is ended by the server, and the measurement fails."""
+
+
+def observation() -> str:
+    """Text of constant size that compresses like text: words of a fixed vocabulary in a fixed, random order."""
+    chance = random.Random(2048)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(300)]
+    return " ".join(chance.choices(words, k=1000))[:OBSERVATION_BYTES]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something that makes steps."""
+
+    name: str
+    start: Callable[[int, str], Awaitable[WorkflowHandle[Any, Any]]]
+    """Starts a run of so many steps under a workflow id."""
+    calls_made: Callable[[Any], int]
+    """LLM calls, from the run's result."""
+
+
+@contextmanager
+def open_stack() -> Iterator[tuple[Stack, Path]]:
+    """The embedded servers in a temporary folder that is gone afterwards.
+
+    Yields:
+        Where the servers answer, and the folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder).resolve()
+        servers = DevStack(home)
+        try:
+            yield servers.start(), home
+        finally:
+            servers.stop()
+
+
+@asynccontextmanager
+async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterator[tuple[Client, dict[str, Contender]]]:
+    """Both contenders, with their workers running.
+
+    Yields:
+        The client they share, and the contenders by name.
+    """
+    client = await connect(stack_config(stack))
+    await ensure_search_attributes(client)
+    await migrate(stack.database_url)
+    text = observation()
+
+    @tool(effect="read")
+    async def observe(n: int) -> str:
+        """Look at something."""
+        return text
+
+    agent = Agent(name="bench", instructions="Call observe until you are done.", limits=Limits(max_steps=1_000_000))
+    async with (
+        open_pool(stack.database_url, size=2) as pool,
+        openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
+    ):
+        ours = build_worker(
+            client,
+            task_queue=HOLDFAST,
+            catalog=Catalog(agents=[agent], tools=[observe]),
+            llm=llm,
+            default_llm="bench",
+            pool=pool,
+            database_url=stack.database_url,
+            workspaces=home / "workspaces",
+        )
+        # Every option that the other worker has: sandbox, pass-through modules, timeouts.
+        options = ours.config()
+        options["task_queue"] = FLOOR
+        options["workflows"] = [FloorWorkflow]
+        options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
+        async with ours, Worker(**options):
+            yield client, {one.name: one for one in (_floor(client), _holdfast(client))}
+
+
+def _floor(client: Client) -> Contender:
+    async def start(steps: int, name: str) -> WorkflowHandle[Any, Any]:
+        return await client.start_workflow(
+            FloorWorkflow.run, steps, id=name, task_queue=FLOOR, execution_timeout=PATIENCE
+        )
+
+    return Contender(FLOOR, start, calls_made=int)
+
+
+def _holdfast(client: Client) -> Contender:
+    async def start(steps: int, name: str) -> WorkflowHandle[Any, Any]:
+        return await client.start_workflow(
+            WORKFLOW,
+            RunInput(task=f"Look at things: steps={steps}"),
+            id=name,
+            task_queue=HOLDFAST,
+            result_type=RunResult,
+            execution_timeout=PATIENCE,
+        )
+
+    return Contender(HOLDFAST, start, calls_made=lambda result: int(result.steps))

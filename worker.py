@@ -35,7 +35,7 @@ from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.settings import Settings
-from holdfast.testing.scripted_llm import Script, ScriptedLLM, default_script
+from holdfast.testing import Script, ScriptedLLM, default_script
 from workflows import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ from holdfast.runtime.client import connect, ensure_search_attributes, stack_con
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
-from holdfast.testing.scripted_llm import Script, ScriptedLLM, Unparsed
+from holdfast.testing import Script, ScriptedLLM, Unparsed
 from tests.containers import start_postgres
 from tests.rig import Rig, StartRig
 from worker import build_worker

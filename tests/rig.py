@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from holdfast.contracts import WORKFLOW, RunInput
 from holdfast.events import EVENTS, AgentEvent
-from holdfast.testing.scripted_llm import ScriptedLLM
+from holdfast.testing import ScriptedLLM
 
 PATIENCE = 30.0
 """Seconds after which a condition that a test waits for counts as never to come."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from examples.release.tools import Commits
-from holdfast.testing.scripted_llm import Conversation, Reply, call, default_script, say, slow, together
+from holdfast.testing import Conversation, Reply, call, default_script, say, slow, together
 
 THINKING = 0.3
 """Seconds that a reply takes: an LLM that answers at once is hard to watch."""

@@ -6,20 +6,17 @@
 3. A file is replaced as a whole or not at all, and a repeated write or edit changes nothing more.
 """
 
-import fcntl
-import hashlib
 import os
 import stat
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
-from holdfast.runtime.commands import run_command, search_lines
+from holdfast.runtime.commands import run_command
+from holdfast.runtime.files import alone, not_text, opened, plain_errors, replace, require_file
+from holdfast.runtime.paths import WALKED, below, inside
+from holdfast.runtime.search import search_lines
 from holdfast.tools import Tool, ToolContext, tool
 
 READ_BYTES = 100_000
@@ -32,20 +29,6 @@ EDIT_BYTES = 10_000_000
 """Size of the largest file that `edit_file` takes."""
 LISTED = 1_000
 """Entries that one `list_files` returns at most."""
-WALKED = 100_000
-"""Entries that `list_files` and `search_files` look at."""
-
-
-class OutsideWorkspace(Exception):
-    """The path leads outside the workspace, or to what only git may write."""
-
-
-class NotAFile(Exception):
-    """The path names a folder, a pipe, a device or a socket where a regular file is needed."""
-
-
-class NotText(Exception):
-    """The file is not UTF-8 text."""
 
 
 class EditRefused(Exception):
@@ -55,167 +38,6 @@ class EditRefused(Exception):
 def workspace_tools() -> list[Tool]:
     """The tools on files and commands, for a catalog: `Catalog(agents=[…], tools=workspace_tools())`."""
     return [list_files, read_file, search_files, write_file, edit_file, run_command]
-
-
-def inside(workspace: Path, path: str) -> Path:
-    """The real place that `path` names, with every link resolved; nothing needs to be there yet.
-
-    Raises:
-        OutsideWorkspace: It is not in the workspace.
-        ValueError: It cannot be a path at all.
-    """
-    try:
-        encoded = os.fsencode(path)
-    except UnicodeEncodeError:
-        raise ValueError(f"{path!r} has a character that no file name can have") from None
-    if b"\0" in encoded or len(encoded) > 4096:
-        raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character, or more than 4,096 bytes")
-    base = os.path.realpath(workspace)
-    real = os.path.realpath(Path(base, path))
-    # Behind a loop of links, realpath leaves links unresolved: only a path that stays as it is has none.
-    if os.path.realpath(real) != real or not (real == base or real.startswith(base.rstrip("/") + "/")):
-        raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
-    return Path(real)
-
-
-@contextmanager
-def _plain_errors(path: str) -> Iterator[None]:
-    """Say what the operating system refused in terms of the path the LLM gave."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise
-        advice = "; list_files shows what is there" if isinstance(error, FileNotFoundError) else ""
-        raise type(error)(f"{path}: {error.strerror}{advice}") from None
-
-
-@contextmanager
-def _alone(workspace: Path) -> Iterator[None]:
-    """Keep other writes out meanwhile: calls run concurrently, and an edit reads before it writes."""
-    workspace.mkdir(parents=True, exist_ok=True)
-    folder = os.open(workspace, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
-def _require_file(status: os.stat_result, path: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        folder = stat.S_ISDIR(status.st_mode)
-        kind = "a folder; list_files shows what is in it" if folder else "a pipe, a device or a socket; name a file"
-        raise NotAFile(f"{path} is {kind}")
-
-
-@contextmanager
-def _opened(workspace: Path, path: str) -> Iterator[BinaryIO]:
-    """A text file, open for reading.
-
-    Raises:
-        NotAFile, NotText, OutsideWorkspace, OSError: It is not one, or cannot be read.
-    """
-    real = inside(workspace, path)
-    with _plain_errors(path):
-        _require_file(os.lstat(real), path)
-        with os.fdopen(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
-            _require_file(os.fstat(file.fileno()), path)
-            if b"\0" in file.peek(8192)[:8192]:
-                raise _not_text(file, path)
-            yield file
-
-
-def _not_text(file: BinaryIO, path: str) -> NotText:
-    size = os.fstat(file.fileno()).st_size
-    return NotText(f"{path} is not UTF-8 text ({size:,} bytes); try a command such as `file` or `xxd`")
-
-
-def _replace(workspace: Path, path: str, *, content: bytes, key: str) -> None:
-    """Put `content` in the file's place in one step, keeping its mode; missing folders are made."""
-    real = inside(workspace, path)
-    if any(part.casefold() == ".git" for part in real.relative_to(os.path.realpath(workspace)).parts):
-        # A hook or a setting written here would run as a command that nobody approved.
-        raise OutsideWorkspace(f"{path} belongs to git; change it with git commands")
-    with _plain_errors(path):
-        real.parent.mkdir(parents=True, exist_ok=True)
-        before: os.stat_result | None = None
-        with suppress(FileNotFoundError):
-            before = os.lstat(real)
-            _require_file(before, path)
-        # Named after the call, so that a second attempt clears away what a crash left of the first.
-        mark = hashlib.sha256(f"{key}\n{path}".encode()).hexdigest()[:16]
-        temporary = real.parent / f".holdfast-{mark}.tmp"
-        temporary.unlink(missing_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                if before is not None:
-                    with suppress(PermissionError):
-                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(real)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _walk(start: Path) -> Iterator[os.DirEntry[str]]:
-    """What is below a folder, nearest first; links and `.git` are not entered."""
-    folders = deque([str(start)])
-    while folders:
-        with suppress(OSError), os.scandir(folders.popleft()) as entries:
-            for entry in entries:
-                if entry.name == ".git":
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                yield entry
-
-
-def _below(start: Path, pattern: str, *, most: int) -> tuple[list[os.DirEntry[str]], bool]:
-    """Entries below `start` that fit the pattern, `most` of them; and whether some may have been left out."""
-    found: list[os.DirEntry[str]] = []
-    for seen, entry in enumerate(_walk(start)):
-        if seen == WALKED:
-            return found, True
-        if matches_glob(os.path.relpath(entry.path, start), pattern):
-            if len(found) == most:
-                return found, True
-            found.append(entry)
-    return found, False
-
-
-def matches_glob(path: str, pattern: str) -> bool:
-    """Whether a relative path fits a pattern: `*` and `?` stay within a name, `**` is any number of folders.
-
-    A pattern without `/` is matched against the last name alone. No pattern makes it slow.
-    """
-    names, parts = path.split("/"), pattern.removeprefix("./").split("/")
-    if "/" not in pattern:
-        return fnmatchcase(names[-1], pattern)
-    reached = _past_stars(parts, {0})
-    for name in names:
-        taken = set()
-        for at in reached - {len(parts)}:
-            if parts[at] == "**":
-                taken.add(at)
-            elif fnmatchcase(name, parts[at]):
-                taken.add(at + 1)
-        reached = _past_stars(parts, taken)
-    return len(parts) in reached
-
-
-def _past_stars(parts: Sequence[str], reached: set[int]) -> set[int]:
-    """The positions in a pattern that are reached when each `**` may also stand for no folder."""
-    every = set(reached)
-    for at in reached:
-        while at < len(parts) and parts[at] == "**":
-            at += 1
-            every.add(at)
-    return every
 
 
 Line = Annotated[int, Field(ge=1)]
@@ -233,9 +55,9 @@ def list_files(path: str = ".", pattern: str = "**/*", *, context: ToolContext) 
             folders. Use "./*" for the folder alone, "*.py" or "src/**/*.py" for certain names.
     """
     start, base = inside(context.workspace, path), os.path.realpath(context.workspace)
-    with _plain_errors(path):
+    with plain_errors(path):
         os.scandir(start).close()
-    entries, left_out = _below(start, pattern, most=LISTED)
+    entries, left_out = below(start, pattern, most=LISTED)
     if not entries and not left_out:
         return f"[nothing in {path} matches {pattern}]"
     lines = sorted(os.path.relpath(entry.path, base) + _sign(entry) for entry in entries)
@@ -258,7 +80,7 @@ def read_file(path: str, offset: Line = 1, *, limit: Line = 1_000, context: Tool
         offset: The line to begin with, counted from 1.
         limit: The number of lines to read.
     """
-    with _opened(context.workspace, path) as file:
+    with opened(context.workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             return f"[{path} is empty]"
@@ -274,7 +96,7 @@ def read_file(path: str, offset: Line = 1, *, limit: Line = 1_000, context: Tool
                 cut = next((n for n in range(1, 4) if rest and line[-n] >= 0xC0), 0)
                 lines.append(line[: len(line) - cut].decode("utf-8"))
             except UnicodeDecodeError:
-                raise _not_text(file, path) from None
+                raise not_text(file, path) from None
             if rest:
                 lines[-1] += f" […{rest + cut:,} more bytes in this line]\n"
         if file.tell() >= size:
@@ -324,13 +146,13 @@ def search_files(pattern: str, path: str = ".", *, glob: str = "**/*", context: 
         glob: Which files, relative to that folder: "*.py", "src/**/*.md".
     """
     start, base = inside(context.workspace, path), os.path.realpath(context.workspace)
-    with _plain_errors(path):
+    with plain_errors(path):
         status = os.lstat(start)
         if stat.S_ISDIR(status.st_mode):
-            entries, left_out = _below(start, glob, most=WALKED)
+            entries, left_out = below(start, glob, most=WALKED)
             files = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
         else:
-            _require_file(status, path)
+            require_file(status, path)
             files, left_out = [str(start)], False
     hits = search_lines(pattern, Path(base), files=sorted(os.path.relpath(file, base) for file in files))
     hits = hits or f"[no line matches {pattern!r} in {len(files):,} files]"
@@ -347,8 +169,8 @@ def write_file(path: str, content: str, *, context: ToolContext) -> str:
         content: All of its new text.
     """
     encoded = content.encode("utf-8")
-    with _alone(context.workspace):
-        _replace(context.workspace, path, content=encoded, key=context.key)
+    with alone(context.workspace):
+        replace(context.workspace, path, content=encoded, key=context.key)
     return f"Wrote {len(encoded):,} bytes to {path}."
 
 
@@ -367,15 +189,15 @@ def edit_file(path: str, old: str, *, new: str, replace_all: bool = False, conte
     """
     if not old or old == new:
         raise EditRefused("`old` must be text of the file, and `new` must differ; see write_file")
-    with _alone(context.workspace):
-        with _opened(context.workspace, path) as file:
+    with alone(context.workspace):
+        with opened(context.workspace, path) as file:
             encoded = file.read(EDIT_BYTES + 1)
             if len(encoded) > EDIT_BYTES:
                 raise EditRefused(f"{path} has more than {EDIT_BYTES:,} bytes; try a command such as `sed`")
             try:
                 before = encoded.decode("utf-8")
             except UnicodeDecodeError:
-                raise _not_text(file, path) from None
+                raise not_text(file, path) from None
         if before.count("\n") == before.count("\r\n") > 0 and "\r" not in old + new:
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
         if shows_edit(before, old, new=new):
@@ -384,7 +206,7 @@ def edit_file(path: str, old: str, *, new: str, replace_all: bool = False, conte
                 return f"{path} reads as after this edit: an earlier attempt, cut short, seems to have made it."
             raise EditRefused(_nothing_left(before, path, old=old, new=new))
         after = edited(before, old, new=new, replace_all=replace_all, path=path)
-        _replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
+        replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
     count = before.count(old)
     return f"Edited {path}: replaced {count:,} occurrence{'s' if count > 1 else ''}."
 

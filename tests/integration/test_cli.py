@@ -36,7 +36,7 @@ from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
 from holdfast.runtime.threads import check_task, check_thread_id, new_thread_id
-from holdfast.testing.scripted_llm import Conversation, Reply, ScriptedLLM, call, fail, say, steps, together
+from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, say, steps, together
 from worker import build_worker
 
 REPOSITORY = Path(__file__).parents[2]
@@ -238,6 +238,14 @@ def shell(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sh
                 process.communicate()
 
 
+def rest(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """What a process still prints, after some of it was read: `communicate` would lose what is buffered."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        return process.stdout.read(), process.stderr.read()
+
+
 @pytest.fixture(scope="module")
 def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A user's terminal where no server runs."""
@@ -327,18 +335,17 @@ def test_wait_tells_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
             break
     assert any("call 1: ok" in line for line in told), told
     assert shell("deny", "wait-1", "1", "--reason", "not on a Friday", "--by", "ann").code == 0
-    out, rest = waiting.communicate(timeout=30)
+    out, err = rest(waiting)
     assert waiting.returncode == 0
-    assert "Denied by ann: not on a Friday" in rest
+    assert "Denied by ann: not on a Friday" in err
     assert shell("show", "wait-1", "--json").json == json.loads(out)
 
     stopped = shell.start("start", "Publish", "--thread", "wait-2", "--wait", "--json")
-    shell_error = stopped.stderr
-    assert shell_error is not None
-    assert any("starter.py approve wait-2 1" in line for line in shell_error)
+    assert stopped.stderr is not None
+    assert any("starter.py approve wait-2 1" in line for line in stopped.stderr)
     cancelled = shell("cancel", "wait-2", "--json")
     assert (cancelled.code, cancelled.json) == (0, {"outcome": "accepted"})
-    out, _ = stopped.communicate(timeout=30)
+    out, _ = rest(stopped)
     assert (stopped.returncode, json.loads(out)["status"]) == (1, "cancelled")
     again, retried = shell.all(("cancel", "wait-2"), ("retry", "wait-2"))
     assert (again.code, retried.code) == (5, 5)
@@ -371,13 +378,14 @@ def test_a_blocked_run_says_why_and_retries(shell: Shell) -> None:
     assert "by ann" in shell("log", "blocked").out
 
 
-async def test_show_tells_of_an_outage(shell: Shell) -> None:
+def test_show_tells_of_an_outage(shell: Shell) -> None:
     """What Temporal tries again is on the screen: which call, which attempt, why."""
     assert shell("start", "outage", "--thread", "outage").code == 0
     deadline = time.monotonic() + 20
     while "call_llm: attempt" not in (shown := shell("show", "outage")).out:
         assert time.monotonic() < deadline
     assert "503: overloaded" in shown.out
+    assert "outage" in {row["thread"] for row in shell("list", "--status", "running", "--json").lines}
     assert shell("cancel", "outage").code == 0
 
 
@@ -483,22 +491,58 @@ def test_an_unknown_namespace_is_4(shell: Shell) -> None:
     assert "no namespace 'elsewhere'" in ran.err
 
 
-def test_without_a_worker_it_is_4_and_nothing_is_lost(shell: Shell) -> None:
-    """A run without a worker starts all the same; reading it is 4, what Temporal knows is told, a decision is kept."""
+@pytest.fixture(scope="module")
+def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
+    """What each verb says that nobody answers. They wait out their limits side by side."""
     nobody = {"HOLDFAST_TASK_QUEUE": "nobody"}
-    started = shell("start", "go", "--thread", "lonely", "--json", **nobody)
+    runs = {
+        "start": ("start", "go", "--thread", "unclaimed", "--json"),
+        "show": ("show", "lonely"),
+        "log": ("log", "lonely"),
+        "approve": ("approve", "lonely", "1", "--json"),
+        "doctor": ("doctor",),
+        "stuck": ("show", "stuck"),
+    }
+
+    async def ask() -> list[Ran]:
+        client = await connect(stack_config(stack))
+        async with Worker(client, task_queue="broken", workflows=[Broken]):
+            started = [
+                await client.start_workflow(WORKFLOW, RunInput(task="go"), id=thread, task_queue=task_queue)
+                for thread, task_queue in (("lonely", "nobody"), ("stuck", "broken"))
+            ]
+            asked = [asyncio.to_thread(shell, *words, **nobody) for words in runs.values()]
+            answers = await asyncio.gather(*asked)
+            for run in started:
+                await run.terminate()
+            return answers
+
+    return dict(zip(runs, asyncio.run(ask()), strict=True))
+
+
+def test_a_run_starts_without_a_worker(unanswered: dict[str, Ran]) -> None:
+    """Temporal keeps the run, so it has started; that nobody has picked it up is said beside it."""
+    started = unanswered["start"]
     assert (started.code, started.json["status"]) == (0, "running")
     assert "No worker has picked it up yet" in started.err
-    runs = [("show", "lonely"), ("log", "lonely"), ("approve", "lonely", "1", "--json"), ("doctor",)]
-    with ThreadPoolExecutor(len(runs)) as pool:  # they wait, they do not work
-        shown, log, approved, doctor = pool.map(lambda words: shell(*words, **nobody), runs)
+
+
+def test_without_a_worker_it_is_4_and_a_decision_is_kept(unanswered: dict[str, Ran]) -> None:
+    """Reading a run nobody works on is 4, and what Temporal knows is told; a decision is left with Temporal."""
+    shown, log, approved, doctor = (unanswered[verb] for verb in ("show", "log", "approve", "doctor"))
     assert [each.code for each in (shown, log, approved, doctor)] == [4, 4, 0, 1]
     assert "Temporal says: lonely is running" in shown.err
     assert "no worker answered for thread 'lonely' on task queue 'nobody'" in shown.err
     assert approved.json["outcome"] == "sent"
     assert "nobody listens on task queue nobody" in doctor.out
-    cancelled = shell("cancel", "lonely")
-    assert cancelled.code == 0
+
+
+def test_a_run_whose_code_cannot_go_on_says_so(unanswered: dict[str, Ran]) -> None:
+    """When the worker's code fails the run's task, that is told instead of 'no worker'."""
+    stuck = unanswered["stuck"]
+    assert stuck.code == 4
+    assert "is stuck" in stuck.err
+    assert "code has changed" in stuck.err
 
 
 def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack, tmp_path: Path) -> None:
@@ -513,7 +557,7 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
     sent = shell("approve", "later", "1", "--by", "ann", "--json")
     assert (sent.code, sent.json["outcome"]) == (0, "sent")
     with serving(stack, tmp_path, task_queue="later"):
-        out, err = following.communicate(timeout=60)
+        out, err = rest(following)
     events = [json.loads(line) for line in out.splitlines()]
     assert following.returncode == 0
     assert err.count("no worker answered") <= 1
@@ -521,18 +565,6 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
     accepted = [each for each in events if each["type"] == "decision_received" and each["outcome"] == "accepted"]
     started = [each for each in events if each["type"] == "tool_call_started"]
     assert (len(accepted), len(started)) == (1, 2)  # `look` and `publish`, once each
-
-
-async def test_a_run_whose_code_cannot_go_on_says_so(shell: Shell, stack: Stack) -> None:
-    """When the worker's code fails the run's task, that is told instead of 'no worker'."""
-    client = await connect(stack_config(stack))
-    async with Worker(client, task_queue="broken", workflows=[Broken]):
-        run = await client.start_workflow(WORKFLOW, RunInput(task="go"), id="stuck", task_queue="broken")
-        ran = await asyncio.to_thread(shell, "show", "stuck")
-        assert ran.code == 4
-        assert "is stuck" in ran.err
-        assert "code has changed" in ran.err
-        await run.terminate()
 
 
 async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:

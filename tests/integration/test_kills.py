@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowHandle
 from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.events import first_altered
 from holdfast.runtime.client import connect, stack_config
-from holdfast.testing.scripted_llm import ScriptedLLM, call, hang, say, steps
+from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import events_of, eventually, status_of
 

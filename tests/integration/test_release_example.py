@@ -30,7 +30,7 @@ from examples.release.tools import (
 from holdfast import Absent, Found, ToolContext, Unknown
 from holdfast.policy import evaluate
 from holdfast.runtime.processes import command_line
-from holdfast.testing.scripted_llm import JSON, Conversation
+from holdfast.testing.script import JSON, Conversation
 from holdfast.tools import ArgumentsInvalid
 
 ROOT = Path(__file__).parents[2]

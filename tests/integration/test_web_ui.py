@@ -8,7 +8,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import Agent, Catalog, ToolContext, tool
 from holdfast.runtime.stack import Stack
-from holdfast.testing.scripted_llm import call, say, steps
+from holdfast.testing import call, say, steps
 from tests.rig import StartRig, status_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

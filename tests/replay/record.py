@@ -20,7 +20,7 @@ from holdfast import Agent, Catalog, Limits, Policy, allow, deny, tool
 from holdfast.contracts import WORKFLOW, RunInput
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
-from holdfast.testing.scripted_llm import Script, ScriptedLLM, call, call_verbatim, cut_off, fail, say, steps, together
+from holdfast.testing import Script, ScriptedLLM, call, call_verbatim, cut_off, fail, say, steps, together
 from tests.rig import status_of
 from worker import build_worker
 

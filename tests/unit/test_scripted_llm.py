@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
-from holdfast.testing.scripted_llm import (
+from holdfast.testing import (
     Conversation,
     Reply,
     ScriptedLLM,

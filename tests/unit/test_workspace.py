@@ -15,17 +15,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.effects import Effect
-from holdfast.runtime import commands, workspace
+from holdfast.runtime import paths, search, workspace
+from holdfast.runtime.files import NotAFile, NotText
+from holdfast.runtime.paths import OutsideWorkspace, inside, matches_glob
 from holdfast.runtime.workspace import (
     EditRefused,
-    NotAFile,
-    NotText,
-    OutsideWorkspace,
     edit_file,
     edited,
-    inside,
     list_files,
-    matches_glob,
     read_file,
     search_files,
     shows_edit,
@@ -512,7 +509,7 @@ def test_listing_is_bounded(root: Path, context: ToolContext, monkeypatch: pytes
 
     monkeypatch.setattr(workspace, "LISTED", 7)
     assert list_files(context=context).split()[:8] == ["0", "1", "2", "3", "4", "deep/", "deep/down/", "[there"]
-    monkeypatch.setattr(workspace, "WALKED", 6)
+    monkeypatch.setattr(paths, "WALKED", 6)
     assert list_files(context=context).split()[:7] == ["0", "1", "2", "3", "4", "deep/", "[there"]
 
 
@@ -546,7 +543,7 @@ def test_search_hits_are_bounded(root: Path, context: ToolContext) -> None:
     many = search_files("needle", "many", context=context).splitlines()
     wide = search_files("needle", "wide", context=context)
 
-    assert len(many) == commands.SEARCH_HITS + 1
+    assert len(many) == search.SEARCH_HITS + 1
     assert many[-1] == "[more lines match; narrow the pattern, the path or the glob]"
     assert wide == f"wide:1: …{'x' * 100}needle{'y' * 194}…"
 
@@ -560,7 +557,7 @@ def test_long_lines_keep_their_numbers(root: Path, context: ToolContext) -> None
 
 def test_a_pattern_that_takes_for_ever(root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search is stopped at its time limit; what it has found by then is returned."""
-    monkeypatch.setattr(commands, "SEARCH_SECONDS", 0.5)
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 0.5)
     (root / "1").write_text("aab\n")
     (root / "2").write_text("a" * 5000 + "!\n")
 

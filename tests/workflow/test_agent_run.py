@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.events import first_altered
-from holdfast.testing.scripted_llm import (
+from holdfast.testing import (
     Conversation,
     Reply,
     call,

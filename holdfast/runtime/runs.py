@@ -14,10 +14,12 @@ from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
 )
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.contracts import WORKFLOW
@@ -36,6 +38,9 @@ ENDED = {
     WorkflowExecutionStatus.TIMED_OUT: "failed",
 }
 """Our word for each way in which Temporal closes a run."""
+
+
+_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
 
 class NeverRan(HoldfastError):
@@ -182,6 +187,12 @@ class Runs:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 return one_line(event.workflow_task_failed_event_attributes.failure.message, 300)
         return ""
+
+
+def status_of(run: WorkflowExecution) -> str:
+    """The run's status as far as Temporal knows it."""
+    ended = ENDED.get(run.status) if run.status else None
+    return ended or run.typed_search_attributes.get(_STATUS) or "running"
 
 
 def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:

@@ -1,4 +1,5 @@
-"""The front door to threads for programs: start, read, list. `holdfast.runtime.decisions` has what changes a run.
+"""The front door to threads for programs: start and read one. `holdfast.runtime.listing` looks across threads,
+`holdfast.runtime.decisions` has what changes a run.
 
 client = await connect(connect_config(os.environ, home=settings.home))
 threads = Threads(client)
@@ -9,29 +10,28 @@ print(await threads.state(started.thread))
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
-from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from holdfast import contracts
 from holdfast.describe import one_line
 from holdfast.errors import HoldfastError, ServerUnreachable
-from holdfast.runtime.runs import ENDED, NeverRan, Runs
+from holdfast.runtime.runs import ENDED, NeverRan, Runs, status_of
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
-    StatusInvalid,
     TaskInvalid,
     ThreadExists,
     ThreadIdInvalid,
     WorkspaceNotFound,
 )
-from holdfast.state import RunState, Status
+from holdfast.state import RunState
 
 JSON = dict[str, Any]
 
@@ -40,15 +40,6 @@ ANSWER_SECONDS = 8.0
 (`worker.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
 
 CLOSED = frozenset(ENDED.values())
-STATUSES: tuple[str, ...] = get_args(Status)
-
-_AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
-_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
-_STEP = SearchAttributeKey.for_int("HoldfastStep")
-# A thread that was continued has several runs in Temporal; the latest stands for it.
-_LATEST = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
-_AT_ONCE = 10
-"""Queries in flight while listing."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +48,6 @@ class Started:
 
     thread: str
     run_id: str
-
-
-@dataclass(frozen=True)
-class Unanswered:
-    """A thread that could not be asked while listing, and why."""
-
-    thread: str
-    error: HoldfastError
 
 
 class Threads:
@@ -178,32 +161,6 @@ class Threads:
         requests: list[JSON] = await self.runs.query(thread, "pending_approvals")
         return [{"thread": thread, **request} for request in requests]
 
-    async def all_pending(self, *, limit: int = 1_000) -> tuple[list[JSON], list[Unanswered]]:
-        """The open requests of all threads, and the threads that have some but could not be asked."""
-        found = await self._find(f"{_LATEST} AND HoldfastPending > 0 AND ExecutionStatus = 'Running'", limit)
-        answers = await self._ask_all([run.id for run in found], self.pending)
-        unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
-        return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
-
-    async def overview(self, *, status: str | None = None, limit: int = 100) -> list[JSON]:
-        """Threads, newest first: `{"thread", "agent", "status", "step", "started_at"}`.
-
-        Visibility lags a little behind, and knows the step as of the last change of status: runs under way are asked.
-
-        Raises:
-            StatusInvalid: There is no such status.
-        """
-        found = await self._find(_LATEST + _having(status), limit)
-        rows = {run.id: _row(run) for run in found}
-        # Only a short while: without a worker, what Temporal knows has to do.
-        running = [thread for thread, row in rows.items() if row["status"] == "running"]
-        answers = await self._ask_all(running, lambda thread: self.runs.query(thread, "state", within=2), within=2)
-        for thread, state in answers.items():
-            if isinstance(state, dict):
-                rows[thread] |= {name: state[name] for name in ("agent", "status", "step")}
-        newest = sorted(found, key=lambda run: run.start_time, reverse=True)
-        return [rows[run.id] for run in newest if status in (None, rows[run.id]["status"])]
-
     async def _lines(self, thread: str, query: str, start: int) -> AsyncIterator[JSON]:
         while True:
             try:
@@ -215,36 +172,6 @@ class Threads:
             for line in page.split(b"\n"):
                 yield json.loads(line)
                 start += 1
-
-    async def _find(self, query: str, limit: int) -> list[WorkflowExecution]:
-        try:
-            rows = self._client.list_workflows(query, limit=limit, rpc_timeout=timedelta(seconds=10))
-            return [row async for row in rows]
-        except RPCError as error:
-            if error.status is RPCStatusCode.INVALID_ARGUMENT and "Holdfast" in error.message:
-                raise HoldfastError(
-                    f"namespace {self._client.namespace!r} has no search attributes of Holdfast's yet "
-                    f"({one_line(error.message)}). A worker registers them when it starts."
-                ) from error
-            raise self.runs.in_words(error) from error
-
-    async def _ask_all(self, threads: Sequence[str], ask: Any, *, within: float | None = None) -> dict[str, Any]:
-        """Each thread's answer or its HoldfastError; those without either when time is up are left out."""
-        gate = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(thread: str) -> Any:
-            async with gate:
-                try:
-                    return await ask(thread)
-                except HoldfastError as error:
-                    return error
-
-        tasks = {thread: asyncio.create_task(one(thread)) for thread in threads}
-        if tasks:
-            _, late = await asyncio.wait(tasks.values(), timeout=within)
-            for task in late:
-                task.cancel()
-        return {thread: task.result() for thread, task in tasks.items() if task.done() and not task.cancelled()}
 
     async def _raise_not_found(self, thread: str) -> None:
         kinds: dict[str, type[HoldfastError]] = {
@@ -263,7 +190,7 @@ class Threads:
                 "Choose another id with --thread, or leave it out."
             )
         return (
-            f"thread {thread!r} is there already ({_row(found)['status']}). "
+            f"thread {thread!r} is there already ({status_of(found)}). "
             f"Follow it with `python starter.py watch {thread}`, or choose another id with --thread."
         )
 
@@ -318,38 +245,3 @@ def _details(task: str, *, agent: str | None, thread: str, workspace: str | None
             quoted,
         ]
     )
-
-
-def _having(status: str | None) -> str:
-    """The part of a visibility query that finds runs of that status."""
-    if status is None:
-        return ""
-    if status not in STATUSES:
-        raise StatusInvalid(f"there is no status {status!r}; there are: {', '.join(STATUSES)}")
-    if status in CLOSED:
-        kinds = ", ".join(f"'{_CAPITALS[kind.name]}'" for kind, word in ENDED.items() if word == status)
-        return f" AND ExecutionStatus IN ({kinds})"
-    running = " AND ExecutionStatus = 'Running'"
-    # A run that no worker has had yet has no status of ours.
-    return running if status == "running" else f"{running} AND HoldfastStatus = '{status}'"
-
-
-_CAPITALS = {
-    "COMPLETED": "Completed",
-    "FAILED": "Failed",
-    "CANCELED": "Canceled",
-    "TERMINATED": "Terminated",
-    "TIMED_OUT": "TimedOut",
-}
-
-
-def _row(run: WorkflowExecution) -> JSON:
-    known = run.typed_search_attributes
-    ended = ENDED.get(run.status) if run.status else None
-    return {
-        "thread": run.id,
-        "agent": known.get(_AGENT),
-        "status": ended or known.get(_STATUS) or "running",
-        "step": known.get(_STEP) or 0,
-        "started_at": run.start_time.isoformat(),
-    }

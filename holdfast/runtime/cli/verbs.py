@@ -22,6 +22,7 @@ from holdfast.runtime.cli.text import command, visible
 from holdfast.runtime.cli.ui import ui_base, ui_link
 from holdfast.runtime.client import connect, connect_config
 from holdfast.runtime.following import follow
+from holdfast.runtime.listing import all_pending, overview
 from holdfast.runtime.runs import retrying
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.threads import CLOSED, JSON, Threads, check_task, check_thread_id
@@ -100,7 +101,7 @@ class Verbs:
     async def list(self, *, status: str | None, limit: int) -> int:
         """Threads, newest first."""
         threads = await self._connect()
-        rows = await threads.overview(status=status, limit=limit)
+        rows = await overview(threads, status=status, limit=limit)
         if self._output.as_json:
             for row in rows:
                 self._output.result({name: row[name] for name in ("thread", "agent", "status", "step")})
@@ -134,7 +135,7 @@ class Verbs:
     async def pending(self, thread: str | None) -> int:
         """Open requests, of one thread or of all."""
         threads = await self._connect(thread)
-        requests, unanswered = await threads.all_pending() if thread is None else (await threads.pending(thread), [])
+        requests, unanswered = await all_pending(threads) if thread is None else (await threads.pending(thread), [])
         for request in requests:
             self._output.result(request, None if self._output.as_json else request_screen(request))
         if not requests and not unanswered and not self._output.as_json:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import openai
 import psycopg
@@ -32,15 +32,13 @@ from holdfast.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
 from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.llm import llm_client
 from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.settings import Settings
-from holdfast.testing import Script, ScriptedLLM, default_script
 from workflows import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent
-EXAMPLE = "examples.release.catalog:catalog"
-EXAMPLE_SCRIPT = "examples.release.script:script"
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
@@ -125,6 +123,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             config, database_url = stack_config(stack), settings.database_url or stack.database_url
         else:
             config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
+        llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
         client = await connect(config)
         await ensure_search_attributes(client)
         pool = await _open_database(database_url, cleanup)
@@ -132,7 +131,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             client,
             task_queue=settings.task_queue,
             catalog=catalog,
-            llm=_open_llm(settings, cleanup, dev=dev),
+            llm=llm,
             default_llm="scripted" if settings.scripted else settings.llm,
             pool=pool,
             database_url=database_url,
@@ -176,32 +175,6 @@ async def _open_database(url: str, cleanup: AsyncExitStack) -> AsyncConnectionPo
     return await cleanup.enter_async_context(open_pool(url, size=EFFECTS_AT_ONCE))
 
 
-def _open_llm(settings: Settings, cleanup: AsyncExitStack, *, dev: bool) -> openai.AsyncOpenAI:
-    """A client of the configured endpoint; with --dev and neither key nor endpoint, of the scripted LLM."""
-    if not settings.scripted:
-        # An endpoint on one's own machine often needs no key, but the client insists on one.
-        key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else "none"
-        base_url = settings.openai_base_url
-    elif dev:
-        llm = cleanup.enter_context(ScriptedLLM(_script(settings)))
-        _say("LLM        scripted, for OPENAI_API_KEY and OPENAI_BASE_URL are not set")
-        # Not through a proxy that the environment names: it is on this machine.
-        direct = openai.DefaultAsyncHttpxClient(trust_env=False)
-        return openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0, http_client=direct)
-    else:
-        raise SettingsError(
-            "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or use --dev for a scripted LLM."
-        )
-    return openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
-
-
-def _script(settings: Settings) -> Script:
-    """What the scripted LLM says: the script that is set, the example's for the example, else that it is none."""
-    if settings.script:
-        return load(settings.script, object)  # type: ignore[return-value]  # no class to check a callable by
-    return load(EXAMPLE_SCRIPT, object) if settings.catalog == EXAMPLE else default_script  # type: ignore[return-value]
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -218,19 +191,27 @@ def main(
         python worker.py --dev --catalog mycompany.agents:catalog
         TEMPORAL_ADDRESS=temporal:7233 DATABASE_URL=postgresql://… python worker.py
     """
-    code = 0
     try:
         settings = Settings.from_env(os.environ | ({"HOLDFAST_CATALOG": catalog} if catalog else {}), root=ROOT)
         configure_logging(settings.log_level, settings.log_format)
-        asyncio.run(run(settings, dev=dev))
+        asyncio.run(_run_and_exit(settings, dev=dev))
     except HoldfastError as error:
         if debug:
             raise
         print(f"worker.py: {error}", file=sys.stderr)
-        code = 4 if isinstance(error, ServerUnreachable) else 2
+        _exit(4 if isinstance(error, ServerUnreachable) else 2)
+
+
+async def _run_and_exit(settings: Settings, *, dev: bool) -> None:
+    await run(settings, dev=dev)
+    _exit(0)  # from within the loop: closing it waits for threads, and a tool may never come back
+
+
+def _exit(code: int) -> NoReturn:
+    """End at once: temporalio can crash the interpreter at exit, and the exit code must not lie."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,9 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+EXAMPLE = "examples.release.catalog:catalog"
+EXAMPLE_SCRIPT = "examples.release.script:script"
+
 Reference = Annotated[str, AfterValidator(_reference)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
@@ -58,7 +61,7 @@ class Settings(BaseModel):
 
     home: Annotated[Path, AfterValidator(_absolute)]
     """`HOLDFAST_HOME`: the state folder; without it, `.holdfast` beside `worker.py` and `starter.py`."""
-    catalog: Reference = "examples.release.catalog:catalog"
+    catalog: Reference = EXAMPLE
     """`HOLDFAST_CATALOG`: the agents and tools that the worker offers, as `package.module:attribute`."""
     script: Reference | None = None
     """`HOLDFAST_SCRIPT`: what the scripted LLM answers, as `package.module:attribute`; None for the catalog's own."""
@@ -81,6 +84,11 @@ class Settings(BaseModel):
     def scripted(self) -> bool:
         """Whether the scripted LLM takes the place of a language model: no key is set and no endpoint named."""
         return self.openai_api_key is None and self.openai_base_url is None
+
+    @property
+    def offers_example(self) -> bool:
+        """Whether the catalog is the one that comes with Holdfast, which has a script of its own."""
+        return self.catalog == EXAMPLE
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, root: Path) -> Self:

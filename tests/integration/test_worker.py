@@ -1,0 +1,100 @@
+"""`worker.py` starts with everything it needs, or says in one line what is missing and how to mend it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.ports import any_free
+from holdfast.runtime.stack import Stack
+
+LLM = "http://127.0.0.1:9/v1"
+"""An endpoint that is configured, and never asked."""
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `worker.py` in a folder, with no settings but these, until it ends."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "worker.py"), *arguments],
+        cwd=folder,
+        env={**kept, "HOLDFAST_HOME": str(folder / "home"), **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """It ended with a usage error, on stderr, with these words and no traceback."""
+    assert done.returncode == 2, done
+    assert done.stderr.startswith("worker.py: "), done.stderr
+    assert "Traceback" not in done.stderr
+    for each in words:
+        assert each in done.stderr
+
+
+def test_a_worker_without_a_database_does_not_start(stack: Stack, tmp_path: Path) -> None:
+    """Effects need the ledger: the message names the variable and the way around it."""
+    refused(start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address), "DATABASE_URL is not set", "--dev")
+
+
+def test_a_worker_whose_database_is_down_does_not_start(stack: Stack, tmp_path: Path) -> None:
+    """The message says what the database said."""
+    nowhere = f"postgresql://nobody@127.0.0.1:{any_free()}/none"
+    done = start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address, DATABASE_URL=nowhere, OPENAI_BASE_URL=LLM)
+    refused(done, "the database cannot be used", "Connection refused", "Check DATABASE_URL")
+
+
+def test_a_worker_without_an_llm_does_not_start(stack: Stack, tmp_path: Path) -> None:
+    """The scripted LLM is for --dev alone."""
+    done = start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address, DATABASE_URL=stack.database_url)
+    refused(done, "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set")
+
+
+def test_a_worker_whose_server_is_down_does_not_start(stack: Stack, tmp_path: Path) -> None:
+    """Exit code 4, and the address that was tried."""
+    address = f"127.0.0.1:{any_free()}"
+    done = start(tmp_path, TEMPORAL_ADDRESS=address, DATABASE_URL=stack.database_url, OPENAI_BASE_URL=LLM)
+    assert (done.returncode, "Traceback" in done.stderr) == (4, False)
+    assert f"no Temporal server answers at {address}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "reference", "words"),
+    [
+        ("", "nothing.here:catalog", ["there is no module 'nothing'"]),
+        ("import nonsense_library", "mine:catalog", ["importing mine failed at", "line 1", "nonsense_library"]),
+        ("x = 1", "mine:catalog", ["no attribute 'catalog'"]),
+        ("catalog = 1", "mine:catalog", ["is a int, not a Catalog"]),
+        ("def f(:", "mine:catalog", ["importing mine failed at", "SyntaxError"]),
+        (
+            "from holdfast import Agent, Catalog, tool\n\n@tool\ndef f(*x): ...\n",
+            "mine:catalog",
+            ["ToolSignatureError", "tool 'f', parameter 'x'", "no *args"],
+        ),
+    ],
+)
+def test_a_catalog_that_cannot_be_used_is_explained(
+    tmp_path: Path, module: str, reference: str, words: list[str]
+) -> None:
+    """Missing module, failing import, missing name, wrong type, bad tool: in words, with the place, first of all."""
+    (tmp_path / "mine.py").write_text(module)
+    refused(start(tmp_path, "--dev", "--catalog", reference), *words)
+    assert not (tmp_path / "home").exists(), "nothing was started for it"
+
+
+def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """The message names the variable, its value and what would do."""
+    refused(start(tmp_path, "--dev", HOLDFAST_LOG_LEVEL="loud"), "HOLDFAST_LOG_LEVEL=loud")
+
+
+def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A file where the folder should be: the message names it and the variable that moves it."""
+    (tmp_path / "home").write_text("")
+    refused(start(tmp_path, "--dev"), "cannot be written", "HOLDFAST_HOME")

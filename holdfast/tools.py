@@ -9,6 +9,7 @@ A parameter annotated `ToolContext` is filled in by Holdfast and hidden from the
 
 import inspect
 import json
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ from holdfast.errors import ToolSignatureError
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds that a call may take where the tool does not say."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the API allows."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,8 @@ def tool(
 
     def make(function: Callable[..., Any]) -> Tool:
         tool_name = name or function.__name__
+        if not _NAME.fullmatch(tool_name):
+            raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
         kind = _effect(tool_name, effect, check)
         docstring = docstring_parser.parse(inspect.getdoc(function) or "")
         description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)

@@ -9,12 +9,12 @@ from typing import Any
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
 from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.errors import ServerUnreachable, StackError
+from holdfast.payloads import data_converter
 from holdfast.runtime.stack import Stack, read_stack
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -52,7 +52,7 @@ async def connect(config: Mapping[str, Any]) -> Client:
     try:
         # An address that swallows packets would keep us for minutes, and one that never answers for ever.
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await Client.connect(**config, data_converter=pydantic_data_converter)
+            return await Client.connect(**config, data_converter=data_converter)
     except (RuntimeError, ValueError, TimeoutError) as error:
         raise ServerUnreachable(
             f"no Temporal server answers at {address} ({_reason(error)}). "

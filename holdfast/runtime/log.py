@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+from temporalio.exceptions import ApplicationError
 
 WITHHELD = frozenset(
     {
@@ -39,6 +40,7 @@ def configure_logging(level: str, form: Literal["console", "json"], *, stream: T
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
         _lift_temporal_ids,
+        _tell_in_words,
         _withhold,
     ]
     output = logging.StreamHandler(target)
@@ -87,6 +89,16 @@ def _lift_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> 
             event["event"] = str(event["event"]).removesuffix(f" ({ids})")
             for key, value in ids.items():
                 event.setdefault(key, value)
+    return event
+
+
+def _tell_in_words(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Replace the traceback of an error that an activity raised on purpose by what it says."""
+    info = event.get("exc_info")
+    error = info[1] if isinstance(info, tuple) else sys.exc_info()[1] if info is True else info
+    if isinstance(error, ApplicationError):
+        del event["exc_info"]
+        event["reason"] = str(error)
     return event
 
 

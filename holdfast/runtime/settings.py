@@ -75,6 +75,8 @@ class Settings(BaseModel):
     """`OPENAI_API_KEY`: None without one."""
     openai_base_url: Annotated[str, _url_of("https", "http")] | None = None
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
+    ui_url: Annotated[str, _url_of("https", "http")] | None = None
+    """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
     """`HOLDFAST_LOG_LEVEL`: the least severe level that is logged, in any case."""
     log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"

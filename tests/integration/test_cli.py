@@ -305,6 +305,7 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
 def test_list_and_pending_look_across_threads(shell: Shell) -> None:
     """`list` filters by status, `pending` gathers the requests of all threads, each with its thread."""
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
+    shell.until("waiting_approval", "across-2")
     shell.all(("start", "quick", "--thread", "across-3", "--wait"), ("approve", "across-2", "2"))
     deadline = time.monotonic() + 20
     wanted = {("across-1", "1"), ("across-1", "2"), ("across-2", "1")}
@@ -371,7 +372,8 @@ def test_a_blocked_run_says_why_and_retries(shell: Shell) -> None:
     """A run that a person has to mend shows the provider's words and the command to go on."""
     assert shell("start", "bad key", "--thread", "blocked").code == 0
     assert shell.until("blocked", "blocked")["blocked"]["cause"] == "LLMRejected"
-    shown, retried = shell.all(("show", "blocked"), ("retry", "blocked", "--by", "ann", "--json"))
+    shown = shell("show", "blocked")
+    retried = shell("retry", "blocked", "--by", "ann", "--json")
     assert "wrong key" in shown.out
     assert "python starter.py retry blocked" in shown.out
     assert (retried.code, retried.json) == (0, {"outcome": "accepted"})

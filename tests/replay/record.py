@@ -12,12 +12,12 @@ from typing import Any
 
 import openai
 from temporalio.client import Client, WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 import holdfast
 from activities.stores.postgres import migrate, open_pool
 from holdfast import Agent, Catalog, Limits, Policy, allow, deny, tool
 from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.payloads import data_converter
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.testing import Script, ScriptedLLM, call, call_verbatim, cut_off, fail, say, steps, together
@@ -137,9 +137,7 @@ async def record(folder: Path) -> None:
         servers = await asyncio.to_thread(stack.start)
         try:
             # A fixed identity: the default one tells the name of the machine.
-            client = await Client.connect(
-                servers.temporal_address, data_converter=pydantic_data_converter, identity="holdfast"
-            )
+            client = await Client.connect(servers.temporal_address, data_converter=data_converter, identity="holdfast")
             await migrate(servers.database_url)
             workspace = Path(temporary) / "workspace"
             workspace.mkdir()

@@ -190,8 +190,15 @@ def test_a_function_that_cannot_be_a_tool_is_named_with_the_reason(function: Cal
 @pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])
 def test_effect_and_check_must_go_together(options: dict[str, Any]) -> None:
     """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are refused."""
-    with pytest.raises(ToolSignatureError):
-        tool(**options)(lambda: None)
+    with pytest.raises(ToolSignatureError, match="tool 'act'"):
+        tool(name="act", **options)(lambda: None)
+
+
+@pytest.mark.parametrize("name", ["with space", "dotted.name", "x" * 65, "größe"])
+def test_a_name_that_the_api_refuses_is_refused_at_once(name: str) -> None:
+    """Better here than by the provider, in the middle of a run."""
+    with pytest.raises(ToolSignatureError, match="up to 64 letters"):
+        tool(name=name)(lambda: None)
 
 
 def test_a_tool_is_still_the_function_it_was() -> None:

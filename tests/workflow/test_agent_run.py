@@ -273,6 +273,29 @@ async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> N
         assert [event.type for event in await events_of(run)][-2:] == ["tool_call_finished", "run_finished"]
 
 
+@pytest.mark.parametrize(("kind", "status"), [("read", "cancelled"), ("unsafe", "unknown")])
+async def test_cancelling_stops_a_tool_and_says_what_is_known_of_its_effect(
+    rig: StartRig, kind: str, status: str
+) -> None:
+    """A read is cancelled; of an effect under way, the log says that nobody can tell."""
+
+    @tool(effect=kind)
+    async def stay(context: ToolContext) -> str:
+        """Never come back."""
+        (context.workspace / "inside").touch()
+        await asyncio.sleep(3_600)
+        return "never"
+
+    offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))], tools=[stay])
+    async with rig(offer, steps([call("stay"), say("done")])) as r:
+        run = await r.start()
+        await eventually(lambda: asyncio.sleep(0, (r.workspace / "inside").exists()), bool)
+        await run.cancel()
+        await status_of(run, "cancelled")
+        finished = [event for event in await events_of(run) if event.type == "tool_call_finished"]
+        assert [event.status for event in finished] == [status]
+
+
 async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
     """Three megabytes of tool output enter the transcript as head and tail, and say what is missing."""
     async with rig(catalog(), steps([call("floods"), say("done")])) as r:

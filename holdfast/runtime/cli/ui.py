@@ -1,18 +1,20 @@
 """Links to Temporal's Web UI, where it is known which one goes with the server."""
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import read_stack
 
 CLOUD = "https://cloud.temporal.io"
 
 
-def ui_base(config: dict[str, Any], *, home: Path) -> str | None:
+def ui_base(config: dict[str, Any], settings: Settings) -> str | None:
     """The Web UI of the server that `config` connects to; None where nothing says where it is."""
+    if settings.ui_url is not None:
+        return settings.ui_url.rstrip("/")
     address = str(config["target_host"])
-    stack = read_stack(home)
+    stack = read_stack(settings.home)
     if stack is not None and stack.temporal_address.partition(":")[2] == address.rpartition(":")[2]:
         host = address.rpartition(":")[0]
         if host in ("localhost", "127.0.0.1", stack.temporal_address.partition(":")[0]):

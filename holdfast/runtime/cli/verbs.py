@@ -245,5 +245,5 @@ class Verbs:
         return {**self._config, **quiet}
 
     def _link(self, threads: Threads, thread: str, run_id: str) -> str | None:
-        base = ui_base(self._config, home=self._settings.home)
+        base = ui_base(self._config, self._settings)
         return ui_link(base, namespace=threads.runs.client.namespace, thread=thread, run_id=run_id)

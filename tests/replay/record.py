@@ -24,6 +24,7 @@ from holdfast.testing import Script, ScriptedLLM, call, call_verbatim, cut_off, 
 from tests.rig import status_of
 from worker import build_worker
 
+ROOT = Path(__file__).parents[2]
 HISTORIES = Path(__file__).parent / "histories"
 
 Handle = WorkflowHandle[Any, Any]
@@ -163,7 +164,8 @@ async def record(folder: Path) -> None:
                             await play(run, llm)
                             history = await run.fetch_history()
                     file = folder / f"{name}.json"
-                    file.write_text(history.to_json() + "\n")
+                    # Stack traces of failed activities name the folders of the machine that recorded them.
+                    file.write_text(history.to_json().replace(f"{ROOT}/", "").replace(sys.prefix, ".venv") + "\n")
                     print(f"{file.relative_to(HISTORIES.parent)}: {len(history.events)} events")
         finally:
             await asyncio.to_thread(stack.stop)

@@ -1,0 +1,69 @@
+"""What is logged, and what never is."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from temporalio.exceptions import ApplicationError
+
+from holdfast.runtime.log import configure_logging
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """The log as JSON lines; what was configured before comes back afterwards."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, structlog.get_config()
+    stream = io.StringIO()
+    configure_logging("INFO", "json", stream=stream)
+    yield stream
+    root.handlers[:], level, config = before
+    root.setLevel(level)
+    structlog.configure(**config)
+
+
+def last(lines: io.StringIO) -> dict[str, object]:
+    """The last line."""
+    told: dict[str, object] = json.loads(lines.getvalue().splitlines()[-1])
+    return told
+
+
+@pytest.mark.parametrize("key", ["task", "arguments", "api_key", "Authorization", "DATABASE_URL", "messages"])
+def test_prompts_arguments_and_secrets_are_withheld(lines: io.StringIO, key: str) -> None:
+    """Whoever logs them, under whatever capitals."""
+    structlog.get_logger("ours").info("something_happened", thread="t", **{key: "hush"})
+    assert last(lines)[key] == "(withheld)"
+    assert last(lines)["thread"] == "t"
+    assert "hush" not in lines.getvalue()
+
+
+def test_the_standard_librarys_records_look_like_ours(lines: io.StringIO) -> None:
+    """Temporal's logger and ours write the same kind of line."""
+    logging.getLogger("temporalio.worker").warning("it %s", "happened")
+    line = last(lines)
+    assert (line["event"], line["level"], line["logger"]) == ("it happened", "warning", "temporalio.worker")
+
+
+def test_an_error_raised_on_purpose_is_told_in_words(lines: io.StringIO) -> None:
+    """No traceback for what has a name; one for what nobody foresaw."""
+    log = logging.getLogger("temporalio.activity")
+    try:
+        raise ApplicationError("401: wrong key", type="LLMRejected")
+    except ApplicationError:
+        log.warning("failed", exc_info=True)
+    assert (last(lines)["reason"], "exception" in last(lines)) == ("LLMRejected: 401: wrong key", False)
+    try:
+        raise ValueError("surprise")
+    except ValueError:
+        log.warning("failed", exc_info=True)
+    assert "surprise" in str(last(lines)["exception"])
+
+
+def test_less_than_the_level_is_not_logged(lines: io.StringIO) -> None:
+    """The level counts for ours and for others alike."""
+    structlog.get_logger("ours").debug("quiet")
+    logging.getLogger("theirs").debug("quiet")
+    assert lines.getvalue() == ""

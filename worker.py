@@ -36,6 +36,7 @@ from holdfast.runtime.llm import llm_client
 from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.settings import Settings
+from holdfast.runtime.stack import Stack
 from workflows import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent
@@ -112,19 +113,21 @@ async def run(settings: Settings, *, dev: bool) -> None:
     Raises:
         HoldfastError: Something it needs is missing; the message says what to do.
     """
+    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    ends: list[asyncio.Task[bool]] = [asyncio.create_task(stop.wait())]
     # Sync tools run in threads; the default number of them (cores + 4) would make calls wait for each other.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="tool"))
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="tool"))
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     catalog = load(settings.catalog, Catalog)
     async with AsyncExitStack() as cleanup:
         if dev:
             servers = DevStack(settings.home, say=_say)
             stack = await asyncio.to_thread(servers.start)
             cleanup.push_async_callback(asyncio.to_thread, servers.stop)
-            watch = asyncio.create_task(_keep_up(servers))
-            cleanup.callback(watch.cancel)
+            ends.append(asyncio.create_task(_keep_up(servers, stack)))
+            cleanup.callback(ends[-1].cancel)
             _say(f"Web UI     {stack.ui_url}")
             config, database_url = stack_config(stack), settings.database_url or stack.database_url
         else:
@@ -147,20 +150,30 @@ async def run(settings: Settings, *, dev: bool) -> None:
         async with worker:
             _say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
             _say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')
-            await stop.wait()
+            ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             _say("Stopping …")
+        for end in ended:
+            end.result()  # raises what made it end
 
 
-async def _keep_up(servers: DevStack) -> None:
-    """Start a server again that has died. Only its owner does: two must not."""
+async def _keep_up(servers: DevStack, stack: Stack) -> bool:
+    """Start a server again that has died. Only its owner does: two must not.
+
+    Raises:
+        StackError: Temporal came back elsewhere. Whoever took its port may be a Temporal server, too, and this
+            worker would do that one's work.
+    """
     while True:
         await asyncio.sleep(1)
         if servers.owned and not await asyncio.to_thread(servers.running):
             _say("A server has died; starting it again …")
             try:
-                await asyncio.to_thread(servers.start)
+                again = await asyncio.to_thread(servers.start)
             except StackError as error:
                 log.error("server_not_started", reason=str(error))
+                continue
+            if again.temporal_address != stack.temporal_address:
+                raise StackError(f"Temporal's port was taken; it is at {again.temporal_address} now. Start this again.")
 
 
 def _required_database(settings: Settings) -> str:

@@ -1,18 +1,40 @@
 """`worker.py --dev` as a process of its own, to be killed."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 
-from holdfast.runtime.stack import Stack, read_stack
+from holdfast.runtime.ports import is_free
+from holdfast.runtime.stack import Stack, read_stack, write_stack
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
+
+
+def reserve_ports(home: Path) -> None:
+    """Make a stack under `home` take ports that nobody else on the machine will want while its servers are down.
+
+    Neither the usual ones, which the next stack takes, nor those that the system gives to passing connections.
+    """
+    free = [port for port in random.sample(range(20_000, 30_000), 50) if is_free(port)]
+    stack = Stack(
+        temporal_address=f"127.0.0.1:{free[0]}",
+        namespace="default",
+        ui_url="",
+        database_url="",
+        temporal_port=free[0],
+        ui_port=free[1],
+        http_port=free[2],
+    )
+    home.mkdir(parents=True, exist_ok=True)
+    write_stack(home, stack)
 
 
 class WorkerProcess:
@@ -25,7 +47,10 @@ class WorkerProcess:
 
     def __init__(self, home: Path, **environ: str) -> None:
         self.home = home
-        self._environ = environ
+        # Its own: a worker whose server is killed might find a neighbour's at the same port.
+        self.task_queue = f"test-{uuid4().hex[:8]}"
+        reserve_ports(home)
+        self._environ = {"HOLDFAST_TASK_QUEUE": self.task_queue, **environ}
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
@@ -79,6 +104,11 @@ class WorkerProcess:
         for victim in victims:
             victim.kill()
         psutil.wait_procs(victims, timeout=10)
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; returns its exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
 
     def stop(self) -> int:
         """End it as Ctrl-C does; it stops the servers it started. Returns its exit code."""

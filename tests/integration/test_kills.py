@@ -12,6 +12,8 @@ from temporalio.client import Client, WorkflowHandle
 from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.events import first_altered
 from holdfast.runtime.client import connect, stack_config
+from holdfast.runtime.ports import any_free
+from holdfast.runtime.stack import write_stack
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import events_of, eventually, status_of
@@ -46,14 +48,15 @@ async def client(worker: WorkerProcess) -> Client:
 class Scene:
     """A run in a folder of its own, and what can be seen of its effects."""
 
-    def __init__(self, client: Client, folder: Path) -> None:
+    def __init__(self, client: Client, folder: Path, *, task_queue: str) -> None:
         self.client = client
         self.folder = folder
+        self.task_queue = task_queue
 
     async def start(self) -> WorkflowHandle[Any, Any]:
         """Start the run."""
         run = RunInput(task="do it", workspace=str(self.folder))
-        return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue="holdfast")
+        return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue=self.task_queue)
 
     def hold(self) -> None:
         """From now on, tools stay in mid-effect."""
@@ -74,9 +77,9 @@ class Scene:
 
 
 @pytest.fixture
-def scene(client: Client, tmp_path: Path) -> Scene:
+def scene(client: Client, worker: WorkerProcess, tmp_path: Path) -> Scene:
     """Where a test takes place."""
-    return Scene(client, tmp_path)
+    return Scene(client, tmp_path, task_queue=worker.task_queue)
 
 
 async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
@@ -173,6 +176,19 @@ async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: Wo
     await again.signal("approve", {"request": "1", "by": "alice"})
     assert (await again.result())["result"] == "done"
     await scene.effects(1)
+
+
+def test_a_worker_whose_port_was_taken_ends(tmp_path: Path) -> None:
+    """Temporal comes back at another port; the worker does not stay behind, doing a stranger's work at the old one."""
+    worker = WorkerProcess(tmp_path / "home")
+    worker.start()
+    try:
+        elsewhere = worker.stack.model_copy(update={"temporal_port": any_free()})
+        write_stack(worker.home, elsewhere)  # the port that it will come back at
+        worker.kill_servers()
+        assert worker.wait() == 2
+    finally:
+        worker.stop()
 
 
 async def test_a_follower_never_reads_what_is_not_settled(

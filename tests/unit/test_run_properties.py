@@ -7,6 +7,8 @@ from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+from pydantic import TypeAdapter
 
 from holdfast.approval import DecisionKind
 from holdfast.contracts import LLMReply
@@ -25,6 +27,7 @@ from holdfast.state import RunState, evolve
 from holdfast.transcript import Transcript, request_body, request_prefix
 from tests.unit.runs import Run, calls, says
 
+REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 NAMES = st.lists(st.sampled_from(["look", "pay", "wipe", "nonsense"]), min_size=1, max_size=4)
 
@@ -166,3 +169,14 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
         added: str = "by a later release"
 
     assert event_json(Later(by="bob")) == event_json(RunUnparked(by="bob"))
+
+
+@given(st.data())
+def test_every_request_is_one_that_the_api_takes(data: st.DataObject) -> None:
+    """The bytes we join are what the `openai` package's own types call a request, whatever the run was like."""
+    _, requests = play(data)
+    for request in requests:
+        checked = REQUEST.validate_json(request)
+        assert len(list(checked["tools"])) == 3  # the items of an Iterable are validated as they are read
+        for message in checked["messages"]:
+            list(message.get("tool_calls") or [])  # type: ignore[call-overload]  # the same, one level down

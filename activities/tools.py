@@ -17,7 +17,7 @@ from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.effects import Effect, second_attempt
-from holdfast.tools import Absent, ArgumentsInvalid, Found, Tool, ToolContext, bind, result_text
+from holdfast.tools import Absent, ArgumentsInvalid, Found, Tool, ToolContext, Unknown, bind, result_text
 from holdfast.transcript import clip
 
 log = structlog.get_logger(__name__)
@@ -104,7 +104,10 @@ async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, l
             return ToolOutcome(status="unknown", content=reason)
         case "check":
             assert tool.check is not None
-            answer = await _call(tool.check, bind(tool.check, arguments, context), tool.spec.timeout)
+            try:
+                answer = await _call(tool.check, bind(tool.check, arguments, context), tool.spec.timeout)
+            except _OutOfTime:
+                answer = Unknown(f"check of {tool.spec.name} took longer than {tool.spec.timeout:g} s")
             log.info("effect_checked", key=context.key, tool=tool.spec.name, answer=type(answer).__name__)
             match answer:
                 case Found(result=result):
@@ -126,7 +129,8 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, limi
     except _OutOfTime:
         # A thread cannot be stopped, and an effect may be half done: of those, nobody knows.
         status = "failed" if tool.spec.effect is Effect.READ else "unknown"
-        content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was given up"
+        still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be at it"
+        content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was given up{still}"
     except Exception as error:
         status, content = "failed", f"{type(error).__name__}: {error}"
         log.info("tool_failed", key=context.key, tool=tool.spec.name, exc_info=True)

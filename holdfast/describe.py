@@ -53,7 +53,9 @@ def current_details(state: RunState) -> str:
     if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
         lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
     if running := [call.call for call in state.calls if call.phase == "started"]:
-        lines += ["", "### Running", "", *(f"- `{describe_call(call)}`" for call in running)]
+        # A backtick in an argument would end the code and begin whatever the LLM likes.
+        shown = [describe_call(call).replace("`", "'") for call in running]
+        lines += ["", "### Running", "", *(f"- `{call}`" for call in shown)]
     if state.outcome and state.result:
         lines += ["", "### Result", "", state.result]
     return "\n".join(lines)

@@ -16,6 +16,7 @@ import structlog
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from temporalio.exceptions import ApplicationError
 
+from activities.stores.postgres import unlock_all
 from holdfast.contracts import ToolOutcome
 
 log = structlog.get_logger(__name__)
@@ -51,7 +52,7 @@ class Entry:
         """
         while True:
             try:
-                if not self._connection.broken:
+                if not self._connection.closed:
                     return await self._record(self._connection, outcome)
                 async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as fresh:
                     return await self._record(fresh, outcome)
@@ -91,8 +92,8 @@ class Ledger:
                 try:
                     yield entry
                 finally:
-                    if not connection.broken:
-                        await connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, %s))", [key, epoch])
+                    if not connection.closed:
+                        await unlock_all(connection)
         except (psycopg.OperationalError, PoolTimeout) as error:
             reason = f"no connection to the database; {tool} waits for one ({str(error).strip()})"
             raise ApplicationError(reason, type="DatabaseUnavailable") from None

@@ -19,8 +19,14 @@ def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
         timeout=5,
         open=False,
         check=AsyncConnectionPool.check_connection,  # after a restart of the database all idle ones are dead
+        reset=unlock_all,  # a call that was cancelled in an awkward moment leaves no lock behind
         kwargs={"autocommit": True, "connect_timeout": 5},
     )
+
+
+async def unlock_all(connection: psycopg.AsyncConnection) -> None:
+    """Let go of every advisory lock that the connection holds."""
+    await connection.execute("SELECT pg_advisory_unlock_all()")
 
 
 async def migrate(url: str) -> list[str]:

@@ -248,3 +248,40 @@ async def test_migrations_run_once_however_many_workers_start(database_url: str)
     """Workers that start together apply each migration once."""
     await asyncio.gather(*(migrate(database_url) for _ in range(4)))
     assert await migrate(database_url) == []
+
+
+async def test_a_cancelled_attempt_leaves_no_lock_behind(attempt: Any, tmp_path: Path) -> None:
+    """Whenever an attempt is cancelled, the next one gets its turn."""
+    inside = asyncio.Event()
+
+    @tool(effect="idempotent", name="act")
+    async def act(context: ToolContext) -> str:
+        """Act slowly on the first attempt."""
+        if not inside.is_set():
+            inside.set()
+            await asyncio.sleep(60)
+        return "acted"
+
+    first = asyncio.create_task(attempt(act))
+    await inside.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (await attempt(act)).content == "acted"
+
+
+async def test_a_check_that_takes_too_long_leaves_it_to_a_person(attempt: Any) -> None:
+    """A check has the tool's own time limit; beyond it, nobody can tell."""
+
+    async def slow() -> Absent:
+        await asyncio.sleep(60)
+        return Absent()
+
+    @tool(effect="verifiable", check=slow, name="act", timeout=0.1)
+    async def act() -> str:
+        """Die."""
+        raise Died
+
+    await dies(attempt, act)
+    outcome = await attempt(act)
+    assert (outcome.status, outcome.content) == ("unknown", "check of act took longer than 0.1 s")

@@ -61,7 +61,7 @@ def rig(stack: Stack, client: Client, tmp_path: Path) -> StartRig:
             endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
             async with open_pool(stack.database_url, size=8) as pool, endpoint:
                 worker = build_worker(
-                    client,
+                    await connect(stack_config(stack)),  # its own: one client has one worker a task queue
                     task_queue=queue,
                     catalog=catalog,
                     llm=endpoint,

@@ -371,6 +371,22 @@ async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> No
         await eventually(attributes, lambda found: found == ended)
 
 
+async def test_several_workers_share_runs(rig: StartRig) -> None:
+    """Steps and calls of one run go to any worker; each sends the LLM the very transcript the workflow has."""
+    script = steps([together(*(call("look", at=f"{step}.{n}") for n in range(3))) for step in range(4)] + [say("done")])
+    async with rig(catalog(), script) as one, rig(catalog(), script, task_queue=one.task_queue) as other:
+        runs = [await one.start(f"run {number}") for number in range(6)]
+        assert {(await run.result())["result"] for run in runs} == {"done"}
+        assert one.llm.requests, "the first worker had no call"
+        assert other.llm.requests, "the second worker had no call"
+        sent = [request.body for each in (one, other) for request in each.llm.requests]
+        for number in range(6):
+            own = sorted((body for body in sent if f'"run {number}"'.encode() in body), key=len)
+            assert len(own) == 5
+            for earlier, later in pairwise(own):
+                assert later.startswith(earlier[:-2])
+
+
 async def test_an_update_in_flight_when_the_run_ends_is_answered(rig: StartRig) -> None:
     """The run does not close over the head of somebody who is deciding."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:

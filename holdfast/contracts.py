@@ -5,6 +5,7 @@ is imported by workflow code, and mypy checks both sides.
 """
 
 from temporalio import activity
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast.agent import AgentSpec
 from holdfast.events import ToolStatus
@@ -124,6 +125,13 @@ LLM_REJECTED = "LLMRejected"
 """The provider refuses the request: wrong key, unknown model, a request it cannot read."""
 CONTEXT_TOO_LONG = "ContextTooLong"
 """The transcript no longer fits the LLM."""
+
+
+def cause_of(error: ActivityError) -> tuple[str, str]:
+    """The type and message of what made an activity fail."""
+    cause = error.cause or error
+    name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
+    return name, getattr(cause, "message", None) or str(cause)
 
 
 @activity.defn(name="load_agent")

@@ -9,9 +9,18 @@ Pure functions: state in, events or an action out. The workflow carries the acti
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from holdfast.approval import ANSWERS, Decision, DecisionOutcome, Request, approval_digest
-from holdfast.contracts import LLMReply, ToolOutcome
+from holdfast.approval import (
+    ANSWERS,
+    Decision,
+    DecisionKind,
+    DecisionOutcome,
+    Request,
+    approval_digest,
+    read_decision,
+)
+from holdfast.contracts import MAX_TASK_BYTES, TASK_EMPTY, TASK_TOO_LONG, LLMReply, ToolOutcome
 from holdfast.effects import Effect
 from holdfast.events import (
     AgentEvent,
@@ -31,6 +40,9 @@ from holdfast.policy import evaluate
 from holdfast.state import RunState
 
 Events = list[AgentEvent]
+
+SIGNALS = frozenset({"approve", "deny", "reconcile", "retry"})
+"""The signals that mean something. Any other name is recorded, too."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,21 @@ def next_action(state: RunState) -> Action:
     if state.step >= state.step_limit:
         return Park("StepLimit", f"{state.step} steps made; `retry` allows {limits.max_steps} more")
     return CallLLM()
+
+
+def on_task(task: str) -> Events:
+    """The events that a task leads to with which no run can begin; none if one can."""
+    if not task.strip():
+        return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
+    if len(task.encode()) > MAX_TASK_BYTES:
+        limit = f"{MAX_TASK_BYTES:,} bytes"
+        return [_failed(TASK_TOO_LONG, f"the task is over {limit}; put it into a file in the workspace")]
+    return []
+
+
+def on_lost_agent(cause: str, message: str) -> Events:
+    """The events that an agent which cannot be loaded leads to."""
+    return [_failed(cause, message)]
 
 
 def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> Events:
@@ -179,6 +206,36 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     return [ReconcileRequested(request=request)]
 
 
+def on_signal(state: RunState, signal: str, payload: Any) -> Events:
+    """The events that a signal of any name and payload leads to."""
+    match signal:
+        case "approve" | "deny":
+            return on_payload(state, signal, payload, decision=signal)
+        case "reconcile":
+            return on_payload(state, signal, payload)
+        case "retry":
+            given = payload if isinstance(payload, dict) else {}
+            return on_retry(state, by=str(given.get("by") or "unknown"), reason=str(given.get("reason") or ""))
+        case _:
+            return [SignalRejected(signal=signal[:200], explanation="no such signal")]
+
+
+def on_payload(state: RunState, door: str, payload: Any, *, decision: DecisionKind | None = None) -> Events:
+    """The events that a decision leads to as it was sent: first how it was received, then what follows from it.
+
+    Args:
+        state: The state before.
+        door: The signal or update that it came by.
+        payload: What was sent.
+        decision: What the door's name says; None where the payload says it.
+    """
+    given = read_decision(payload, decision=decision)
+    if isinstance(given, str):
+        return [SignalRejected(signal=door, explanation=given[:2_000])]
+    received, consequences = on_decision(state, given)
+    return [received, *consequences]
+
+
 def on_decision(state: RunState, decision: Decision) -> tuple[DecisionReceived, Events]:
     """The event that records a person's decision and its outcome, and the events that follow from it."""
     request = next((request for request in state.requests if request.request == decision.request), None)
@@ -248,6 +305,10 @@ def on_cancel(state: RunState) -> Events:
         elif call.phase != "finished":
             ended.append(ToolCallFinished(number=call.number, status="cancelled", content="The run was cancelled."))
     return [*ended, RunFinished(outcome="cancelled", result="cancelled")]
+
+
+def _failed(cause: str, message: str) -> RunFinished:
+    return RunFinished(outcome="failed", cause=cause, result=message)
 
 
 def _request_id(state: RunState, ahead: int = 0) -> str:

@@ -7,7 +7,8 @@
     ├── ServerUnreachable    no Temporal server answers
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         agents and tools of a catalog do not fit together
-    └── TranscriptMismatch   messages do not have the digest that the workflow computed
+    ├── TranscriptMismatch   messages do not have the digest that the workflow computed
+    └── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
 
 What goes wrong inside a run is not raised: it is an event (`holdfast.events`) or a tool result the LLM can read.
 """
@@ -43,3 +44,7 @@ class CatalogError(HoldfastError):
 
 class TranscriptMismatch(HoldfastError):
     """Messages read back do not have the digest that the workflow computed."""
+
+
+class HistoryUnreadable(HoldfastError):
+    """A Temporal history is no agent run's, is cut short, or does not decode."""

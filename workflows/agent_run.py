@@ -13,8 +13,7 @@ from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdat
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from holdfast import contracts
-from holdfast.approval import DecisionKind, read_decision
-from holdfast.contracts import AgentRequest, LLMRequest, RunInput, RunResult, ToolRequest
+from holdfast.contracts import AgentRequest, LLMRequest, RunInput, RunResult, ToolRequest, cause_of
 from holdfast.decide import (
     CallLLM,
     Finish,
@@ -24,19 +23,21 @@ from holdfast.decide import (
     Wait,
     next_action,
     on_cancel,
-    on_decision,
+    on_lost_agent,
     on_lost_call,
     on_outcome,
+    on_payload,
     on_reply,
-    on_retry,
+    on_signal,
+    on_task,
 )
 from holdfast.describe import current_details
 from holdfast.effects import effect_key
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
+    DecisionReceived,
     EventLog,
-    RunFinished,
     RunParked,
     RunStarted,
     SignalRejected,
@@ -117,17 +118,14 @@ class AgentRunWorkflow:
         await workflow.wait_condition(lambda: len(self._log.events) > seen)
 
     async def _load_agent(self, run: RunInput) -> None:
-        if not run.task.strip():
-            return self._fail(contracts.TASK_EMPTY, "the task is empty; say what the agent is to do")
-        if len(run.task.encode()) > contracts.MAX_TASK_BYTES:
-            limit = f"{contracts.MAX_TASK_BYTES:,} bytes"
-            return self._fail(contracts.TASK_TOO_LONG, f"the task is over {limit}; put it into a file in the workspace")
+        if refused := on_task(run.task):
+            return self._record(*refused)
         try:
             loaded = await calls.load(AgentRequest(agent=run.agent, workspace=run.workspace))
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            return self._fail(*_cause(error))
+            return self._record(*on_lost_agent(*cause_of(error)))
         self._record(AgentLoaded(spec=loaded.spec, spec_hash=loaded.spec.hash, workspace=loaded.workspace))
 
     async def _call_llm(self) -> None:
@@ -140,7 +138,7 @@ class AgentRunWorkflow:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            cause, message = _cause(error)
+            cause, message = cause_of(error)
             self._record(RunParked(cause=cause, message=message))
         else:
             self._record(*on_reply(self._state, reply, shown=shown.length, at=workflow.now()))
@@ -170,7 +168,7 @@ class AgentRunWorkflow:
         try:
             outcome = await calls.run_tool(request, tool)
         except ActivityError as error:
-            outcome = on_lost_call(tool.effect, *_cause(error), cancelled=is_cancelled_exception(error))
+            outcome = on_lost_call(tool.effect, *cause_of(error), cancelled=is_cancelled_exception(error))
         del self._tools[call.number]
         self._record(*on_outcome(self._state, call.number, outcome, at=workflow.now()))
 
@@ -181,9 +179,6 @@ class AgentRunWorkflow:
         await asyncio.gather(*self._tools.values(), return_exceptions=True)
         self._record(*on_cancel(self._state))
         self._publish()
-
-    def _fail(self, cause: str, message: str) -> None:
-        self._record(RunFinished(outcome="failed", cause=cause, result=message))
 
     def _record(self, *events: AgentEvent) -> None:
         """Append events to the log and fold them. Nothing else changes what the run knows."""
@@ -229,43 +224,38 @@ class AgentRunWorkflow:
     @workflow.signal
     def approve(self, payload: Any = None) -> None:
         """Let a pending call run: {"request": "1", "by": "alice", "reason": "ok"}."""
-        self._decide("approve", payload, decision="approve")
+        self._record(*on_signal(self._state, "approve", payload))
 
     @workflow.signal
     def deny(self, payload: Any = None) -> None:
         """Refuse a pending call: {"request": "1", "by": "alice", "reason": "not on a Friday"}."""
-        self._decide("deny", payload, decision="deny")
+        self._record(*on_signal(self._state, "deny", payload))
 
     @workflow.signal
     def reconcile(self, payload: Any = None) -> None:
         """Say whether an effect happened: {"request": "2", "decision": "happened" | "absent" | "abandon", …}."""
-        self._decide("reconcile", payload)
+        self._record(*on_signal(self._state, "reconcile", payload))
 
     @workflow.signal
     def retry(self, payload: Any = None) -> None:
         """Go on after the cause of a block is mended: {"by": "alice"}."""
-        given = payload if isinstance(payload, dict) else {}
-        by, reason = str(given.get("by") or "unknown"), str(given.get("reason") or "")
-        self._record(*on_retry(self._state, by=by, reason=reason))
+        self._record(*on_signal(self._state, "retry", payload))
 
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Any other signal: recorded, without effect."""
-        self._record(SignalRejected(signal=name[:200], explanation="no such signal"))
+        self._record(*on_signal(self._state, name, None))
 
     @workflow.update
     def decide(self, payload: Any) -> dict[str, str]:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
-        return self._decide("decide", payload)
-
-    def _decide(self, door: str, payload: Any, *, decision: DecisionKind | None = None) -> dict[str, str]:
-        given = read_decision(payload, decision=decision)
-        if isinstance(given, str):
-            self._record(SignalRejected(signal=door, explanation=given[:2_000]))
-            return {"outcome": "malformed", "explanation": given}
-        received, consequences = on_decision(self._state, given)
-        self._record(received, *consequences)
-        return {"outcome": received.outcome, "explanation": received.explanation}
+        events = on_payload(self._state, "decide", payload)
+        self._record(*events)
+        received = events[0]
+        if isinstance(received, DecisionReceived):
+            return {"outcome": received.outcome, "explanation": received.explanation}
+        assert isinstance(received, SignalRejected)
+        return {"outcome": "malformed", "explanation": received.explanation}
 
     # Queries leave no trace in history.
 
@@ -293,10 +283,3 @@ class AgentRunWorkflow:
     def agent_spec(self) -> bytes:
         """The agent as recorded, as canonical JSON."""
         return canonical(self._state.spec.model_dump(mode="json")) if self._state.spec else b""
-
-
-def _cause(error: ActivityError) -> tuple[str, str]:
-    """The type and message of what made an activity fail."""
-    cause = error.cause or error
-    name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
-    return name, getattr(cause, "message", None) or str(cause)

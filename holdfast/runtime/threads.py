@@ -8,9 +8,10 @@ print(await threads.state(started.thread))
 """
 
 import asyncio
+import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,18 +23,25 @@ from temporalio.service import RPCError
 
 from holdfast import contracts
 from holdfast.describe import one_line
-from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.errors import HistoryUnreadable, HoldfastError, ServerUnreachable
+from holdfast.events import AgentEvent, event_json
+from holdfast.history import read_events
+from holdfast.model import canonical
 from holdfast.runtime.runs import ENDED, NeverRan, Runs, status_of
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
+    NoWorker,
     TaskInvalid,
     ThreadExists,
     ThreadIdInvalid,
     WorkspaceNotFound,
 )
-from holdfast.state import RunState
+from holdfast.state import RunState, evolve
+from holdfast.transcript import Transcript
 
 JSON = dict[str, Any]
+Note = Callable[[str], None]
+"""Told that no worker answers. Whoever gives one takes, in an answer's stead, what is settled in the history."""
 
 ANSWER_SECONDS = 8.0
 """How long a worker may take to answer. Longer than Temporal keeps a query for the worker that has the run cached
@@ -125,33 +133,53 @@ class Threads:
             await asyncio.sleep(0.03)
         return state
 
-    async def state(self, thread: str, *, found: WorkflowExecutionDescription | None = None) -> JSON:
+    async def state(
+        self, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note | None = None
+    ) -> JSON:
         """The derived state. What Temporal knows better, such as a run terminated from outside, is put in.
 
         Args:
             thread: The thread id.
             found: The description, where the caller has it already.
+            note: Told when no worker answers; None to raise instead.
         """
         found = found or await self.runs.describe(thread)
-        try:
-            state: JSON = await self.runs.query(thread, "state")
-        except NeverRan:
-            state = RunState(thread=thread).view()
+        state = await self._state(thread, found, note)
         ended = ENDED.get(found.status) if found.status else None
         if found.status and ended and state["status"] not in CLOSED:
             why = f"Temporal closed this run from outside ({found.status.name.lower()}); the Web UI says by whom"
             state |= {"status": ended, "pending": [], "blocked": None, "result": why}
         return state
 
-    async def events(self, thread: str, *, after: int = -1) -> AsyncIterator[JSON]:
-        """The events behind position `after`, oldest first, up to now."""
-        async for event in self._lines(thread, "log", after + 1):
+    async def events(
+        self,
+        thread: str,
+        *,
+        after: int = -1,
+        found: WorkflowExecutionDescription | None = None,
+        note: Note | None = None,
+    ) -> AsyncIterator[JSON]:
+        """The events behind position `after`, oldest first, up to now. The arguments are those of `state`."""
+        async for event in self._lines(thread, "log", after + 1, found=found, note=note):
             yield event
 
-    async def messages(self, thread: str) -> AsyncIterator[JSON]:
+    async def messages(self, thread: str, *, note: Note | None = None) -> AsyncIterator[JSON]:
         """The transcript: what the LLM is sent, without the system message."""
-        async for message in self._lines(thread, "transcript", 0):
+        found = await self.runs.describe(thread)
+        async for message in self._lines(thread, "transcript", 0, found=found, note=note):
             yield message
+
+    async def settled(self, thread: str) -> list[AgentEvent]:
+        """The events that Temporal's history holds for good, read without a worker.
+
+        Raises:
+            HistoryUnreadable: This release cannot read them.
+        """
+        run = self._client.get_workflow_handle(thread)
+        try:
+            return read_events((await run.fetch_history(rpc_timeout=timedelta(seconds=10))).events)
+        except RPCError as error:
+            raise self.runs.in_words(error, thread) from error
 
     async def pending(self, thread: str) -> list[JSON]:
         """The open requests of a thread, each with its thread."""
@@ -161,17 +189,53 @@ class Threads:
         requests: list[JSON] = await self.runs.query(thread, "pending_approvals")
         return [{"thread": thread, **request} for request in requests]
 
-    async def _lines(self, thread: str, query: str, start: int) -> AsyncIterator[JSON]:
-        while True:
+    async def _state(self, thread: str, found: WorkflowExecutionDescription, note: Note | None) -> JSON:
+        if found.status in ENDED:
+            with contextlib.suppress(HistoryUnreadable):
+                return _folded(thread, await self.settled(thread))
+        try:
+            state: JSON = await self.runs.query(thread, "state")
+        except NeverRan:
+            return RunState(thread=thread).view()
+        except NoWorker as error:
+            return _folded(thread, await self._settled_instead(thread, error, note))
+        return state
+
+    async def _lines(
+        self, thread: str, query: str, start: int, *, found: WorkflowExecutionDescription | None, note: Note | None
+    ) -> AsyncIterator[JSON]:
+        rebuilt: list[JSON] | None = None
+        if found and found.status in ENDED:
+            with contextlib.suppress(HistoryUnreadable):
+                rebuilt = _rebuilt(query, await self.settled(thread))
+        while rebuilt is None:
             try:
                 page: bytes = await self.runs.query(thread, query, start, kind=bytes)
             except NeverRan:
                 return
+            except NoWorker as error:
+                rebuilt = _rebuilt(query, await self._settled_instead(thread, error, note))
+                break
             if not page:
                 return
             for line in page.split(b"\n"):
                 yield json.loads(line)
                 start += 1
+        for entry in rebuilt[start:]:
+            yield entry
+
+    async def _settled_instead(self, thread: str, silence: NoWorker, note: Note | None) -> list[AgentEvent]:
+        """What is settled, where no worker answered: of a closed run everything, of an open one if `note` is there."""
+        closed = (await self.runs.describe(thread)).status in ENDED
+        if not closed and note is None:
+            raise silence
+        try:
+            events = await self.settled(thread)
+        except HistoryUnreadable as error:
+            raise silence from error
+        if note and not closed:
+            note(str(silence))
+        return events
 
     async def _raise_not_found(self, thread: str) -> None:
         kinds: dict[str, type[HoldfastError]] = {
@@ -193,6 +257,23 @@ class Threads:
             f"thread {thread!r} is there already ({status_of(found)}). "
             f"Follow it with `python starter.py watch {thread}`, or choose another id with --thread."
         )
+
+
+def _folded(thread: str, events: list[AgentEvent]) -> JSON:
+    state = RunState(thread=thread)
+    for event in events:
+        state = evolve(state, event)
+    return state.view()
+
+
+def _rebuilt(query: str, events: list[AgentEvent]) -> list[JSON]:
+    """What the query `log` or `transcript` answers, to the order of its keys."""
+    if query == "log":
+        return [json.loads(canonical(event_json(event))) for event in events]
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+    return [json.loads(message) for message in transcript.messages]
 
 
 def check_task(task: str) -> None:

@@ -35,7 +35,7 @@ from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
-from holdfast.runtime.threads import check_task, check_thread_id, new_thread_id
+from holdfast.runtime.threads import ANSWER_SECONDS, check_task, check_thread_id, new_thread_id
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, say, steps, together
 from worker import build_worker
 
@@ -529,12 +529,14 @@ def test_a_run_starts_without_a_worker(unanswered: dict[str, Ran]) -> None:
     assert "No worker has picked it up yet" in started.err
 
 
-def test_without_a_worker_it_is_4_and_a_decision_is_kept(unanswered: dict[str, Ran]) -> None:
-    """Reading a run nobody works on is 4, and what Temporal knows is told; a decision is left with Temporal."""
+def test_without_a_worker_what_is_settled_is_told_and_a_decision_is_kept(unanswered: dict[str, Ran]) -> None:
+    """A run nobody works on is read from its history, with a note; a decision is left with Temporal."""
     shown, log, approved, doctor = (unanswered[verb] for verb in ("show", "log", "approve", "doctor"))
-    assert [each.code for each in (shown, log, approved, doctor)] == [4, 4, 0, 1]
+    assert [each.code for each in (shown, log, approved, doctor)] == [0, 0, 0, 1]
     assert "Temporal says: lonely is running" in shown.err
-    assert "no worker answered for thread 'lonely' on task queue 'nobody'" in shown.err
+    for each in (shown, log):
+        assert "no worker answered for thread 'lonely' on task queue 'nobody'" in each.err
+    assert log.out == ""
     assert approved.json["outcome"] == "sent"
     assert "nobody listens on task queue nobody" in doctor.out
 
@@ -567,6 +569,32 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
     accepted = [each for each in events if each["type"] == "decision_received" and each["outcome"] == "accepted"]
     started = [each for each in events if each["type"] == "tool_call_started"]
     assert (len(accepted), len(started)) == (1, 2)  # `look` and `publish`, once each
+
+
+def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """State, log and transcript come from history alone: of a closed run all, of an open one what is settled."""
+    queue = {"HOLDFAST_TASK_QUEUE": "gone"}
+    verbs = [(verb, "orphan", "--json") for verb in ("log", "transcript", "show")]
+    with serving(stack, tmp_path, task_queue="gone"):
+        assert shell("start", "Publish", "--thread", "orphan", **queue).code == 0
+        shell.until("waiting_approval", "orphan")
+        served = shell.all(*verbs)
+    alone = shell.all(*verbs)
+    assert [each.out for each in alone] == [each.out for each in served]
+    assert [each.code for each in alone] == [0, 0, 0]
+    assert all("no worker answered for thread 'orphan'" in each.err for each in alone)
+    with serving(stack, tmp_path, task_queue="gone"):
+        assert shell("approve", "orphan", "1").code == 0
+        shell.until("completed", "orphan")
+        events = shell("log", "orphan", "--json").out
+    begun = time.monotonic()
+    log, transcript, shown = shell.all(*verbs)
+    assert time.monotonic() - begun < ANSWER_SECONDS  # nobody was waited for
+    assert [(each.code, each.err) for each in (log, transcript, shown)] == [(0, "")] * 3
+    assert log.out == events
+    assert json.loads(log.out.splitlines()[-1])["type"] == "run_finished"
+    assert shown.json["status"] == "completed"
+    assert json.loads(transcript.out.splitlines()[0])["content"] == "Publish"
 
 
 async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:

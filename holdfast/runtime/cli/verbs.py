@@ -88,13 +88,17 @@ class Verbs:
         """Where a thread is."""
         threads = await self._connect(thread)
         found = await threads.runs.describe(thread)
+        silence: list[str] = []
         try:
-            state = await threads.state(thread, found=found)
+            state = await threads.state(thread, found=found, note=silence.append)
             tail = threads.events(thread, after=max(-1, state["events"] - RUN_EVENTS))
-            running = [] if state["status"] in CLOSED else running_calls([event async for event in tail])
+            calm = silence or state["status"] in CLOSED
+            running = [] if calm else running_calls([event async for event in tail])
         except ServerUnreachable:
             self._output.note(self._from_temporal(threads, found))
             raise
+        for words in silence:
+            self._output.note(f"{self._from_temporal(threads, found)}\n{visible(words)}")
         self._show(threads, state, found, running=running)
         return OK
 
@@ -116,11 +120,11 @@ class Verbs:
     async def log(self, thread: str, *, following: bool, after: int) -> int:
         """Events of a thread."""
         threads = await self._connect(thread)
-        events = (
-            follow(threads, thread, after=after, note=self._output.note)
-            if following
-            else threads.events(thread, after=after)
-        )
+        if following:
+            events = follow(threads, thread, after=after, note=self._output.note)
+        else:
+            found = await threads.runs.describe(thread)
+            events = threads.events(thread, after=after, found=found, note=self._silent)
         async for event in events:
             self._output.result(event, None if self._output.as_json else event_line(event))
         return OK
@@ -128,7 +132,7 @@ class Verbs:
     async def transcript(self, thread: str) -> int:
         """What the LLM is sent."""
         threads = await self._connect(thread)
-        async for message in threads.messages(thread):
+        async for message in threads.messages(thread, note=self._silent):
             self._output.result(message, None if self._output.as_json else message_text(message))
         return OK
 
@@ -218,6 +222,10 @@ class Verbs:
     def _acted(self, thread: str, decided: decisions.Decided) -> int:
         self._output.result({"outcome": decided.outcome}, Text(f"{visible(thread)}: {decided.explanation}"))
         return OK if decided.counts else REFUSED
+
+    def _silent(self, words: str) -> None:
+        """Say beside what is settled that nobody answers for the rest."""
+        self._output.note(visible(words))
 
     def _from_temporal(self, threads: Threads, found: WorkflowExecutionDescription) -> str:
         """What is known of a thread that no worker answers for."""

@@ -1,0 +1,199 @@
+"""Events rebuilt from recorded histories; `tests/workflow/test_history.py` compares them with the workflow's own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import History, HistoryEvent
+from temporalio.client import WorkflowHistory
+
+from holdfast.errors import HistoryUnreadable
+from holdfast.events import first_altered
+from holdfast.history import read_events
+
+HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
+RECORDED = {
+    f"{file.parent.name}/{file.stem}": WorkflowHistory.from_json(file.stem, file.read_text())
+    for file in sorted(HISTORIES.rglob("*.json"))
+}
+
+LOADED = "run_started user_message_received agent_loaded "
+ALLOWED = "tool_call_requested verdict_given "
+ASKED = ALLOWED + "approval_requested "
+INVALID = "tool_call_requested tool_call_finished "
+RAN = "tool_call_started tool_call_finished "
+STEP = "llm_replied " + ALLOWED + RAN
+DONE = "llm_replied run_finished"
+EXPECTED = {
+    "plain": LOADED
+    + "llm_replied "
+    + 2 * ALLOWED
+    + 2 * "tool_call_started "
+    + 2 * "tool_call_finished "
+    + ("llm_replied " + ALLOWED + "tool_call_finished " + DONE),
+    "rejected_replies": LOADED + "llm_replied " + 2 * INVALID + "reply_rejected llm_replied reply_rejected " + DONE,
+    "approvals": LOADED
+    + "llm_replied "
+    + 2 * ASKED
+    + "decision_received signal_rejected decision_received tool_call_finished decision_received "
+    + (RAN + DONE),
+    "retried": LOADED + "run_parked run_unparked " + STEP + DONE,
+    "unknown_outcome": LOADED
+    + "llm_replied "
+    + ALLOWED
+    + 2 * "tool_call_started reconcile_requested decision_received "
+    + ("tool_call_finished " + DONE),
+    "step_limit": LOADED + 4 * STEP + "run_parked run_unparked " + STEP + DONE,
+    "cancelled": LOADED + "llm_replied " + ASKED + "tool_call_finished run_finished",
+}
+"""What each recorded scenario leaves in the log, in words."""
+
+
+def copy_of(history: WorkflowHistory) -> list[HistoryEvent]:
+    """The events, to be changed at will."""
+    return [HistoryEvent.FromString(event.SerializeToString()) for event in history.events]
+
+
+def payloads(message: Message) -> Iterator[Payload]:
+    """All payloads anywhere in a message."""
+    if isinstance(message, Payload):
+        yield message
+        return
+    for field, value in message.ListFields():
+        each: Any
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = list(value.values())
+        else:
+            inner = [value] if isinstance(value, Message) else list(value)
+        for each in inner:
+            if isinstance(each, Message):
+                yield from payloads(each)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_history_gives_the_events_of_its_scenario(name: str) -> None:
+    """No worker and no server: the chain is whole, and the events are those that the scenario leads to."""
+    events = read_events(RECORDED[name].events)
+    assert first_altered(events) is None
+    assert [event.type for event in events] == EXPECTED[name.split("/")[1]].split()
+
+
+def test_a_history_message_is_read_like_its_events() -> None:
+    """Both shapes that Temporal's client hands out are taken."""
+    recorded = RECORDED["0.1.0/plain"]
+    assert read_events(History(events=recorded.events)) == read_events(recorded.events)
+
+
+@given(st.data())
+def test_a_history_cut_anywhere_gives_what_is_settled_or_is_refused(draw: st.DataObject) -> None:
+    """What was cut off changes nothing of what came before it."""
+    recorded = RECORDED[draw.draw(st.sampled_from(list(RECORDED)))].events
+    whole = read_events(recorded)
+    cut = draw.draw(st.integers(0, len(recorded) - 1))
+    try:
+        part = read_events(recorded[:cut])
+    except HistoryUnreadable as error:
+        assert "event " in str(error)  # noqa: PT017  # either end is right
+    else:
+        assert part == whole[: len(part)]
+
+
+@given(st.data())
+def test_a_history_with_a_hole_is_refused_by_the_number_of_the_hole(draw: st.DataObject) -> None:
+    """A page that is missing is noticed at its first event."""
+    events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
+    hole = draw.draw(st.integers(0, len(events) - 2))
+    del events[hole]
+    with pytest.raises(HistoryUnreadable, match=f"event {hole + 1} of the history"):
+        read_events(events)
+
+
+@given(st.data())
+def test_bytes_that_are_not_ours_never_break_the_reader(draw: st.DataObject) -> None:
+    """A payload dropped, cut, replaced or exchanged for another: refused, or read as what it then says."""
+    events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
+    found = [payload for event in events for payload in payloads(event)]
+    payload = draw.draw(st.sampled_from(found))
+    match draw.draw(st.integers(0, 4)):
+        case 0:
+            payload.Clear()
+        case 1:
+            payload.data = payload.data[: draw.draw(st.integers(0, len(payload.data)))]
+        case 2:
+            payload.data = draw.draw(st.binary(max_size=30) | st.sampled_from([b"null", b"[]", b"{}", b"1", b'""']))
+        case 3:
+            payload.metadata["encoding"] = draw.draw(
+                st.sampled_from([b"binary/null", b"binary/plain", b"json/protobuf", b"binary/encrypted", b""])
+            )
+        case _:
+            payload.CopyFrom(draw.draw(st.sampled_from(found)))
+    _read_or_refuse(events)
+
+
+@given(st.data())
+def test_events_in_disorder_never_break_the_reader(draw: st.DataObject) -> None:
+    """Events that trade places, times or attributes: refused, or read as what they then say."""
+    events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
+    one, other = draw.draw(st.sampled_from(events)), draw.draw(st.sampled_from(events))
+    kept = one.event_id, other.event_id
+    first = HistoryEvent.FromString(one.SerializeToString())
+    match draw.draw(st.integers(0, 2)):
+        case 0:
+            one.CopyFrom(other)
+            other.CopyFrom(first)
+        case 1:
+            one.event_type = other.event_type
+        case _:
+            one.event_time.seconds = draw.draw(st.integers(-(2**63), 2**63 - 1))
+    one.event_id, other.event_id = kept
+    _read_or_refuse(events)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"workflow_type": {"name": "SomeoneElses"}}, "event 1 .* of type 'SomeoneElses', and not an agent run"),
+        ({"input": {"payloads": []}}, "event 1 .* 0 payloads"),
+        ({"workflow_id": ""}, "event 1 .* ids"),
+    ],
+)
+def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any], words: str) -> None:
+    """Another workflow's history is told from ours at once, in words."""
+    events = copy_of(RECORDED["0.1.0/plain"])
+    begin = events[0].workflow_execution_started_event_attributes
+    for name, value in change.items():
+        begin.ClearField(name)  # type: ignore[arg-type]
+        if name == "workflow_type":
+            begin.workflow_type.name = value["name"]
+    with pytest.raises(HistoryUnreadable, match=words):
+        read_events(events)
+
+
+@pytest.mark.parametrize("events", [[], [HistoryEvent(event_id=1)], [HistoryEvent(event_id=2)]])
+def test_no_history_is_refused(events: list[HistoryEvent]) -> None:
+    """Nothing, or nothing of a start, is no run."""
+    with pytest.raises(HistoryUnreadable, match="event 1 of the history"):
+        read_events(events)
+
+
+def test_a_reply_that_does_not_fit_its_request_is_noticed() -> None:
+    """A tool's result that was altered after the fact does not fit what the LLM was shown next."""
+    events = copy_of(RECORDED["0.1.0/plain"])
+    altered = next(payload for event in events for payload in payloads(event) if b"it is a" in payload.data)
+    altered.data = altered.data.replace(b"it is a", b"it is x")
+    with pytest.raises(HistoryUnreadable, match="the transcript that the LLM was shown"):
+        read_events(events)
+
+
+def _read_or_refuse(events: list[HistoryEvent]) -> None:
+    try:
+        assert first_altered(read_events(events)) is None
+    except HistoryUnreadable as error:
+        assert "event " in str(error)  # noqa: PT017  # either end is right

@@ -1,0 +1,468 @@
+"""I2 on a real server: the events rebuilt from a downloaded history are those the workflow folded, digest by digest."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
+from holdfast.agent import AgentSpec
+from holdfast.contracts import (
+    WORKFLOW,
+    AgentRequest,
+    LLMReply,
+    LLMRequest,
+    LoadedAgent,
+    RunInput,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.effects import Effect
+from holdfast.events import AgentEvent, first_altered
+from holdfast.history import read_events
+from holdfast.policy import ask
+from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
+from tests.rig import Rig, StartRig, events_of, eventually, status_of
+from tests.unit.runs import agent_spec, calls, says, tool_spec
+from workflows import WORKFLOWS
+
+Handle = WorkflowHandle[Any, Any]
+
+
+async def rebuilt(run: Handle) -> list[AgentEvent]:
+    """The events as the history has them."""
+    return read_events((await run.fetch_history()).events)
+
+
+async def check(run: Handle) -> list[AgentEvent]:
+    """Compare what the workflow answers with what its history says; returns the events."""
+    told, found = await events_of(run), await rebuilt(run)
+    assert [(event.type, event.at) for event in found] == [(event.type, event.at) for event in told]
+    assert found == told
+    assert first_altered(found) is None
+    return found
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+@tool(effect="read")
+async def dawdle(seconds: float) -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return f"after {seconds}"
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@tool(effect="unsafe", timeout=0.2)
+async def stall() -> str:
+    """Never come back."""
+    await asyncio.sleep(3_600)
+    return "never"
+
+
+@tool(effect="unsafe")
+async def stay(context: ToolContext) -> str:
+    """Stay until stopped."""
+    (context.workspace / "inside").touch()
+    await asyncio.sleep(3_600)
+    return "never"
+
+
+@tool(effect="read")
+def wipe() -> str:
+    """Never runs."""
+    raise AssertionError("a denied tool ran")
+
+
+CATALOG = Catalog(
+    agents=[
+        Agent(
+            name="clerk",
+            instructions="Work.",
+            policy=Policy(rules=(deny("wipe"), ask("pay"), allow())),
+            limits=Limits(max_steps=4),
+        )
+    ],
+    tools=[look, dawdle, pay, stall, stay, wipe],
+)
+
+
+async def plain(run: Handle, rig: Rig) -> None:
+    """Nothing to do but wait for the end."""
+    await run.result()
+
+
+async def decided(run: Handle, rig: Rig) -> None:
+    """Two requests, decided out of order by signal and update, among much that does not fit."""
+    await status_of(run, "waiting_approval")
+    await run.signal("approve", {"request": "9", "by": "alice"})
+    await run.signal("nonsense", args=[{"request": "1"}, 2])
+    for payload in (None, [1], "1x", {"reqest": "1"}, {"request": True}):
+        await run.signal("deny", payload)
+    await run.signal("retry", {"by": "x"})
+    await run.signal("reconcile", {"request": "1", "decision": "happened"})
+    await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"})
+    await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"})
+    await run.execute_update("decide", "what?")
+    await run.signal("approve", '{"request": 1, "by": "älice"}')
+    await run.result()
+
+
+async def blocked(run: Handle, rig: Rig) -> None:
+    """Blocked by the provider, mended, retried."""
+    await status_of(run, "blocked")
+    await check(run)
+    rig.llm.script = steps([call("look", at="a"), say("done")])
+    await run.signal("retry", {"by": "carol", "reason": "paid the bill"})
+    await run.result()
+
+
+async def at_limit(run: Handle, rig: Rig) -> None:
+    """At the limit of steps, and on."""
+    await status_of(run, "blocked")
+    await run.signal("retry")
+    await run.result()
+
+
+async def unknown(run: Handle, rig: Rig) -> None:
+    """A call that nobody can tell about, run again, then said to have happened."""
+    await status_of(run, "waiting_approval")
+    await run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"})
+    await status_of(run, "waiting_approval")
+    await run.signal("reconcile", {"decision": "happened", "request": "2", "by": "alice", "result": "so it is"})
+    await run.result()
+
+
+async def cancelled_waiting(run: Handle, rig: Rig) -> None:
+    """Cancelled while requests are open."""
+    await status_of(run, "waiting_approval")
+    await run.cancel()
+    await status_of(run, "cancelled")
+
+
+async def cancelled_at_work(run: Handle, rig: Rig) -> None:
+    """Cancelled while a tool runs and a request is open."""
+    await eventually(lambda: asyncio.sleep(0, (rig.workspace / "inside").exists()), bool)
+    await run.cancel()
+    await status_of(run, "cancelled")
+
+
+async def terminated(run: Handle, rig: Rig) -> None:
+    """Ended by Temporal, without a last event."""
+    await status_of(run, "waiting_approval")
+    await run.terminate()
+
+
+async def failed(run: Handle, rig: Rig) -> None:
+    """A run that cannot begin."""
+    with pytest.raises(WorkflowFailureError):
+        await run.result()
+
+
+PAYMENTS = together(call("pay", amount=1), call("pay", amount=2))
+RUNS: dict[str, tuple[Any, Callable[[Handle, Rig], Awaitable[None]], dict[str, str]]] = {
+    "plain": (steps([together(call("look", at="a"), call("look", at="b")), call("wipe"), say("done")]), plain, {}),
+    "crowd": (
+        steps([together(*(call("dawdle", seconds=n * 37 % 24 / 100) for n in range(24))), say("done")]),
+        plain,
+        {},
+    ),
+    "rejected_replies": (
+        steps([together(call_verbatim("look", "{"), call("fly")), cut_off("I will"), say("done")]),
+        plain,
+        {},
+    ),
+    "decided": (steps([PAYMENTS, say("done")]), decided, {}),
+    "blocked": (lambda _: fail(401, "wrong key"), blocked, {}),
+    "at_limit": (steps([call("look", at=str(number)) for number in range(5)] + [say("done")]), at_limit, {}),
+    "unknown": (steps([call("stall"), say("done")]), unknown, {}),
+    "cancelled_waiting": (steps([PAYMENTS]), cancelled_waiting, {}),
+    "cancelled_at_work": (steps([together(call("stay"), call("pay", amount=1))]), cancelled_at_work, {}),
+    "terminated": (steps([PAYMENTS]), terminated, {}),
+    "no_agent": (steps([say("hello")]), failed, {"agent": "nobody"}),
+    "no_task": (steps([say("hello")]), failed, {"task": " "}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+async def test_the_history_holds_what_the_workflow_folded(rig: StartRig, name: str) -> None:
+    """Whatever happens to a run, its log can be rebuilt from its history alone."""
+    script, play, start = RUNS[name]
+    async with rig(CATALOG, script) as r:
+        run = await r.start(**start)
+        await play(run, r)
+        await check(run)
+
+
+class Desk:
+    """Activities that end when the test lets them, so that much can happen while no workflow code runs."""
+
+    def __init__(self, *replies: LLMReply, spec: AgentSpec) -> None:
+        self.replies = list(replies)
+        self.spec = spec
+        self.open = asyncio.Event()
+        self.llm_open = asyncio.Event()
+        self.llm_open.set()
+        self.began: set[str] = set()
+        self.delay: Callable[[], float] = lambda: 0.0
+
+    @activity.defn(name="load_agent")
+    async def load_agent(self, request: AgentRequest) -> LoadedAgent:
+        return LoadedAgent(spec=self.spec, workspace="/w")
+
+    @activity.defn(name="call_llm")
+    async def call_llm(self, request: LLMRequest) -> LLMReply:
+        self.began.add("llm")
+        await self.llm_open.wait()
+        return self.replies.pop(0)
+
+    @activity.defn(name="call_tool")
+    async def call_tool(self, request: ToolRequest) -> ToolOutcome:
+        self.began.add(request.call.id)
+        await self.open.wait()
+        await asyncio.sleep(self.delay())
+        if request.call.name == "breaks":
+            raise ApplicationError("broken", non_retryable=True)
+        status = "unknown" if request.call.name == "doubt" and not request.epoch else "ok"
+        return ToolOutcome.model_validate({"status": status, "content": request.call.id})
+
+
+SPEC = agent_spec(
+    tools=(
+        tool_spec("look"),
+        tool_spec("pay", Effect.UNSAFE),
+        tool_spec("doubt", Effect.UNSAFE),
+        tool_spec("breaks", Effect.UNSAFE),
+    ),
+    policy=Policy(rules=(ask("pay"), allow())),
+)
+
+
+@asynccontextmanager
+async def deciding(client: Client, queue: str) -> AsyncIterator[None]:
+    """Have workflow code run, for as long as the block lasts."""
+    async with Worker(client, task_queue=queue, workflows=WORKFLOWS, workflow_runner=UnsandboxedWorkflowRunner()):
+        yield
+
+
+@asynccontextmanager
+async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
+    """Have activities run; gives the task queue."""
+    queue = f"test-{uuid4().hex[:8]}"
+    activities: list[Callable[..., Any]] = [desk.load_agent, desk.call_llm, desk.call_tool]
+    async with Worker(client, task_queue=queue, activities=activities):
+        yield queue
+
+
+async def begin(client: Client, queue: str, task: str = "do it") -> Handle:
+    """Start a run."""
+    return await client.start_workflow(WORKFLOW, RunInput(task=task), id=queue, task_queue=queue)
+
+
+async def ended(run: Handle, count: int) -> None:
+    """Wait until that many tool calls have ended in history."""
+
+    async def ends() -> int:
+        return sum(
+            event.HasField("activity_task_completed_event_attributes") for event in (await run.fetch_history()).events
+        )
+
+    await eventually(ends, lambda found: found >= count)
+
+
+async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workflows_order(client: Client) -> None:
+    """What piles up while nobody decides is one workflow task: signals, then updates, then results."""
+    desk = Desk(calls("look", "look", "pay", "pay", "doubt"), says("done"), spec=SPEC)
+    async with working(client, desk) as queue:
+        async with deciding(client, queue):
+            run = await begin(client, queue)
+            await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 4)
+        desk.open.set()
+        await ended(run, 5)
+        await run.signal("approve", {"request": "2"})
+        update = asyncio.create_task(run.execute_update("decide", {"decision": "deny", "request": "1"}))
+        await run.signal("approve", {"request": "1"})
+        async with deciding(client, queue):
+            await update
+            await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 1)
+            await check(run)
+            await run.signal("reconcile", {"request": "3", "decision": "absent"})
+            await run.result()
+            await check(run)
+
+
+@pytest.mark.parametrize("first", ["cancel", "end"])
+async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflow_does(
+    client: Client, first: str
+) -> None:
+    """Results, an approval and a cancel request in one workflow task, in either order."""
+    desk = Desk(calls("look", "pay", "doubt"), spec=SPEC)
+    async with working(client, desk) as queue:
+        async with deciding(client, queue):
+            run = await begin(client, queue)
+            await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 3)
+        if first == "cancel":
+            await run.cancel()
+        desk.open.set()
+        await ended(run, 4)
+        if first == "end":
+            await run.cancel()
+        await run.signal("approve", {"request": "1"})
+        async with deciding(client, queue):
+            await status_of(run, "cancelled")
+            await check(run)
+
+
+async def test_a_cancellation_that_comes_with_a_reply_is_recorded_as_the_workflow_does(client: Client) -> None:
+    """A reply and a cancel request in one workflow task."""
+    desk = Desk(says("done"), spec=SPEC)
+    desk.llm_open.clear()
+    async with working(client, desk) as queue:
+        async with deciding(client, queue):
+            run = await begin(client, queue)
+            await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 1)
+        desk.llm_open.set()
+        await ended(run, 2)
+        await run.cancel()
+        async with deciding(client, queue):
+            await status_of(run, "cancelled")
+            await check(run)
+
+
+@pytest.mark.parametrize("task", ["do it", " "])
+async def test_what_comes_before_the_first_task_is_recorded_as_the_workflow_does(client: Client, task: str) -> None:
+    """Signals and a cancel request that wait for the first worker, with a task that can begin and one that cannot."""
+    desk = Desk(says("done"), spec=SPEC)
+    async with working(client, desk) as queue:
+        run = await begin(client, queue, task)
+        await run.signal("approve", {"request": "1"})
+        await run.signal("whatever")
+        await run.cancel()
+        async with deciding(client, queue):
+            await eventually(run.describe, lambda found: found.status != 1)
+            await check(run)
+
+
+async def test_signals_without_commands_before_an_update_keep_their_time(client: Client) -> None:
+    """Tasks that lead to nothing but events, with an update right behind them."""
+    desk = Desk(calls("pay"), says("done"), spec=SPEC)
+    desk.open.set()
+    async with working(client, desk) as queue, deciding(client, queue):
+        run = await begin(client, queue)
+        await status_of(run, "waiting_approval")
+        for seen in range(8, 14):
+            await run.signal("approve", {"request": "9"})
+            while (await run.query("state"))["events"] < seen:  # noqa: ASYNC110  # the answer is another process's
+                await asyncio.sleep(0.01)
+        await run.execute_update("decide", {"decision": "approve", "request": "8"})
+        live = await events_of(run)
+        await check(run)
+        await run.signal("approve", {"request": "1"})
+        await run.result()
+        assert (await check(run))[: len(live)] == live
+
+
+async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
+    """A reset keeps what came before, under the new run's id; signals and updates from behind the reset come again."""
+    desk = Desk(calls("pay", "look"), says("done"), says("done again"), spec=SPEC)
+    desk.open.set()
+    async with working(client, desk) as queue, deciding(client, queue):
+        run = await begin(client, queue)
+        await status_of(run, "waiting_approval")
+        await run.signal("approve", {"request": "7"})
+        await run.execute_update("decide", {"request": "1", "decision": "approve"})
+        await run.result()
+        history = await run.fetch_history()
+        tasks = [
+            event.event_id for event in history.events if event.HasField("workflow_task_completed_event_attributes")
+        ]
+        request = ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=history.run_id),
+            workflow_task_finish_event_id=tasks[2],
+            request_id=uuid4().hex,
+        )
+        reset = await client.workflow_service.reset_workflow_execution(request)
+        again = client.get_workflow_handle(run.id, run_id=reset.run_id)
+        asked = await status_of(again, "waiting_approval", "completed")
+        for pending in asked["pending"]:
+            await again.execute_update("decide", {"request": pending["request"], "decision": "approve"})
+        await again.result()
+        first = (await check(again))[0]
+        assert first.type == "run_started"
+        assert first.run_id == reset.run_id != history.run_id
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(client: Client, seed: int) -> None:
+    """Dozens of decisions, by signal and update, fitting and not, while calls run in parallel and workers go away."""
+    chance = random.Random(seed)
+    names = [chance.choice(["look", "pay", "pay", "doubt", "breaks"]) for _ in range(16)]
+    desk = Desk(calls(*names), calls("pay", "look", "pay", first=50), says("done"), spec=SPEC)
+    desk.open.set()
+    desk.delay = lambda: chance.random() / 10
+
+    async def throw(*, updates: bool) -> None:
+        await asyncio.sleep(chance.random())
+        request = str(chance.randint(1, 24))
+        payload = chance.choice(
+            [{"request": request, "by": "x"}, request, None, 7, {"request": request, "digest": "0"}]
+        )
+        try:
+            match chance.randint(0 if updates else 1, 3):
+                case 0:
+                    decision = chance.choice(["approve", "deny", "happened", "absent", "abandon", "?"])
+                    await run.execute_update("decide", {"decision": decision, "request": request})
+                case 1:
+                    await run.signal(
+                        "reconcile", {"decision": chance.choice(["happened", "absent"]), "request": request}
+                    )
+                case _:
+                    await run.signal(chance.choice(["approve", "approve", "deny", "retry", "what"]), payload)
+        except RPCError:
+            pass  # the run was over
+
+    async with working(client, desk) as queue:
+        run = await begin(client, queue)
+        # No updates while workers go away: an update's task that is lost right behind a task without commands makes
+        # the SDK replay both as one, in the later one's time, and the workflow's own log changes its times.
+        thrown = asyncio.gather(*(throw(updates=False) for _ in range(40)))
+        for _ in range(2):
+            async with deciding(client, queue):
+                await asyncio.sleep(0.3)
+            await asyncio.sleep(0.1)
+        async with deciding(client, queue):
+            await thrown
+            await asyncio.gather(*(throw(updates=True) for _ in range(40)))
+            state = await run.query("state")
+            await check(run)
+            while state["status"] not in ("completed", "cancelled"):
+                for request in state["pending"]:
+                    decision = "approve" if request["kind"] == "approval" else "happened"
+                    await run.execute_update("decide", {"decision": decision, "request": request["request"]})
+                await asyncio.sleep(0.05)
+                state = await run.query("state")
+                if seed % 2 and state["step"] > 1 and state["status"] == "running":
+                    await run.cancel()
+                    state = await status_of(run, "completed", "cancelled")
+            await check(run)

@@ -87,10 +87,7 @@ def read_decision(payload: Any, *, decision: DecisionKind | None = None) -> Deci
         decision: What the signal's name says; None where the payload says it.
     """
     if isinstance(payload, str):
-        try:
-            payload = json.loads(payload)
-        except ValueError:
-            payload = {"request": payload}
+        payload = parsed(payload)
     if not isinstance(payload, dict):
         return f'expected an object such as {{"request": "1", "by": "alice"}}, got {type(payload).__name__}'
     try:

@@ -296,7 +296,9 @@ def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -
 
 
 def on_cancel(state: RunState) -> Events:
-    """The events that cancellation leads to: every open call ends, then the run."""
+    """The events that cancellation leads to: every open call ends, then the run, unless it has ended already."""
+    if state.outcome:
+        return []
     ended: Events = []
     for call in state.calls:
         if call.phase == "unclear":

@@ -334,9 +334,12 @@ class _Run:
     def _cancel(self, ends: list[HistoryEvent]) -> None:
         """Stop the loop, and the tools that have not ended."""
         self._stopping = True
-        # The cancellation overtakes what ended in the same task: the coroutines that wait for it are cancelled first.
+        # The loop is cancelled first and never sees what it asked for; tools that ended in the same task are recorded.
         for event in ends:
-            self._pop(event)
+            if self._open.get(_scheduled(event), ("", 0))[0] == _TOOL:
+                self._end(event)
+            else:
+                self._pop(event)
         # The LLM's call is given up at once; so is a call that this very task started, before the server knows of it.
         self._open = {event_id: each for event_id, each in self._open.items() if each[0] == _TOOL}
         unsent, self._wanted = self._wanted, []
@@ -372,7 +375,7 @@ class _Run:
         self._over = task.closed
 
     def _pop(self, event: HistoryEvent) -> tuple[str, int]:
-        scheduled: int = getattr(event, cast(str, event.WhichOneof("attributes"))).scheduled_event_id
+        scheduled = _scheduled(event)
         if scheduled not in self._open:
             _unreadable(event.event_id, "it ends an activity that is not under way")
         return self._open.pop(scheduled)
@@ -397,6 +400,12 @@ class _Run:
             stamped = self.log.append(event, at=self._now)
             self._state = evolve(self._state, stamped)
             self._transcript.add(stamped)
+
+
+def _scheduled(event: HistoryEvent) -> int:
+    """The id of the event that scheduled the activity which this event ends."""
+    scheduled: int = getattr(event, cast(str, event.WhichOneof("attributes"))).scheduled_event_id
+    return scheduled
 
 
 def _result_payloads(event: HistoryEvent) -> Sequence[Payload]:

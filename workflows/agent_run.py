@@ -5,8 +5,8 @@ folds them into state and transcript. Signals, updates and queries are its only 
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
@@ -49,6 +49,8 @@ from holdfast.state import CallState, RunState, evolve
 from holdfast.transcript import Transcript
 from workflows import calls
 
+Answer = TypeVar("Answer")
+
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
@@ -67,7 +69,11 @@ class AgentRunWorkflow:
         self._transcript = Transcript()
         self._tools: dict[int, asyncio.Task[None]] = {}
         self._published: tuple[object, ...] = ()
+        self._asking = False
+        """Whether the loop waits for the agent or the LLM, and does not see what signals record."""
         self._activation: tuple[object, int] | None = None
+        self._commanded: tuple[object, int] | None = None
+        """The workflow task in which a command was last given."""
         self._settled: int | None = None
         info = workflow.info()
         self._record(RunStarted(thread=info.workflow_id, run_id=info.run_id, agent=run.agent))
@@ -121,7 +127,7 @@ class AgentRunWorkflow:
         if refused := on_task(run.task):
             return self._record(*refused)
         try:
-            loaded = await calls.load(AgentRequest(agent=run.agent, workspace=run.workspace))
+            loaded = await self._ask(calls.load(AgentRequest(agent=run.agent, workspace=run.workspace)))
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -130,11 +136,10 @@ class AgentRunWorkflow:
 
     async def _call_llm(self) -> None:
         assert self._state.spec is not None
-        self._publish()
         shown = self._transcript.ref
         request = LLMRequest(transcript=shown, spec_hash=self._state.spec_hash)
         try:
-            reply = await calls.ask_llm(request, self._state.spec, step=self._state.step + 1)
+            reply = await self._ask(calls.ask_llm(request, self._state.spec, step=self._state.step + 1))
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -142,6 +147,16 @@ class AgentRunWorkflow:
             self._record(RunParked(cause=cause, message=message))
         else:
             self._record(*on_reply(self._state, reply, shown=shown.length, at=workflow.now()))
+
+    async def _ask(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        """Wait for an activity, and for nothing else."""
+        self._commanded = _task_now()
+        self._publish()
+        self._asking = True
+        try:
+            return await call
+        finally:
+            self._asking = False
 
     def _start_call(self, call: CallState) -> None:
         info = workflow.info()
@@ -151,6 +166,7 @@ class AgentRunWorkflow:
             number=call.number,
             call_digest=call.call.digest,
         )
+        self._commanded = _task_now()
         self._record(ToolCallStarted(number=call.number, key=key))
         self._tools[call.number] = asyncio.create_task(self._run_call(call, key))
 
@@ -173,7 +189,8 @@ class AgentRunWorkflow:
         self._record(*on_outcome(self._state, call.number, outcome, at=workflow.now()))
 
     async def _stop(self) -> None:
-        """After a cancellation: stop the tools, keep what they say, end the log."""
+        """After a cancellation: keep what has come, stop the tools, keep what they say, end the log."""
+        await workflow.wait_condition(lambda: True)  # what ended in the same workflow task is recorded first
         for task in self._tools.values():
             task.cancel()
         await asyncio.gather(*self._tools.values(), return_exceptions=True)
@@ -195,7 +212,7 @@ class AgentRunWorkflow:
         task's time: the same time at a greater length of history. Time and order of such events are not final until
         their own task has run, so the query `log` does not show them.
         """
-        activation = (workflow.now(), workflow.info().get_current_history_length())
+        activation = _task_now()
         if self._activation is None or activation[0] != self._activation[0]:
             self._settled = None
         elif activation != self._activation and self._settled is None:
@@ -203,13 +220,17 @@ class AgentRunWorkflow:
         self._activation = activation
 
     def _publish(self) -> None:
-        """Show the Web UI where the run is. Search attributes cost an event in history: only when they change."""
+        """Show the Web UI where the run is. Search attributes cost an event in history: they are set when they change.
+
+        And when the workflow task would give no command otherwise: one without is replayed together with the next, in
+        the next one's time, and the log would not be the same on every replay.
+        """
         state = self._state
         workflow.set_current_details(current_details(state))
         published = (state.spec_hash, state.status, len(state.requests))
-        if published == self._published:
+        if published == self._published and self._commanded == _task_now():
             return
-        self._published = published
+        self._published, self._commanded = published, _task_now()
         updates: list[SearchAttributeUpdate[Any]] = [
             _STATUS.value_set(state.status),
             _PENDING.value_set(len(state.requests)),
@@ -222,33 +243,39 @@ class AgentRunWorkflow:
     # Signals. A payload of any shape is taken in and recorded: a typing error in the Web UI loses nothing.
 
     @workflow.signal
-    def approve(self, payload: Any = None) -> None:
+    def approve(self, payload: Any = None, *more: Any) -> None:
         """Let a pending call run: {"request": "1", "by": "alice", "reason": "ok"}."""
-        self._record(*on_signal(self._state, "approve", payload))
+        self._take("approve", payload)
 
     @workflow.signal
-    def deny(self, payload: Any = None) -> None:
+    def deny(self, payload: Any = None, *more: Any) -> None:
         """Refuse a pending call: {"request": "1", "by": "alice", "reason": "not on a Friday"}."""
-        self._record(*on_signal(self._state, "deny", payload))
+        self._take("deny", payload)
 
     @workflow.signal
-    def reconcile(self, payload: Any = None) -> None:
+    def reconcile(self, payload: Any = None, *more: Any) -> None:
         """Say whether an effect happened: {"request": "2", "decision": "happened" | "absent" | "abandon", …}."""
-        self._record(*on_signal(self._state, "reconcile", payload))
+        self._take("reconcile", payload)
 
     @workflow.signal
-    def retry(self, payload: Any = None) -> None:
+    def retry(self, payload: Any = None, *more: Any) -> None:
         """Go on after the cause of a block is mended: {"by": "alice"}."""
-        self._record(*on_signal(self._state, "retry", payload))
+        self._take("retry", payload)
 
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Any other signal: recorded, without effect."""
-        self._record(*on_signal(self._state, name, None))
+        self._take(name, None)
+
+    def _take(self, signal: str, payload: Any) -> None:
+        self._record(*on_signal(self._state, signal, payload))
+        if self._asking:
+            self._publish()
 
     @workflow.update
-    def decide(self, payload: Any) -> dict[str, str]:
+    def decide(self, payload: Any = None, *more: Any) -> dict[str, str]:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
+        self._commanded = _task_now()  # the answer is one
         events = on_payload(self._state, "decide", payload)
         self._record(*events)
         received = events[0]
@@ -283,3 +310,8 @@ class AgentRunWorkflow:
     def agent_spec(self) -> bytes:
         """The agent as recorded, as canonical JSON."""
         return canonical(self._state.spec.model_dump(mode="json")) if self._state.spec else b""
+
+
+def _task_now() -> tuple[object, int]:
+    """The workflow task that is being worked on: its time, and the length of history that it sees."""
+    return workflow.now(), workflow.info().get_current_history_length()

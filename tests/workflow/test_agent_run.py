@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowUpdateStage
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
@@ -157,6 +157,37 @@ async def test_signals_that_do_not_fit_are_recorded_and_change_nothing(
         assert (await events_of(run))[-1].type == recorded
         assert after["pending"] == before["pending"]
         assert not (r.workspace / "paid").exists()
+
+
+async def test_messages_of_any_shape_wedge_nothing(rig: StartRig) -> None:
+    """Too many arguments, too few, none: recorded, answered, and the run goes on."""
+    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        for signal in ("deny", "reconcile", "retry", "anything"):
+            await run.signal(signal, args=["1", {"by": "x"}, 3])
+        assert (await run.execute_update("decide"))["outcome"] == "malformed"
+        assert (await run.execute_update("decide", args=[1, 2]))["outcome"] == "malformed"
+        await run.signal("approve", args=[{"request": "1", "by": "alice"}, {"request": "7"}])
+        assert (await run.result())["result"] == "done"
+
+
+async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
+    """Another worker that replays the run folds the very same events: positions, times, digests."""
+    script = steps([together(call("look", at="a"), call("pay", amount=1), call("pay", amount=2)), say("done")])
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        for number in range(4):
+            await run.signal("approve", {"request": "9"})
+            with pytest.raises(WorkflowUpdateFailedError):
+                await run.execute_update("no_such_update", number)
+        await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "alice"})
+        before = await run.query("log", 0, result_type=bytes)
+    async with rig(catalog(), script, task_queue=r.task_queue) as r:
+        assert await run.query("log", 0, result_type=bytes) == before
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        await run.result()
 
 
 async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRig) -> None:

@@ -29,7 +29,7 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect
-from holdfast.events import AgentEvent, first_altered
+from holdfast.events import AgentEvent, ToolCallFinished, first_altered
 from holdfast.history import read_events
 from holdfast.policy import ask
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
@@ -315,7 +315,7 @@ async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workf
 async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflow_does(
     client: Client, first: str
 ) -> None:
-    """Results, an approval and a cancel request in one workflow task, in either order."""
+    """Results, an approval and a cancel request in one workflow task, in either order: no result is lost."""
     desk = Desk(calls("look", "pay", "doubt"), spec=SPEC)
     async with working(client, desk) as queue:
         async with deciding(client, queue):
@@ -331,6 +331,8 @@ async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflo
         async with deciding(client, queue):
             await status_of(run, "cancelled")
             await check(run)
+            finished = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
+            assert {event.number: event.status for event in finished}[1] == "ok"
 
 
 async def test_a_cancellation_that_comes_with_a_reply_is_recorded_as_the_workflow_does(client: Client) -> None:

@@ -12,20 +12,15 @@ the rebuilt events ask for, down to the digest of the transcript and the keys of
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
-from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, Failure
 from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.update.v1 import Request as UpdateRequest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from holdfast.contracts import (
-    WORKFLOW,
     LLMReply,
     LLMRequest,
     LoadedAgent,
@@ -61,54 +56,26 @@ from holdfast.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.model import Frozen
+from holdfast.recorded import (
+    ENDS,
+    WorkflowTask,
+    activity_error,
+    admitted_updates,
+    cancellation,
+    check_history,
+    completed_tasks,
+    decode,
+    decode_any,
+    error_of,
+    result_payloads,
+    run_id_of,
+    scheduled_by,
+    unreadable,
+)
 from holdfast.state import RunState, evolve
 from holdfast.transcript import Transcript
 
-_T = TypeVar("_T", bound=Frozen)
-
-_ENDS = frozenset(
-    {
-        EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
-        EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
-        EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
-        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
-    }
-)
-_SEEN = _ENDS | {
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED,
-}
-_MADE = frozenset(
-    {
-        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
-    }
-)
-_CLOSED = frozenset(
-    {
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
-    }
-)
-_READ = (
-    _SEEN
-    | _MADE
-    | _CLOSED
-    | {
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED,
-        EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
-        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
-        EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
-    }
-)
-
 _AGENT, _LLM, _TOOL = "load_agent", "call_llm", "call_tool"
-_END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-_SINGLE_BATCH = 2
-"""The SDK's flag for another order within a task (`_WorkflowLogicFlag`), which no release of ours has switched on."""
 
 
 def read_events(history: History | Iterable[HistoryEvent]) -> list[AgentEvent]:
@@ -121,89 +88,11 @@ def read_events(history: History | Iterable[HistoryEvent]) -> list[AgentEvent]:
         HistoryUnreadable: It is none of an agent run, is cut short, or does not decode; the message names the event.
     """
     events = list(history.events if isinstance(history, History) else history)
-    begin = _check(events)
-    run = _Run(begin, run_id=_run_id(events), admitted=_admitted(events))
-    for task in _tasks(events):
+    begin = check_history(events)
+    run = _Run(begin, run_id=run_id_of(events), admitted=admitted_updates(events))
+    for task in completed_tasks(events):
         run.take(task)
     return run.log.events
-
-
-@dataclass
-class _Task:
-    """A completed workflow task: what it saw, and what came of it."""
-
-    event_id: int
-    """Of its completion."""
-    nanoseconds: int
-    seen: list[HistoryEvent]
-    made: list[HistoryEvent] = field(default_factory=list)
-    closed: bool = False
-
-
-def _check(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttributes:
-    for number, event in enumerate(events, start=1):
-        if event.event_id != number:
-            _unreadable(number, f"it is missing; the history has {event.event_id} in its place")
-        if event.event_type in _READ:
-            kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower()
-            if event.WhichOneof("attributes") != f"{kind}_event_attributes":
-                _unreadable(number, f"it says that it is a {kind}, and has no attributes of one")
-    if not events or not events[0].HasField("workflow_execution_started_event_attributes"):
-        _unreadable(1, "a history begins with the start of its workflow")
-    begin = events[0].workflow_execution_started_event_attributes
-    if begin.workflow_type.name != WORKFLOW:
-        _unreadable(1, f"it starts a workflow of type {begin.workflow_type.name!r}, and not an agent run")
-    if not begin.workflow_id or not begin.first_execution_run_id:
-        _unreadable(1, "it does not tell the workflow's ids")
-    return begin
-
-
-def _run_id(events: Sequence[HistoryEvent]) -> str:
-    """The run's id. A reset copies the start of another run, and leaves the new id where it broke off."""
-    run_id = events[0].workflow_execution_started_event_attributes.original_execution_run_id
-    for event in events:
-        failed = event.workflow_task_failed_event_attributes
-        if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
-            run_id = failed.new_run_id or run_id
-    return run_id
-
-
-def _admitted(events: Sequence[HistoryEvent]) -> dict[str, UpdateRequest]:
-    """Requests of updates that the server keeps in history before they are accepted, as it does after a reset."""
-    requests = [event.workflow_execution_update_admitted_event_attributes.request for event in events]
-    return {request.meta.update_id: request for request in requests if request.meta.update_id}
-
-
-def _tasks(events: Sequence[HistoryEvent]) -> list[_Task]:
-    tasks: list[_Task] = []
-    waiting: list[HistoryEvent] = []
-    started: tuple[int, int] | None = None
-    for event in events:
-        match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                if not 0 < event.event_time.seconds < _END_OF_TIME:
-                    _unreadable(event.event_id, "it has no time")
-                started = (len(waiting), event.event_time.ToNanoseconds())
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED | EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
-                started = None
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                if started is None:
-                    _unreadable(event.event_id, "a workflow task is completed that was not started")
-                if _SINGLE_BATCH in event.workflow_task_completed_event_attributes.sdk_metadata.lang_used_flags:
-                    _unreadable(event.event_id, "the worker's SDK ordered what happens at once in a way not known here")
-                tasks.append(_Task(event.event_id, started[1], waiting[: started[0]]))
-                waiting, started = waiting[started[0] :], None
-            case kind if kind in _SEEN:
-                waiting.append(event)
-            case kind if kind in _MADE or kind in _CLOSED:
-                if not tasks:
-                    _unreadable(event.event_id, "no workflow task before it could have led to it")
-                if kind in _MADE:
-                    tasks[-1].made.append(event)
-                tasks[-1].closed |= kind in _CLOSED
-            case _:
-                pass
-    return tasks
 
 
 class _Run:
@@ -223,7 +112,7 @@ class _Run:
         self._run_id = run_id
         self._admitted = admitted
         self._first_run_id = begin.first_execution_run_id
-        self._input = _decode(1, begin.input.payloads, RunInput)
+        self._input = decode(1, begin.input.payloads, RunInput)
         self._nanoseconds = 0
         self._wanted: list[tuple[str, int]] = []
         """Activities the current task asked for, by name, and a tool call's number: not yet seen scheduled."""
@@ -233,10 +122,10 @@ class _Run:
         self._stopping = False
         self._over = False
 
-    def take(self, task: _Task) -> None:
+    def take(self, task: WorkflowTask) -> None:
         """Record what one workflow task recorded."""
         if self._over:
-            _unreadable(task.event_id, "the run was over before this workflow task")
+            unreadable(task.event_id, "the run was over before this workflow task")
         # Temporal's time never runs backwards within a run, whatever the server's clock does.
         self._nanoseconds = max(self._nanoseconds, task.nanoseconds)
         if not self.log.events:
@@ -249,7 +138,7 @@ class _Run:
             if event.HasField("workflow_execution_update_accepted_event_attributes"):
                 self._update(event)
         self._go_on()
-        ends = [event for event in task.seen if event.event_type in _ENDS]
+        ends = [event for event in task.seen if event.event_type in ENDS]
         if any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in task.seen):
             self._cancel(ends)
         else:
@@ -264,9 +153,9 @@ class _Run:
     def _signal(self, event: HistoryEvent) -> None:
         sent = event.workflow_execution_signaled_event_attributes
         payload: Any = None
-        if sent.signal_name in SIGNALS and sent.input.payloads:
+        if sent.signal_name in SIGNALS:
             try:
-                payload = _from_payloads(event.event_id, sent.input.payloads, Any)
+                payload = _first(event.event_id, sent.input.payloads)
             except HistoryUnreadable:
                 return  # the SDK drops a signal that it cannot decode
         self._record(*on_signal(self._state, sent.signal_name, payload))
@@ -275,8 +164,8 @@ class _Run:
         accepted = event.workflow_execution_update_accepted_event_attributes
         request = self._admitted.get(accepted.protocol_instance_id, accepted.accepted_request)
         if request.input.name != "decide":
-            _unreadable(event.event_id, f"there is no update named {request.input.name!r}")
-        payload = _from_payloads(event.event_id, request.input.args.payloads, Any)
+            unreadable(event.event_id, f"there is no update named {request.input.name!r}")
+        payload = _first(event.event_id, request.input.args.payloads)
         self._record(*on_payload(self._state, "decide", payload))
 
     def _go_on(self) -> None:
@@ -310,10 +199,10 @@ class _Run:
     def _end(self, event: HistoryEvent) -> None:
         """Record what the end of an activity leads to."""
         name, number = self._pop(event)
-        error = _error(event)
+        error = error_of(event)
         if name == _TOOL:
             outcome = (
-                self._lost(number, error) if error else _decode(event.event_id, _result_payloads(event), ToolOutcome)
+                self._lost(number, error) if error else decode(event.event_id, result_payloads(event), ToolOutcome)
             )
             self._record(*on_outcome(self._state, number, outcome, at=self._now))
         elif error is not None and is_cancelled_exception(error):
@@ -322,13 +211,13 @@ class _Run:
             if error:
                 self._record(*on_lost_agent(*cause_of(error)))
             else:
-                loaded = _decode(event.event_id, _result_payloads(event), LoadedAgent)
+                loaded = decode(event.event_id, result_payloads(event), LoadedAgent)
                 self._record(AgentLoaded(spec=loaded.spec, spec_hash=loaded.spec.hash, workspace=loaded.workspace))
         elif error:
             cause, message = cause_of(error)
             self._record(RunParked(cause=cause, message=message))
         else:
-            reply = _decode(event.event_id, _result_payloads(event), LLMReply)
+            reply = decode(event.event_id, result_payloads(event), LLMReply)
             self._record(*on_reply(self._state, reply, shown=self._shown.length, at=self._now))
 
     def _cancel(self, ends: list[HistoryEvent]) -> None:
@@ -336,7 +225,7 @@ class _Run:
         self._stopping = True
         # The loop is cancelled first and never sees what it asked for; tools that ended in the same task are recorded.
         for event in ends:
-            if self._open.get(_scheduled(event), ("", 0))[0] == _TOOL:
+            if self._open.get(scheduled_by(event), ("", 0))[0] == _TOOL:
                 self._end(event)
             else:
                 self._pop(event)
@@ -345,10 +234,10 @@ class _Run:
         unsent, self._wanted = self._wanted, []
         for name, number in unsent:
             if name == _TOOL:
-                outcome = self._lost(number, _activity_error("Activity cancelled", _cancellation()))
+                outcome = self._lost(number, activity_error("Activity cancelled", cancellation()))
                 self._record(*on_outcome(self._state, number, outcome, at=self._now))
 
-    def _match(self, task: _Task) -> None:
+    def _match(self, task: WorkflowTask) -> None:
         """Find the activities that the task asked for among those that the history has."""
         for event in task.made:
             if not event.HasField("activity_task_scheduled_event_attributes"):
@@ -356,28 +245,28 @@ class _Run:
             scheduled = event.activity_task_scheduled_event_attributes
             name = scheduled.activity_type.name
             if not self._wanted or self._wanted[0][0] != name:
-                _unreadable(event.event_id, f"nothing recorded before it asks for an activity {name!r}")
+                unreadable(event.event_id, f"nothing recorded before it asks for an activity {name!r}")
             _, number = self._wanted.pop(0)
             self._open[event.event_id] = (name, number)
             if name == _LLM:
-                llm = _decode(event.event_id, scheduled.input.payloads, LLMRequest)
+                llm = decode(event.event_id, scheduled.input.payloads, LLMRequest)
                 if llm.transcript != self._shown:
-                    _unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
+                    unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
             elif name == _TOOL:
-                tool = _decode(event.event_id, scheduled.input.payloads, ToolRequest)
+                tool = decode(event.event_id, scheduled.input.payloads, ToolRequest)
                 if tool.key != self._key(number):
-                    _unreadable(event.event_id, f"the key of call {number} is not the one rebuilt")
+                    unreadable(event.event_id, f"the key of call {number} is not the one rebuilt")
         if self._wanted:
-            _unreadable(task.event_id, f"the history does not have the activity {self._wanted[0][0]!r} it led to")
+            unreadable(task.event_id, f"the history does not have the activity {self._wanted[0][0]!r} it led to")
         if task.closed != (self._state.outcome is not None):
             told = "ends the run, and what it saw does not" if task.closed else "does not end the run, as it should"
-            _unreadable(task.event_id, f"this workflow task {told}")
+            unreadable(task.event_id, f"this workflow task {told}")
         self._over = task.closed
 
     def _pop(self, event: HistoryEvent) -> tuple[str, int]:
-        scheduled = _scheduled(event)
+        scheduled = scheduled_by(event)
         if scheduled not in self._open:
-            _unreadable(event.event_id, "it ends an activity that is not under way")
+            unreadable(event.event_id, "it ends an activity that is not under way")
         return self._open.pop(scheduled)
 
     def _key(self, number: int) -> str:
@@ -402,66 +291,7 @@ class _Run:
             self._transcript.add(stamped)
 
 
-def _scheduled(event: HistoryEvent) -> int:
-    """The id of the event that scheduled the activity which this event ends."""
-    scheduled: int = getattr(event, cast(str, event.WhichOneof("attributes"))).scheduled_event_id
-    return scheduled
-
-
-def _result_payloads(event: HistoryEvent) -> Sequence[Payload]:
-    return event.activity_task_completed_event_attributes.result.payloads
-
-
-def _error(event: HistoryEvent) -> ActivityError | None:
-    """The exception that the SDK raises in the workflow; None for an activity that completed."""
-    match event.event_type:
-        case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
-            failed = event.activity_task_failed_event_attributes
-            failure = failed.failure if failed.HasField("failure") else None
-            return _activity_error("Activity task failed", failure, event.event_id)
-        case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-            late = event.activity_task_timed_out_event_attributes
-            failure = late.failure if late.HasField("failure") else None
-            return _activity_error("Activity task timed out", failure, event.event_id)
-        case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
-            return _activity_error("Activity cancelled", _cancellation())
-        case _:
-            return None
-
-
-def _cancellation() -> Failure:
-    return Failure(canceled_failure_info=CanceledFailureInfo())
-
-
-def _activity_error(message: str, cause: Failure | None, event_id: int = 0) -> ActivityError:
-    failure = Failure(message=message, cause=cause, activity_failure_info=ActivityFailureInfo())
-    converter = pydantic_data_converter
-    try:
-        error = converter.failure_converter.from_failure(failure, converter.payload_converter)
-    except Exception as cannot:
-        _unreadable(event_id, f"its failure does not decode: {type(cannot).__name__}", cannot)
-    assert isinstance(error, ActivityError)
-    return error
-
-
-def _decode(event_id: int, payloads: Sequence[Payload], kind: type[_T]) -> _T:
-    value = _from_payloads(event_id, payloads, kind)
-    if not isinstance(value, kind):
-        _unreadable(event_id, f"what it holds is no {kind.__name__}")
-    return value
-
-
-def _from_payloads(event_id: int, payloads: Sequence[Payload], kind: Any) -> Any:
-    if len(payloads) != 1:
-        _unreadable(event_id, f"it holds {len(payloads)} payloads, and not one")
-    try:
-        (value,) = pydantic_data_converter.payload_converter.from_payloads(payloads, [kind])
-    # Anything can be wrong with bytes from elsewhere, and each converter has exceptions of its own.
-    except Exception as error:
-        wanted = getattr(kind, "__name__", str(kind))
-        _unreadable(event_id, f"its payload does not decode as {wanted}: {type(error).__name__}", error)
-    return value
-
-
-def _unreadable(event_id: int, why: str, cause: Exception | None = None) -> NoReturn:
-    raise HistoryUnreadable(f"event {event_id} of the history cannot be read: {why}") from cause
+def _first(event_id: int, payloads: Sequence[Payload]) -> Any:
+    """What a message's handler takes: the first argument, None without any. All of them have to decode."""
+    values = [decode_any(event_id, [payload], Any) for payload in payloads]
+    return values[0] if values else None

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.events import first_altered
+from holdfast.history import read_events
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -170,6 +171,7 @@ async def test_messages_of_any_shape_wedge_nothing(rig: StartRig) -> None:
         assert (await run.execute_update("decide", args=[1, 2]))["outcome"] == "malformed"
         await run.signal("approve", args=[{"request": "1", "by": "alice"}, {"request": "7"}])
         assert (await run.result())["result"] == "done"
+        assert read_events((await run.fetch_history()).events) == await events_of(run)
 
 
 async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:

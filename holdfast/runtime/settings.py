@@ -77,6 +77,9 @@ class Settings(BaseModel):
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
+    answer_seconds: Annotated[float, Field(gt=0, le=600)] = 8.0
+    """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker to answer. Longer than `worker.STICKY_TIMEOUT`,
+    for which Temporal keeps a question for the worker that has the run cached: then another one gets its turn."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
     """`HOLDFAST_LOG_LEVEL`: the least severe level that is logged, in any case."""
     log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"

@@ -164,6 +164,10 @@ class Shell:
             assert time.monotonic() < deadline, f"{thread} is {state['status']}, expected {status}"
 
 
+HASTY = {"HOLDFAST_ANSWER_SECONDS": "4"}
+"""For who knows that nobody will answer."""
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Real servers for this module."""
@@ -496,7 +500,7 @@ def test_an_unknown_namespace_is_4(shell: Shell) -> None:
 @pytest.fixture(scope="module")
 def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
     """What each verb says that nobody answers. They wait out their limits side by side."""
-    nobody = {"HOLDFAST_TASK_QUEUE": "nobody"}
+    nobody = {"HOLDFAST_TASK_QUEUE": "nobody", **HASTY}
     runs = {
         "start": ("start", "go", "--thread", "unclaimed", "--json"),
         "show": ("show", "lonely"),
@@ -558,7 +562,7 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
         following = shell.start("log", "later", "--follow", "--json")
         assert following.stdout is not None
         assert "run_started" in following.stdout.readline()
-    sent = shell("approve", "later", "1", "--by", "ann", "--json")
+    sent = shell("approve", "later", "1", "--by", "ann", "--json", **HASTY)
     assert (sent.code, sent.json["outcome"]) == (0, "sent")
     with serving(stack, tmp_path, task_queue="later"):
         out, err = rest(following)
@@ -579,7 +583,7 @@ def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Pa
         assert shell("start", "Publish", "--thread", "orphan", **queue).code == 0
         shell.until("waiting_approval", "orphan")
         served = shell.all(*verbs)
-    alone = shell.all(*verbs)
+    alone = shell.all(*verbs, **HASTY)
     assert [each.out for each in alone] == [each.out for each in served]
     assert [each.code for each in alone] == [0, 0, 0]
     assert all("no worker answered for thread 'orphan'" in each.err for each in alone)

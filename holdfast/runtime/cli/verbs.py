@@ -245,7 +245,8 @@ class Verbs:
         if thread is not None:
             check_thread_id(thread)
         client = await connect(self._config_with_runtime())
-        return Threads(client, task_queue=self._settings.task_queue)
+        settings = self._settings
+        return Threads(client, task_queue=settings.task_queue, answer_within=settings.answer_seconds)
 
     def _config_with_runtime(self) -> dict[str, Any]:
         # Temporal's client would tell of each retry on stderr, in its own words; we say what came of it.

@@ -109,13 +109,6 @@ class ToolOutcome(Frozen):
     duration_ms: int = 0
 
 
-class Retry(Frozen):
-    """Payload of the signal `retry`."""
-
-    by: str = "unknown"
-    reason: str = ""
-
-
 # Types of non-retryable errors: what went wrong is not Temporal's to retry.
 AGENT_NOT_FOUND = "AgentNotFound"
 WORKSPACE_NOT_FOUND = "WorkspaceNotFound"

@@ -47,6 +47,10 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+ANSWER_SECONDS = 8.0
+"""How long a worker may take to answer. Longer than Temporal keeps a query for the worker that has the run cached
+(`worker.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
+
 EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"
 
@@ -77,9 +81,8 @@ class Settings(BaseModel):
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
-    answer_seconds: Annotated[float, Field(gt=0, le=600)] = 8.0
-    """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker to answer. Longer than `worker.STICKY_TIMEOUT`,
-    for which Temporal keeps a question for the worker that has the run cached: then another one gets its turn."""
+    answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
+    """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker to answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
     """`HOLDFAST_LOG_LEVEL`: the least severe level that is logged, in any case."""
     log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"

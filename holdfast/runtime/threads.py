@@ -28,6 +28,7 @@ from holdfast.events import AgentEvent, event_json
 from holdfast.history import read_events
 from holdfast.model import canonical
 from holdfast.runtime.runs import ENDED, NeverRan, Runs, status_of
+from holdfast.runtime.settings import ANSWER_SECONDS
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
     NoWorker,
@@ -42,10 +43,6 @@ from holdfast.transcript import Transcript
 JSON = dict[str, Any]
 Note = Callable[[str], None]
 """Told that no worker answers. Whoever gives one takes, in an answer's stead, what is settled in the history."""
-
-ANSWER_SECONDS = 8.0
-"""How long a worker may take to answer. Longer than Temporal keeps a query for the worker that has the run cached
-(`worker.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
 
 CLOSED = frozenset(ENDED.values())
 

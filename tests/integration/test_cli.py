@@ -33,9 +33,10 @@ from holdfast.runtime.cli.text import visible
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
+from holdfast.runtime.settings import ANSWER_SECONDS
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
-from holdfast.runtime.threads import ANSWER_SECONDS, check_task, check_thread_id, new_thread_id
+from holdfast.runtime.threads import check_task, check_thread_id, new_thread_id
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, say, steps, together
 from worker import build_worker
 
@@ -562,7 +563,7 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
         following = shell.start("log", "later", "--follow", "--json")
         assert following.stdout is not None
         assert "run_started" in following.stdout.readline()
-    sent = shell("approve", "later", "1", "--by", "ann", "--json", **HASTY)
+    sent = shell("approve", "later", "1", "--by", "ann", "--json")
     assert (sent.code, sent.json["outcome"]) == (0, "sent")
     with serving(stack, tmp_path, task_queue="later"):
         out, err = rest(following)

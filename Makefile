@@ -1,40 +1,49 @@
 # `make` lists the targets. None needs an active virtual environment: each sets .venv up first.
 # PYTHON names the interpreters to try when .venv is made: make setup PYTHON=/path/to/python3.12
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
-PY := .venv/bin/python
+VENV := .venv
+PY := $(VENV)/bin/python
 LOCK := requirements/dev.lock
 UV := $(shell command -v uv 2>/dev/null)
-MAKE_VENV = $(if $(UV),uv venv --quiet --clear --python $$p,$$p -m venv --clear) .venv
+MAKE_VENV = $(if $(UV),uv venv --quiet --clear --python $$p,$$p -m venv --clear) $(VENV)
 INSTALL = $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-pip-version-check) --quiet
 COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet --upgrade --universal \
 	--python-version 3.11 --generate-hashes --custom-compile-command "make lock"
+# Each process has servers of its own; the tests wait more than they compute, so three suit two cores.
+SIDE_BY_SIDE := -n 3 --dist worksteal
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all demo worker bench lock histories up down clean help
+.PHONY: setup check fix test test-all demo worker bench bench-long bench-peers lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
 	test "$$p" || { echo 'No Python 3.11 or newer among: $(PYTHON). Install one, or name it: PYTHON=...' >&2; exit 1; }; \
-	$(MAKE_VENV) || { echo "$$p cannot make .venv: install its venv and ensurepip (Debian: python3-venv)" >&2; exit 1; }; }
-	@cmp -s $(LOCK) .venv/installed.lock || { echo 'Installing $(LOCK) into .venv' && \
-	$(INSTALL) --require-hashes -r $(LOCK) && cp $(LOCK) .venv/installed.lock; }
+	$(MAKE_VENV) || { echo "$$p cannot make $(VENV): install its venv and ensurepip (Debian: python3-venv)" >&2; exit 1; }; }
+	@cmp -s $(LOCK) $(VENV)/installed.lock || { echo 'Installing $(LOCK) into $(VENV)' && \
+	$(INSTALL) --require-hashes -r $(LOCK) && cp $(LOCK) $(VENV)/installed.lock; }
 check: setup ## Formatting, lint and types
 	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
 fix: setup ## Mend what the linter can mend, and format
 	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
 test: setup ## The default tests
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
 test-all: setup ## Every test, the slow ones too
-	$(PY) -m pytest
+	$(PY) -m pytest $(SIDE_BY_SIDE)
 demo: setup ## A release run by an agent: approvals, a crash, and the rest of the run
 	$(PY) -m examples.release.demo
 worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
 	$(PY) worker.py --dev
 bench: setup ## Measure, and print one table
 	$(PY) -m bench
+bench-long: setup ## Measure a run of 10,000 steps, and 500 runs that wait
+	$(PY) -m bench.endurance && $(PY) -m bench.paused
+bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
+	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
+	.venv-peers/bin/python -m bench.peers $(ARGS)
 lock: setup ## Refresh requirements/*.lock from pyproject.toml
 	$(COMPILE) -o requirements/runtime.lock
 	$(COMPILE) --group dev -c requirements/runtime.lock -o $(LOCK)
 	$(COMPILE) --group bench -c requirements/runtime.lock -o requirements/bench.lock
+	$(COMPILE) --group peers -c requirements/runtime.lock -o requirements/peers.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
 histories: setup ## Record workflow histories for the replay tests
 	$(PY) -m tests.replay.record
@@ -44,6 +53,6 @@ down: ## Stop the team stack; its data stays
 	docker compose down
 clean: ## Remove caches and build output; .venv and .holdfast stay
 	rm -rf dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name .venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
+	find . -name '.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
 help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F '|' '{ printf "  %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F '|' '{ printf "  %-11s %s\n", $$1, $$2 }'

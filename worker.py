@@ -21,11 +21,14 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from activities import build_activities
 from activities.agents import Agents
+from activities.clipping import read_artifact_tool
 from activities.llm import LLM
+from activities.record import Record
+from activities.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from activities.stores.ledger import Ledger
 from activities.stores.postgres import migrate, open_pool
+from activities.stores.record import PostgresThreads
 from activities.tools import Tools
 from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
@@ -37,6 +40,7 @@ from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
+from holdfast.stores import ArtifactStore
 from workflows import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent
@@ -68,6 +72,7 @@ def build_worker(
     pool: AsyncConnectionPool,
     database_url: str,
     workspaces: Path,
+    artifacts: ArtifactStore | None = None,
     strict: bool = False,
     **options: Any,
 ) -> Worker:
@@ -82,20 +87,27 @@ def build_worker(
         pool: Open connections to the database.
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
+        artifacts: Where what is too long for the log is kept, unless the catalog says; None for the database.
         strict: Run workflows in Temporal's sandbox, which finds clocks and randomness. The tests do; a worker need
             not, for it runs no workflow code but ours, and saves a tenth of a step and half of a replay.
         options: Further arguments of `temporalio.worker.Worker`.
     """
-    sessions = Sessions()
+    threads = catalog.threads or PostgresThreads(pool)
+    artifacts = catalog.artifacts or artifacts or PostgresArtifacts(pool)
+    catalog = catalog.offering(read_artifact_tool(artifacts))
+    sessions = Sessions(threads)
+    record = Record(threads, forget=sessions.forget)
     return Worker(
         client,
         task_queue=task_queue,
         workflows=WORKFLOWS,
-        activities=build_activities(
-            agents=Agents(catalog, default_llm=default_llm, workspaces=workspaces),
-            llm=LLM(llm, catalog, sessions),
-            tools=Tools(catalog, Ledger(pool, database_url), sessions),
-        ),
+        activities=[
+            record.load_thread,
+            Agents(catalog, default_llm=default_llm, workspaces=workspaces).load_agent,
+            LLM(llm, catalog, sessions, artifacts).call_llm,
+            Tools(catalog, Ledger(pool, database_url), sessions, artifacts).call_tool,
+            record.archive,
+        ],
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
@@ -145,6 +157,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             pool=pool,
             database_url=database_url,
             workspaces=settings.home / "workspaces",
+            artifacts=FolderArtifacts(settings.artifacts) if settings.artifacts else None,
             graceful_shutdown_timeout=timedelta(seconds=5),
         )
         async with worker:

@@ -12,13 +12,20 @@ import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.clipping import clip_to
 from activities.heartbeats import heartbeats
-from activities.replies import read_reply
+from activities.replies import MAX_REPLY_BYTES, read_reply
 from activities.retry_after import retry_after
 from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
+from holdfast.fold import fold_tail
+from holdfast.messages import AssistantMessage, encode
+from holdfast.stores import ArtifactStore
 from holdfast.transcript import request_body
+
+REPLY_CHARS = 100_000
+"""Longer text of a reply is kept in an artifact, and clipped in the log."""
 
 
 class LLM:
@@ -27,29 +34,40 @@ class LLM:
     Args:
         client: Built with `max_retries=0`: retries belong to Temporal.
         catalog: Its tools check the arguments of the calls that come back.
-        sessions: What this worker has read of each run.
+        sessions: What this worker has read of each thread.
+        artifacts: Where replies go that are too long for the log.
     """
 
-    def __init__(self, client: openai.AsyncOpenAI, catalog: Catalog, sessions: Sessions) -> None:
+    def __init__(
+        self, client: openai.AsyncOpenAI, catalog: Catalog, sessions: Sessions, artifacts: ArtifactStore
+    ) -> None:
         self._client = client
         self._catalog = catalog
         self._sessions = sessions
+        self._artifacts = artifacts
 
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
         """See `holdfast.contracts.call_llm`."""
         async with heartbeats():
-            session, messages = await self._sessions.read(request.transcript, request.spec_hash)
+            session, messages = await self._sessions.read(request.transcript)
+            tail = b""
+            if request.folding:
+                instruction, tail = fold_tail(tools=bool(session.spec.tools))
+                messages = [*messages, instruction]
+            body = request_body(session.prefix, messages, tail=tail)
             started = time.monotonic()
-            response = await self._post(request_body(session.prefix, messages), session.spec.limits.llm_timeout)
+            response = await self._post(body, session.spec.limits.llm_timeout)
             took = time.monotonic() - started
             reply = read_reply(
                 response.content,
                 spec=session.spec,
                 tools=self._catalog.tools,
-                step_id=f"call_{request.transcript.length}",
+                step_id=f"call_{request.transcript.fold}_{request.transcript.length}",
             )
-            self._sessions.replied(reply.message)
+            reply = await self._clip(reply)
+            if not request.folding:
+                self._sessions.replied(reply.message)
             return reply.model_copy(
                 update={
                     "request_id": response.headers.get("x-request-id"),
@@ -57,6 +75,21 @@ class LLM:
                     "attempt": activity.info().attempt,
                 }
             )
+
+    async def _clip(self, reply: LLMReply) -> LLMReply:
+        """The reply as the log can hold it: a long text by head and tail; what is too large otherwise is refused."""
+        message = reply.message
+        if message is None:
+            return reply
+        artifact = ""
+        if isinstance(message.content, str):
+            thread = activity.info().workflow_id or ""
+            text = await clip_to(self._artifacts, message.content, REPLY_CHARS, thread=thread)
+            message, artifact = message.model_copy(update={"content": text.content}), text.artifact
+        if _size(message) > MAX_REPLY_BYTES:
+            why = f"it is over {MAX_REPLY_BYTES:,} bytes long."
+            return reply.model_copy(update={"message": None, "rejected": why, "problems": {}})
+        return reply.model_copy(update={"message": message, "artifact": artifact})
 
     async def _post(self, body: bytes, timeout: float) -> httpx2.Response:
         try:
@@ -81,6 +114,10 @@ def _sorted(error: openai.APIStatusError) -> ApplicationError:
         return ApplicationError(words, type=type(error).__name__, next_retry_delay=retry_after(error.response.headers))
     kind = CONTEXT_TOO_LONG if error.code == "context_length_exceeded" else LLM_REJECTED
     return ApplicationError(words, type=kind, non_retryable=True)
+
+
+def _size(message: AssistantMessage) -> int:
+    return len(encode(message))
 
 
 def _words(error: openai.APIStatusError) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 
 from holdfast.agent import AgentSpec
 from holdfast.contracts import LLMReply
-from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.messages import AssistantMessage, ToolCall, Usage, too_deep
 from holdfast.tools import ArgumentsInvalid, Tool
 
-MAX_REPLY_BYTES = 1_000_000
-"""A larger reply is not kept: Temporal allows 2 MB a payload."""
+MAX_REPLY_BYTES = 900_000
+"""A reply that is larger when its text is clipped is not kept: Temporal allows 2 MB a payload, and the arguments of
+its calls are sent again with each call."""
 
 MAX_CALLS = 100
 """Tool calls of one reply that are run; Temporal allows 2,000 activities at a time."""
@@ -37,9 +38,7 @@ def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_
     finish_reason = str(choice.get("finish_reason") or "stop")
     message = _message(_dict(choice.get("message")), step_id=step_id)
     rejected = ""
-    if len(body) > MAX_REPLY_BYTES:
-        message, rejected = None, f"it is over {MAX_REPLY_BYTES:,} bytes long."
-    elif not choice:
+    if not choice:
         words = body[:200].decode("utf-8", "replace")
         rejected = f"the provider's answer holds no reply ({words})."
     elif message is None:
@@ -60,7 +59,7 @@ def _message(given: dict[str, Any], *, step_id: str) -> AssistantMessage | None:
     """The message, or None where there is nothing in it to keep."""
     content = given.get("content")
     if isinstance(content, list):
-        content = [block for block in content if isinstance(block, dict)]
+        content = [block for block in content if isinstance(block, dict) and not too_deep(block)]
     message = AssistantMessage(
         content=content if isinstance(content, str | list) else None,
         tool_calls=tuple(_calls(_list(given.get("tool_calls")), step_id=step_id)),
@@ -123,7 +122,8 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _extra(given: dict[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in without and value not in (None, [], {}, "")}
+    wanted = {name: value for name, value in given.items() if name not in without and not too_deep(value)}
+    return {name: value for name, value in wanted.items() if value not in (None, [], {}, "")}
 
 
 def _dict(value: Any) -> dict[str, Any]:

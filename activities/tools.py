@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.clipping import Clipped, clip_to
 from activities.heartbeats import heartbeats
 from activities.stores.ledger import Entry, Ledger
 from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.effects import Effect, second_attempt
+from holdfast.events import ToolStatus
+from holdfast.stores import ArtifactStore
 from holdfast.tools import Absent, ArgumentsInvalid, Found, Tool, ToolContext, Unknown, bind, result_text
-from holdfast.transcript import clip
 
 log = structlog.get_logger(__name__)
 
@@ -29,13 +32,15 @@ class Tools:
     Args:
         catalog: What this worker offers.
         ledger: Where effects are written down before and after they happen.
-        sessions: What this worker has read of each run.
+        sessions: What this worker has read of each thread.
+        artifacts: Where results go that are too long for the log.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, sessions: Sessions) -> None:
+    def __init__(self, catalog: Catalog, ledger: Ledger, sessions: Sessions, artifacts: ArtifactStore) -> None:
         self._catalog = catalog
         self._ledger = ledger
         self._sessions = sessions
+        self._artifacts = artifacts
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -64,37 +69,60 @@ class Tools:
     async def _run(
         self, tool: Tool, arguments: dict[str, Any], context: ToolContext, request: ToolRequest
     ) -> ToolOutcome:
+        clip = _Clip(self._artifacts, context.thread, request.clip)
         if tool.spec.effect is Effect.READ:
-            return await _run(tool, arguments, context, request.clip)
+            return await _run(tool, arguments, context, clip)
         claim = self._ledger.claim(request.key, request.epoch, thread=context.thread, tool=tool.spec.name)
         async with claim as entry:
-            return await _run_once(entry, tool, arguments, context, request.clip)
+            return await _run_once(entry, tool, arguments, context, clip)
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """Makes an outcome of a text, whatever its length."""
+
+    artifacts: ArtifactStore
+    thread: str
+    limit: int
+
+    async def outcome(self, status: ToolStatus, text: str, **more: Any) -> ToolOutcome:
+        clipped = await self._patiently(text)
+        return ToolOutcome(status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more)
+
+    async def _patiently(self, text: str) -> Clipped:
+        """The effect has happened, so this does not give up while the store is away: it has the activity's time."""
+        while True:
+            try:
+                return await clip_to(self.artifacts, text, self.limit, thread=self.thread)
+            except Exception as error:  # a store of the user's own raises what it likes
+                log.warning("artifact_waits", thread=self.thread, reason=str(error))
+                await asyncio.sleep(1)
 
 
 async def _run_once(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, limit: int
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip
 ) -> ToolOutcome:
     """Run an effect unless an earlier attempt has, or may have."""
     if entry.outcome is not None:
         return entry.outcome.model_copy(update={"adopted": True})
     if entry.started_before:
-        settled = await _settle(tool, arguments, context, limit)
+        settled = await _settle(tool, arguments, context, clip)
         if settled is not None:
             if settled.status != "unknown":
                 await entry.finish(settled)
             return settled
     await entry.start()
-    outcome = await _run(tool, arguments, context, limit)
+    outcome = await _run(tool, arguments, context, clip)
     if outcome.status == "unknown" and tool.check is not None and inspect.iscoroutinefunction(tool.function):
         # It outlived its limit and has been stopped, so its check can say what it came to.
         timed_out = outcome.model_copy(update={"status": "failed"})
-        outcome = await _settle(tool, arguments, context, limit) or timed_out
+        outcome = await _settle(tool, arguments, context, clip) or timed_out
     if outcome.status != "unknown":
         await entry.finish(outcome)
     return outcome
 
 
-async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, limit: int) -> ToolOutcome | None:
+async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome | None:
     """What became of an effect that was started and not finished; None if it is to be run (again)."""
     match second_attempt(tool.spec.effect):
         case "run":
@@ -111,7 +139,7 @@ async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, l
             log.info("effect_checked", key=context.key, tool=tool.spec.name, answer=type(answer).__name__)
             match answer:
                 case Found(result=result):
-                    return ToolOutcome(status="ok", content=clip(result_text(result), limit), adopted=True)
+                    return await clip.outcome("ok", result_text(result), adopted=True)
                 case Absent():
                     return None
                 case _:
@@ -119,23 +147,24 @@ async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, l
                     return ToolOutcome(status="unknown", content=reason)
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, limit: int) -> ToolOutcome:
+async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome:
     """Run the tool. What it raises becomes a result that the LLM reads."""
     started = time.monotonic()
-    status, content = "ok", ""
+    status: ToolStatus = "ok"
     try:
         value = await _call(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
-        content = result_text(value)
+        content = await asyncio.to_thread(result_text, value)
     except _OutOfTime:
         # A thread cannot be stopped, and an effect may be half done: of those, nobody knows.
         status = "failed" if tool.spec.effect is Effect.READ else "unknown"
         still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be at it"
         content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was given up{still}"
     except Exception as error:
-        status, content = "failed", f"{type(error).__name__}: {error}"
+        # A file's name in a message may hold half a surrogate pair.
+        status, content = "failed", result_text(f"{type(error).__name__}: {error}")
         log.info("tool_failed", key=context.key, tool=tool.spec.name, exc_info=True)
     took = round((time.monotonic() - started) * 1000)
-    return ToolOutcome.model_validate({"status": status, "content": clip(content, limit), "duration_ms": took})
+    return await clip.outcome(status, content, duration_ms=took)
 
 
 class _OutOfTime(Exception):

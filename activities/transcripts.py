@@ -1,6 +1,7 @@
 """What a worker has already read of each run: encoded messages and the encoded agent. Losing it is harmless.
 
-1. The first call of a run reads its transcript with queries, which leave no trace in history.
+1. The first call of a thread reads its transcript with queries, which leave no trace in history. What lies before
+   the Temporal run under way, the workflow does not have: that is rebuilt from the permanent record.
 2. Later calls add what this worker itself has sent back since: the LLM's reply and the results of its calls.
    Where that is not all (another worker ran a call, a person denied one), they read the tail.
 3. Either way, nothing is sent to an LLM that does not have the digest which the workflow computed.
@@ -9,21 +10,25 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 
-from holdfast.agent import AgentSpec
+from activities.record import read_thread
+from holdfast.agent import AgentSpec, shared
 from holdfast.errors import TranscriptMismatch
 from holdfast.messages import AssistantMessage, ToolMessage, encode
 from holdfast.model import GENESIS, chain
-from holdfast.transcript import TranscriptRef, request_prefix
+from holdfast.stores import ThreadStore
+from holdfast.transcript import Transcript, TranscriptRef, ref_digest, request_prefix
 
 
 @dataclass
 class Session:
-    """One run, as far as this worker has read it."""
+    """One thread since its last fold, as far as this worker has read it."""
 
+    fold: int
     spec: AgentSpec
     prefix: bytes
     """The encoded agent (`holdfast.transcript.request_prefix`)."""
@@ -38,8 +43,9 @@ class Session:
     """Results of that reply's calls that this worker sent back, by call id."""
 
     def holds(self, ref: TranscriptRef) -> bool:
-        """Whether the messages that `ref` stands for are here, and are the very same."""
-        return len(self.messages) >= ref.length and self.heads[ref.length] == ref.digest
+        """Whether the messages and the agent that `ref` stands for are here, and are the very same."""
+        known = self.fold == ref.fold and len(self.messages) >= ref.length
+        return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
     def append(self, message: bytes) -> None:
         """Keep one more message."""
@@ -66,30 +72,31 @@ class Sessions:
     """The sessions of one worker process; the least recently used are dropped first.
 
     Args:
-        limit: Bytes of messages to keep, over all runs.
+        record: The permanent record, for what lies before the Temporal run that asks.
+        limit: Bytes of messages to keep, over all threads.
     """
 
-    def __init__(self, *, limit: int = 256_000_000) -> None:
+    def __init__(self, record: ThreadStore, *, limit: int = 256_000_000) -> None:
+        self._record = record
         self._limit = limit
         self._size = 0
-        self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
 
-    async def read(self, ref: TranscriptRef, spec_hash: str) -> tuple[Session, list[bytes]]:
+    async def read(self, ref: TranscriptRef) -> tuple[Session, list[bytes]]:
         """The calling workflow's session, and the messages that `ref` stands for.
 
         Raises:
-            TranscriptMismatch: What the workflow answered does not have the digest it gave.
+            TranscriptMismatch: What the workflow and the record hold does not have the digest it gave.
         """
-        key = _calling_run()
-        workflow = activity.client().get_workflow_handle(key[0], run_id=key[1])
+        thread, run_id = _calling_run()
+        workflow = activity.client().get_workflow_handle(thread, run_id=run_id)
         # Taken out while in use: a second attempt of the same call that overlaps this one builds its own.
-        session = self._sessions.pop(key, None)
+        session = self._sessions.pop(thread, None)
         if session is not None:
             self._size -= session.size
-        if session is None or session.spec.hash != spec_hash:
-            session = await _open(workflow, spec_hash)
-        await _catch_up(workflow, session, ref)
-        self._sessions[key] = session
+        if session is None or not await _catch_up(workflow, session, ref):
+            session = await self._rebuild(workflow, ref)
+        self._sessions[thread] = session
         self._size += session.size
         while self._size > self._limit and len(self._sessions) > 1:
             self._size -= self._sessions.popitem(last=False)[1].size
@@ -97,13 +104,35 @@ class Sessions:
 
     def replied(self, reply: AssistantMessage | None) -> None:
         """Keep what the LLM said to the calling run, for the next step."""
-        if session := self._sessions.get(_calling_run()):
+        if session := self._sessions.get(_calling_run()[0]):
             session.reply, session.results = reply, {}
 
     def finished(self, call_id: str, result: str) -> None:
         """Keep the result of one of the calling run's tool calls, for the next step."""
-        if session := self._sessions.get(_calling_run()):
+        if session := self._sessions.get(_calling_run()[0]):
             session.results[call_id] = result
+
+    def forget(self) -> None:
+        """Drop what is kept of the calling run, which waits: it is read again when it goes on."""
+        if session := self._sessions.pop(_calling_run()[0], None):
+            self._size -= session.size
+
+    async def _rebuild(self, workflow: WorkflowHandle[object, object], ref: TranscriptRef) -> Session:
+        """Read the agent and all messages since the last fold."""
+        told: dict[str, Any] = await workflow.query("session")
+        spec = shared(AgentSpec.model_validate(told["spec"]))
+        session = Session(fold=told["fold"], spec=spec, prefix=request_prefix(spec))
+        if told["first"]:
+            older = Transcript()
+            for event in await read_thread(self._record, workflow.id, told["since"], told["position"]):
+                older.add(event)
+            for message in older.messages:
+                session.append(message)
+        await _read_tail(workflow, session, ref)
+        if not session.holds(ref):
+            what = f"{ref.length} messages since fold {ref.fold}"
+            raise TranscriptMismatch(f"thread {workflow.id}: {what} do not have the digest {ref.digest}")
+        return session
 
 
 def _calling_run() -> tuple[str, str]:
@@ -113,35 +142,24 @@ def _calling_run() -> tuple[str, str]:
     return info.workflow_id, info.workflow_run_id
 
 
-async def _open(workflow: WorkflowHandle[object, object], spec_hash: str) -> Session:
-    spec = AgentSpec.model_validate_json(await workflow.query("agent_spec", result_type=bytes))
-    if spec.hash != spec_hash:
-        raise TranscriptMismatch(f"run {workflow.id}: the agent has the digest {spec.hash}, expected {spec_hash}")
-    return Session(spec=spec, prefix=request_prefix(spec))
-
-
-async def _catch_up(workflow: WorkflowHandle[object, object], session: Session, ref: TranscriptRef) -> None:
-    """Add what is missing; where it does not fit (a reset run went another way), read everything, once."""
+async def _catch_up(workflow: WorkflowHandle[object, object], session: Session, ref: TranscriptRef) -> bool:
+    """Add what is missing; False where it does not fit: a fold, another agent, or a reset run that went another way."""
     known = len(session.messages)
     for message in session.foresee():
         session.append(message)
     session.reply, session.results = None, {}
     if session.holds(ref):
-        return
+        return True
     session.truncate(known)
-    if session.holds(ref):
-        return
-    if known >= ref.length:
-        session.truncate(0)
-    from_start = not session.messages
+    if session.fold == ref.fold and known < ref.length:
+        await _read_tail(workflow, session, ref)
+    return session.holds(ref)
+
+
+async def _read_tail(workflow: WorkflowHandle[object, object], session: Session, ref: TranscriptRef) -> None:
     while len(session.messages) < ref.length:
         lines: bytes = await workflow.query("transcript", len(session.messages), result_type=bytes)
         if not lines:
             break
         for line in lines.split(b"\n"):
             session.append(line)
-    if not session.holds(ref):
-        session.truncate(0)
-        if from_start:
-            raise TranscriptMismatch(f"run {workflow.id}: {ref.length} messages do not have the digest {ref.digest}")
-        await _catch_up(workflow, session, ref)

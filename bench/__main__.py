@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench import document
 from bench.figures import schedule
 from bench.measure import measure_all
-from bench.report import RESULTS, Report, as_json, make_report, markdown, show
+from bench.report import Report, as_json, make_report, markdown, show
 from bench.stage import open_stack
 
 
@@ -61,7 +62,7 @@ def main(
         else:
             show(report, Console())
         if write:
-            RESULTS.write_text(markdown(report), encoding="utf-8")
+            document.write("floor", markdown(report))
         if strict and any(target.met is False for target in report.targets):
             code = 1
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """An LLM that takes the same time whatever it is sent: OpenAI-compatible HTTP in a process of its own.
 
 1. It reads every request to its end and decodes none. The run's length stands in the first bytes (`steps=400` in
-   the task), the step in the last ones (the id of the last tool call).
+   the task), the step in the last ones (the id of the last tool call, or the summary of a fold).
 2. It keeps connections alive, and asyncio turns Nagle's algorithm off.
 
 As a program it prints its port, and ends when its standard input does.
@@ -22,18 +22,23 @@ TAIL = 4096
 """Bytes from its end in which the last tool result starts."""
 
 _STEPS = re.compile(rb"steps=(\d+)")
-_CALL = re.compile(rb'"tool_call_id":"call_(\d+)"')
+_CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
+_THEN = re.compile(rb"then=(\w+)")
+_FOLD = b"Reply with the summary only; call no tool."
+"""The end of what Holdfast asks for a fold with (`holdfast.fold.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 def reply(body: bytes | bytearray) -> bytes:
     """The response's body: one call of `observe` more, until the run has made all of its steps."""
     length = _STEPS.search(body[:HEAD])
-    answered = _CALL.findall(body[-TAIL:])
+    answered = ["".join(map(bytes.decode, found)) for found in _CALL.findall(body[-TAIL:])]
     step = int(answered[-1]) + 1 if answered else 1
     message: dict[str, object] = {"role": "assistant", "content": "All steps are made."}
-    if length and step <= int(length[1]):
-        function = {"name": "observe", "arguments": json.dumps({"n": step})}
+    if _FOLD in body[-200:]:
+        message["content"] = f"Made so far: {step - 1}."
+    elif (name := _tool(body, step, int(length[1]) if length else 0)) is not None:
+        function = {"name": name, "arguments": json.dumps({"n": step})}
         calls = [{"id": f"call_{step}", "type": "function", "function": function}]
         message = {"role": "assistant", "content": None, "tool_calls": calls}
     answer = {
@@ -42,9 +47,17 @@ def reply(body: bytes | bytearray) -> bytes:
         "created": 0,
         "model": "bench",
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1000, "completion_tokens": 20, "total_tokens": 1020},
+        "usage": {"prompt_tokens": len(body) // 4, "completion_tokens": 20, "total_tokens": len(body) // 4 + 20},
     }
     return json.dumps(answer).encode()
+
+
+def _tool(body: bytes | bytearray, step: int, length: int) -> str | None:
+    """The tool to call at this step: after the last one, once, the one that the task names (`then=pay`)."""
+    if step <= length:
+        return "observe"
+    then = _THEN.search(body[:HEAD])
+    return then[1].decode() if then and step == length + 1 else None
 
 
 class _Connection(asyncio.Protocol):

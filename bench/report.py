@@ -16,7 +16,6 @@ from bench.figures import FLOOR, HOLDFAST, Figures, Growth, Sample, Target, figu
 from bench.stage import OBSERVATION_BYTES
 from holdfast import __version__
 
-RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 NAMES = {FLOOR: "bare workflow", HOLDFAST: "Holdfast"}
 HEADINGS = ["steps", "", "runs", "ms", "× floor", "CPU ms", "bytes", "events"]
 """All but the first three are per step."""
@@ -75,13 +74,13 @@ def show(report: Report, console: Console) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The contents of `RESULTS.md`."""
+    """The section of `RESULTS.md`."""
     bars = ["---" if not heading else "--:" for heading in HEADINGS]
     table = [_line(HEADINGS), _line(bars), *map(_line, _rows(report))]
     load = "" if report.load is None else f" The load before the first run was {report.load:.2f}."
     return "\n".join(
         [
-            "# Measurements",
+            "## Beside a bare workflow",
             "",
             "Written by `python -m bench` (`make bench`); do not edit.",
             "",

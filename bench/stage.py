@@ -79,7 +79,11 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         """Look at something."""
         return text
 
-    agent = Agent(name="bench", instructions="Call observe until you are done.", limits=Limits(max_steps=1_000_000))
+    agent = Agent(
+        name="bench",
+        instructions="Call observe until you are done.",
+        limits=Limits(max_steps=1_000_000, fold_tokens=10**9),
+    )
     async with (
         open_pool(stack.database_url, size=2) as pool,
         openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,

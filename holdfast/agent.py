@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pydantic import Field
 
@@ -17,10 +18,18 @@ class Limits(Frozen):
     """LLM calls."""
     max_rejected_replies: int = Field(default=3, ge=1)
     """Replies in a row that could not be used (empty, cut off, no valid tool call)."""
-    tool_result_chars: int = Field(default=8_000, ge=200)
+    tool_result_chars: int = Field(default=8_000, ge=200, le=400_000)
     """Length of a tool result in the transcript, in characters (2,000 tokens or so); what is longer is clipped."""
     llm_timeout: float = Field(default=600, gt=0)
     """Seconds that one attempt of an LLM call may take."""
+    fold_tokens: int = Field(default=100_000, ge=1)
+    """Tokens of a request and its reply, as the provider counts them, from which the transcript is folded. Four
+    fifths of the LLM's context window are a good choice."""
+    idle_limit: float = Field(default=0, ge=0)
+    """Seconds that a run stays open for follow-up messages after the LLM has answered; 0 to finish at once."""
+    history_events: int = Field(default=4_000, ge=20)
+    """Events of Temporal's history from which the run goes on in a new Temporal run, at the latest when Temporal
+    suggests it: what a worker has to replay after a crash."""
 
 
 class ToolSpec(Frozen):
@@ -73,3 +82,14 @@ class AgentSpec(Frozen):
     def tool(self, name: str) -> ToolSpec | None:
         """The tool of that name, if the agent has it."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+
+_SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()
+
+
+def shared(spec: AgentSpec) -> AgentSpec:
+    """The one object for all specs that equal `spec`: a thousand runs of an agent hold its tools' schemas once.
+
+    Nothing can tell the one from the other but their memory, so a replay is none the wiser.
+    """
+    return _SHARED.setdefault(spec.hash, spec)

@@ -5,11 +5,11 @@
 3. A decision that cannot count (unknown request, decided before, other digest) is recorded and changes nothing.
 """
 
-import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic_core import from_json
 
 from holdfast.messages import ToolCall
 from holdfast.model import Frozen, digest
@@ -102,8 +102,11 @@ def approval_digest(call: ToolCall, spec_hash: str) -> str:
 
 
 def parsed(arguments: str) -> Any:
-    """Arguments as JSON for people and programs to read; verbatim where they are none."""
+    """Arguments as JSON for people and programs to read; verbatim where they are none that everybody can read.
+
+    Half a surrogate pair, a number that is none and thousands of brackets are no JSON to some.
+    """
     try:
-        return json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
+        return from_json(arguments or "{}", allow_inf_nan=False)
+    except (ValueError, TypeError):
         return arguments

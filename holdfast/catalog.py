@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from holdfast.agent import Agent, AgentSpec
 from holdfast.errors import CatalogError
+from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools import Tool
 
 _T = TypeVar("_T")
@@ -16,16 +17,26 @@ class Catalog:
     Args:
         agents: The first is the default of `starter.py start`.
         tools: What `@tool` made.
+        threads: Where threads are kept for good; None for PostgreSQL.
+        artifacts: Where long results are kept; None for PostgreSQL.
 
     Raises:
         CatalogError: No agent, a name twice, or an agent that names a tool which is not there.
     """
 
-    def __init__(self, *, agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        agents: Iterable[Agent],
+        tools: Iterable[Tool] = (),
+        threads: ThreadStore | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> None:
         agent_list, tool_list = list(agents), list(tools)
         for thing in tool_list:
             if not isinstance(thing, Tool):
                 raise CatalogError(f"{thing!r} is not a tool; decorate the function with @tool")
+        self.threads, self.artifacts = threads, artifacts
         self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
         self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
         if not self.agents:
@@ -35,6 +46,18 @@ class Catalog:
             if missing:
                 known = ", ".join(self.tools) or "none"
                 raise CatalogError(f"agent {agent.name!r} names tools that are not in the catalog: {missing} ({known})")
+
+    def offering(self, tool: Tool) -> "Catalog":
+        """The same catalog with one more tool, for every agent that has tools; what has its name already stays."""
+        name = tool.spec.name
+        if not self.tools or name in self.tools:
+            return self
+        agents = [
+            agent.model_copy(update={"tools": (*agent.tools, name)}) if agent.tools else agent
+            for agent in self.agents.values()
+        ]
+        tools = [*self.tools.values(), tool]
+        return Catalog(agents=agents, tools=tools, threads=self.threads, artifacts=self.artifacts)
 
     def spec(self, name: str | None, *, default_llm: str) -> AgentSpec:
         """The agent of that name (None: the first one) as a run records it.

@@ -9,8 +9,9 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast.agent import AgentSpec
 from holdfast.events import ToolStatus
-from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
+from holdfast.snapshot import RunSnapshot
 from holdfast.transcript import TranscriptRef
 
 WORKFLOW = "AgentRunWorkflow"
@@ -26,18 +27,26 @@ SEARCH_ATTRIBUTES = {
 """Search attributes by name, with Temporal's name of their type. `Pending` counts open requests;
 `Step` is as of the last change of status."""
 
-MAX_TASK_BYTES = 200_000
-"""A longer task belongs into a file in the workspace."""
-
 
 class RunInput(Frozen):
     """Input of `AgentRunWorkflow`. The workflow id is the thread id."""
 
-    task: str
+    task: Content = ""
+    """Empty where `snapshot` holds it."""
+    by: str = ""
+    """Who gives the task."""
     agent: str | None = None
-    """None for the catalog's first agent."""
+    """None for the catalog's first agent, or the one that a continued thread had."""
     workspace: str | None = None
-    """A folder on the worker; None for one of the thread's own."""
+    """A folder on the worker; None for one of the thread's own, or the one that a continued thread had."""
+    idle_limit: float | None = None
+    """Seconds that the run stays open for follow-up messages; None for what the agent says."""
+    resume: bool = False
+    """The thread may have a past: load it, and go on from there."""
+    previous_run: str | None = None
+    """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
+    snapshot: RunSnapshot | None = None
+    """Where the Temporal run before this one stopped; set by the workflow alone."""
 
 
 class RunResult(Frozen):
@@ -46,6 +55,19 @@ class RunResult(Frozen):
     result: str
     steps: int
     usage: Usage
+
+
+class ThreadRequest(Frozen):
+    """Input of `load_thread`."""
+
+    previous_run: str | None = None
+
+
+class LoadedThread(Frozen):
+    """Result of `load_thread`."""
+
+    snapshot: RunSnapshot = RunSnapshot()
+    """Where the thread stands; at position 0 if it has no past."""
 
 
 class AgentRequest(Frozen):
@@ -67,7 +89,8 @@ class LLMRequest(Frozen):
     """Input of `call_llm`: what to send, by reference to the calling workflow."""
 
     transcript: TranscriptRef
-    spec_hash: str
+    folding: bool = False
+    """Ask for the summary that takes the transcript's place."""
 
 
 class LLMReply(Frozen):
@@ -85,6 +108,8 @@ class LLMReply(Frozen):
     request_id: str | None = None
     duration_ms: int = 0
     attempt: int = 1
+    artifact: str = ""
+    """Address of the reply's whole text, where `message` holds its head and tail only."""
 
 
 class ToolRequest(Frozen):
@@ -95,7 +120,7 @@ class ToolRequest(Frozen):
     epoch: int = 0
     """Separates the ledger's rows when a person has said that the effect did not happen."""
     workspace: str
-    clip: int
+    clip: int = 8_000
     """Characters of the result that are kept."""
 
 
@@ -107,6 +132,29 @@ class ToolOutcome(Frozen):
     adopted: bool = False
     """Found done by an earlier attempt."""
     duration_ms: int = 0
+    artifact: str = ""
+    """Address of the whole result, where `content` holds its head and tail only."""
+    size: int = 0
+    """Bytes of the whole result; 0 where `content` is the whole."""
+
+
+class ArchiveRequest(Frozen):
+    """Input of `archive`: which of the calling workflow's events to write into the permanent record."""
+
+    start: int
+    stop: int
+    """One more than the last position."""
+    head: str
+    """The digest of the last event: what is written has to lead to it."""
+    pausing: bool = False
+    """The run waits after this: what a worker keeps of it in memory may go."""
+
+
+class Archived(Frozen):
+    """Result of `archive`."""
+
+    length: int
+    """How many events of the thread the permanent record has."""
 
 
 # Types of non-retryable errors: what went wrong is not Temporal's to retry.
@@ -114,10 +162,17 @@ AGENT_NOT_FOUND = "AgentNotFound"
 WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
 TASK_EMPTY = "TaskEmpty"
 TASK_TOO_LONG = "TaskTooLong"
+TASK_MALFORMED = "TaskMalformed"
 LLM_REJECTED = "LLMRejected"
 """The provider refuses the request: wrong key, unknown model, a request it cannot read."""
 CONTEXT_TOO_LONG = "ContextTooLong"
-"""The transcript no longer fits the LLM."""
+"""The request does not fit the LLM's context window."""
+NOT_SETTLED = "NotSettled"
+"""Events are to be written down that a query has made the workflow see too early: it is replayed, and asked again."""
+RECORD_CONFLICT = "RecordConflict"
+"""The permanent record has other events at these positions, as after a reset."""
+RECORD_UNREADABLE = "RecordUnreadable"
+"""The permanent record of the thread is damaged, or has a gap."""
 
 
 def cause_of(error: ActivityError) -> tuple[str, str]:
@@ -125,6 +180,12 @@ def cause_of(error: ActivityError) -> tuple[str, str]:
     cause = error.cause or error
     name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
     return name, getattr(cause, "message", None) or str(cause)
+
+
+@activity.defn(name="load_thread")
+async def load_thread(request: ThreadRequest) -> LoadedThread:
+    """Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
+    raise NotImplementedError
 
 
 @activity.defn(name="load_agent")
@@ -142,4 +203,10 @@ async def call_llm(request: LLMRequest) -> LLMReply:
 @activity.defn(name="call_tool")
 async def call_tool(request: ToolRequest) -> ToolOutcome:
     """Run one tool call by the rules of `holdfast.effects`."""
+    raise NotImplementedError
+
+
+@activity.defn(name="archive")
+async def archive(request: ArchiveRequest) -> Archived:
+    """Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
     raise NotImplementedError

@@ -4,7 +4,8 @@ Pure functions: state in, events or an action out. The workflow carries the acti
 
 1. Nothing runs without a recorded verdict. The LLM's words are input here; they decide nothing.
 2. Calls that are allowed start at once; calls that wait for a person hold nobody back.
-3. The next LLM call is made when every call of the step is finished.
+3. The next LLM call is made when every call of the step is finished. Before it, the transcript is folded if it is
+   due, and then the messages that wait are taken.
 """
 
 from dataclasses import dataclass
@@ -20,28 +21,43 @@ from holdfast.approval import (
     approval_digest,
     read_decision,
 )
-from holdfast.contracts import MAX_TASK_BYTES, TASK_EMPTY, TASK_TOO_LONG, LLMReply, ToolOutcome
+from holdfast.contracts import (
+    CONTEXT_TOO_LONG,
+    TASK_EMPTY,
+    TASK_MALFORMED,
+    TASK_TOO_LONG,
+    LLMReply,
+    ToolOutcome,
+)
 from holdfast.effects import Effect
 from holdfast.events import (
     AgentEvent,
     ApprovalRequested,
+    ContextExceeded,
     DecisionReceived,
+    Folded,
     LLMReplied,
+    MessageAwaited,
     ReconcileRequested,
     ReplyRejected,
     RunFinished,
+    RunParked,
     RunUnparked,
     SignalRejected,
     ToolCallFinished,
     ToolCallRequested,
+    UserMessageReceived,
     VerdictGiven,
 )
+from holdfast.fold import handoff
+from holdfast.inbox import MessageOutcome, WhenBusy, read_message, too_long, unfit
+from holdfast.messages import Content, Usage, text_of
 from holdfast.policy import evaluate
 from holdfast.state import RunState
 
 Events = list[AgentEvent]
 
-SIGNALS = frozenset({"approve", "deny", "reconcile", "retry"})
+SIGNALS = frozenset({"approve", "deny", "reconcile", "retry", "say"})
 """The signals that mean something. Any other name is recorded, too."""
 
 
@@ -53,6 +69,28 @@ class LoadAgent:
 @dataclass(frozen=True)
 class CallLLM:
     """Make the next LLM call."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Fold the transcript."""
+
+    asking: bool
+    """Ask the LLM for a summary; else go on with the one there is, because not even that request fits."""
+    answered_only: bool
+    """Fold what the LLM has answered already, and keep what came after."""
+
+
+@dataclass(frozen=True)
+class TakeMessages:
+    """Show the messages that wait to the LLM."""
+
+
+@dataclass(frozen=True)
+class AwaitMessage:
+    """Stay open for a follow-up message until then."""
+
+    until: datetime
 
 
 @dataclass(frozen=True)
@@ -80,7 +118,7 @@ class Finish:
     """The run is over."""
 
 
-Action = LoadAgent | CallLLM | StartCalls | Park | Wait | Finish
+Action = LoadAgent | CallLLM | Fold | TakeMessages | AwaitMessage | StartCalls | Park | Wait | Finish
 
 
 def next_action(state: RunState) -> Action:
@@ -96,18 +134,40 @@ def next_action(state: RunState) -> Action:
     limits = state.spec.limits
     if state.rejected_replies >= limits.max_rejected_replies:
         return Park("RepliesRejected", f"{state.rejected_replies} replies in a row could not be used")
+    if state.awaiting and not state.inbox:
+        return AwaitMessage(state.idle_until or state.updated_at)
+    if fold := _fold_due(state):
+        return fold
+    if state.inbox:
+        return TakeMessages()
     if state.step >= state.step_limit:
         return Park("StepLimit", f"{state.step} steps made; `retry` allows {limits.max_steps} more")
     return CallLLM()
 
 
-def on_task(task: str) -> Events:
+def _fold_due(state: RunState) -> Fold | Park | None:
+    assert state.spec is not None
+    if not state.oversized:
+        # A step after a fold tells whether it helped; one at every step would never get anywhere.
+        due = state.context_tokens >= state.spec.limits.fold_tokens and state.step > state.folded_at + 1
+        return Fold(asking=True, answered_only=False) if due else None
+    match state.overflow:
+        case 1 if state.folded_at < state.step:
+            return Fold(asking=True, answered_only=True)
+        case 1 | 2 if state.step:
+            return Fold(asking=False, answered_only=False)
+        case _:
+            return Park(CONTEXT_TOO_LONG, "folded as far as it goes, the request still does not fit the LLM")
+
+
+def on_task(task: Content) -> Events:
     """The events that a task leads to with which no run can begin; none if one can."""
-    if not task.strip():
+    if not text_of(task).strip():
         return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
-    if len(task.encode()) > MAX_TASK_BYTES:
-        limit = f"{MAX_TASK_BYTES:,} bytes"
-        return [_failed(TASK_TOO_LONG, f"the task is over {limit}; put it into a file in the workspace")]
+    if why := unfit(task):
+        return [_failed(TASK_MALFORMED, f"the task {why}; give it as text")]
+    if excess := too_long(task):
+        return [_failed(TASK_TOO_LONG, f"the task {excess}; put it into a file in the workspace")]
     return []
 
 
@@ -135,6 +195,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             request_id=reply.request_id,
             duration_ms=reply.duration_ms,
             attempt=reply.attempt,
+            artifact=reply.artifact,
         )
     ]
     if reply.message is not None and reply.message.tool_calls:
@@ -142,7 +203,81 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
         return [*events, ReplyRejected(reason=reply.rejected, notice=notice)]
-    return [*events, RunFinished(outcome="completed", result=reply.message.text if reply.message else "")]
+    result = reply.message.text if reply.message else ""
+    if state.inbox:
+        return events  # somebody has said more meanwhile
+    if state.idle_limit > 0:
+        return [*events, MessageAwaited(result=result)]
+    return [*events, RunFinished(outcome="completed", result=result)]
+
+
+def on_idle(state: RunState) -> Events:
+    """The events that the end of the idle limit leads to."""
+    return [RunFinished(outcome="completed", result=state.result)]
+
+
+def on_lost_llm(cause: str, message: str) -> Events:
+    """The events that an LLM call leads to which no retry can help."""
+    if cause == CONTEXT_TOO_LONG:
+        return [ContextExceeded(message=message)]
+    return [RunParked(cause=cause, message=message)]
+
+
+def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int) -> Events:
+    """The events that an LLM's answer to the request for a fold leads to.
+
+    Args:
+        state: The state before.
+        reply: The LLM's answer.
+        folded: How many messages it stands for.
+        kept: How many came after those, and stay.
+    """
+    summary = reply.message.text.strip() if reply.message else ""
+    if not summary or reply.rejected:
+        why = reply.rejected or "it holds no summary."
+        return [ReplyRejected(reason=f"asked for a summary to fold the conversation: {why}")]
+    return [on_fold(state, summary, folded=folded, kept=kept, usage=reply.usage)]
+
+
+def on_fold(state: RunState, summary: str, *, folded: int, kept: int, usage: Usage | None = None) -> Folded:
+    """The fold that a summary leads to."""
+    text = handoff(state, summary)
+    return Folded(handoff=text, summary=summary, messages=folded, kept=kept, usage=usage or Usage())
+
+
+def on_reopen(state: RunState) -> Events:
+    """The events that end what was under way when a thread was closed from outside."""
+    ended: Events = []
+    for call in state.calls:
+        if call.phase in ("started", "unclear"):
+            content = "The run was closed from outside meanwhile; nobody can tell whether this happened."
+            ended.append(ToolCallFinished(number=call.number, status="unknown", content=content))
+        elif call.phase != "finished":
+            content = "The run was closed from outside before this was done."
+            ended.append(ToolCallFinished(number=call.number, status="cancelled", content=content))
+    return ended
+
+
+def on_message(state: RunState, payload: Any, *, door: str) -> tuple[MessageOutcome, str, Events, WhenBusy]:
+    """What becomes of a follow-up message: its outcome, why, the events it leads to, and what the sender wished."""
+    given = read_message(payload)
+    if isinstance(given, tuple):
+        outcome, why = given
+        return outcome, why, [SignalRejected(signal=door, explanation=why)], "queue"
+    received = UserMessageReceived(content=given.message, by=given.by)
+    if state.outcome:
+        why = f"the run is {state.outcome}"
+        return "too_late", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
+    if state.awaiting:
+        return "accepted", "the run goes on with it", [received], given.when_busy
+    match given.when_busy:
+        case "reject":
+            why = f"the run is {state.status}, and the message was not to wait"
+            return "busy", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
+        case "interrupt":
+            return "interrupting", "the LLM is asked anew, with the message", [received], given.when_busy
+        case "queue":
+            return "queued", "it is taken at the end of the step", [received], given.when_busy
 
 
 def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
@@ -190,6 +325,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
                 content=outcome.content,
                 adopted=outcome.adopted,
                 duration_ms=outcome.duration_ms,
+                artifact=outcome.artifact,
+                size=outcome.size,
             )
         ]
     call = state.call(number).call
@@ -216,6 +353,8 @@ def on_signal(state: RunState, signal: str, payload: Any) -> Events:
         case "retry":
             given = payload if isinstance(payload, dict) else {}
             return on_retry(state, by=str(given.get("by") or "unknown"), reason=str(given.get("reason") or ""))
+        case "say":
+            return on_message(state, payload, door=signal)[2]
         case _:
             return [SignalRejected(signal=signal[:200], explanation="no such signal")]
 
@@ -269,8 +408,8 @@ def _judge(state: RunState, decision: Decision, request: Request | None) -> tupl
     if request is None:
         if state.outcome:
             return "too_late", f"the run is {state.outcome}"
-        if decision.request in state.decided:
-            return "duplicate", f"request {decision.request} was decided before: {state.decided[decision.request]}"
+        if how := state.decided.get(decision.request):
+            return "duplicate", f"request {decision.request} was decided before: {how}"
         still_open = ", ".join(request.request for request in state.requests) or "none"
         return "unknown_request", f"no request {decision.request}; open: {still_open}"
     if decision.decision not in ANSWERS[request.kind]:

@@ -8,7 +8,14 @@
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         agents and tools of a catalog do not fit together
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
-    └── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
+    ├── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
+    ├── HistoryFileNotFound  there is no such file
+    ├── HistoryFileInvalid   a file holds no agent run's history
+    ├── EventUnreadable      a stored event is none, or of a version that this release does not know
+    ├── RecordConflict       the permanent record holds another event at this position
+    ├── RecordGap            events before this position are missing in the permanent record
+    ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
+    └── ArtifactNotFound     no artifact has this address
 
 What goes wrong inside a run is not raised: it is an event (`holdfast.events`) or a tool result the LLM can read.
 """
@@ -48,3 +55,31 @@ class TranscriptMismatch(HoldfastError):
 
 class HistoryUnreadable(HoldfastError):
     """A Temporal history is no agent run's, is cut short, or does not decode."""
+
+
+class RecordConflict(HoldfastError):
+    """The permanent record holds another event at this position than the one to be appended."""
+
+
+class RecordGap(HoldfastError):
+    """Events before the position to append at are missing in the permanent record."""
+
+
+class RecordUnreadable(HoldfastError):
+    """A line of the permanent record does not decode, is missing, or was altered."""
+
+
+class ArtifactNotFound(HoldfastError):
+    """No artifact has this address."""
+
+
+class HistoryFileNotFound(HoldfastError):
+    """There is no such file."""
+
+
+class HistoryFileInvalid(HoldfastError):
+    """A file holds no agent run's history."""
+
+
+class EventUnreadable(HoldfastError):
+    """A stored event is none, or of a version that this release does not know."""

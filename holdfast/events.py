@@ -7,6 +7,7 @@
    upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
 """
 
+import json
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeVar
@@ -15,8 +16,8 @@ from pydantic import Field, TypeAdapter
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import DecisionKind, DecisionOutcome, Request
-from holdfast.messages import AssistantMessage, ToolCall, Usage
-from holdfast.model import GENESIS, Frozen, canonical, chain, page
+from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
+from holdfast.model import GENESIS, Frozen, Lines, canonical, chain, page
 from holdfast.policy import VerdictKind
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "unknown", "cancelled"]
@@ -46,13 +47,32 @@ class RunStarted(Event):
     """Temporal's run id."""
     agent: str | None
     """The agent asked for; None for the catalog's first."""
+    idle_limit: float | None = None
+    """Seconds that the run stays open for follow-up messages; None for what the agent says."""
+
+
+class RunContinued(Event):
+    """The run goes on in a new Temporal run, from a snapshot: the history of the one before had grown enough."""
+
+    type: Literal["run_continued"] = "run_continued"
+    run_id: str
+    """Temporal's id of the new run."""
 
 
 class UserMessageReceived(Event):
-    """A person said something; the first one is the task."""
+    """A person said something. The first message is the task; a later one waits until it is taken."""
 
     type: Literal["user_message_received"] = "user_message_received"
-    content: str
+    content: Content
+    by: str = ""
+
+
+class MessageTaken(Event):
+    """A message that waited is shown to the LLM, from the next request on."""
+
+    type: Literal["message_taken"] = "message_taken"
+    message: int
+    """The position of its `user_message_received`."""
 
 
 class AgentLoaded(Event):
@@ -82,6 +102,36 @@ class LLMReplied(Event):
     duration_ms: int = 0
     attempt: int = 1
     """More than 1: the provider failed that often less one, and Temporal tried again."""
+    artifact: str = ""
+    """Address of the reply's whole text, where the message holds its head and tail only."""
+
+
+class MessageAwaited(Event):
+    """The LLM has answered; the run stays open for a follow-up message."""
+
+    type: Literal["message_awaited"] = "message_awaited"
+    result: str
+
+
+class ContextExceeded(Event):
+    """The provider refused a request because it does not fit the LLM's context window."""
+
+    type: Literal["context_exceeded"] = "context_exceeded"
+    message: str
+
+
+class Folded(Event):
+    """A hand-off message stands in for everything before it, but for the last `kept` messages. Deletes nothing."""
+
+    type: Literal["folded"] = "folded"
+    handoff: str
+    """The message: what survives verbatim, and the summary."""
+    summary: str
+    """The LLM's own words."""
+    messages: int
+    """How many messages it stands for."""
+    kept: int = 0
+    usage: Usage = Usage()
 
 
 class ReplyRejected(Event):
@@ -156,6 +206,10 @@ class ToolCallFinished(Event):
     adopted: bool = False
     """The effect was found done by an earlier attempt, and not done again."""
     duration_ms: int = 0
+    artifact: str = ""
+    """Address of the whole result, where `content` holds its head and tail only."""
+    size: int = 0
+    """Bytes of the whole result; 0 where `content` is the whole."""
 
 
 class RunParked(Event):
@@ -196,9 +250,14 @@ class RunFinished(Event):
 
 AgentEvent = Annotated[
     RunStarted
+    | RunContinued
     | UserMessageReceived
+    | MessageTaken
     | AgentLoaded
     | LLMReplied
+    | MessageAwaited
+    | ContextExceeded
+    | Folded
     | ReplyRejected
     | ToolCallRequested
     | VerdictGiven
@@ -221,29 +280,75 @@ EventT = TypeVar("EventT", bound=Event)
 
 
 class EventLog:
-    """The events of one thread in order, append-only, and the digest of their chain."""
+    """The events of one thread in order, append-only, and the digest of their chain.
 
-    def __init__(self) -> None:
-        self.events: list[AgentEvent] = []
-        self.head = GENESIS
+    Args:
+        position: How many events came before the ones kept here.
+        head: The digest of the last of those.
+    """
+
+    def __init__(self, position: int = 0, head: str = GENESIS) -> None:
+        self._lines = Lines()
+        self.first = position
+        """Position of the first event kept here."""
+        self.head = head
+
+    @property
+    def length(self) -> int:
+        """How many events the thread has, those that are not kept here included."""
+        return self.first + len(self._lines)
+
+    @property
+    def events(self) -> list[AgentEvent]:
+        """The events kept here, decoded anew each time."""
+        return self.since(self.first)
 
     def append(self, event: EventT, *, at: datetime) -> EventT:
         """Stamp `event` with position, time and digest, keep it, and return it as kept."""
-        stamped = event.model_copy(update={"position": len(self.events), "at": at})
-        self.head = chain(self.head, _body(stamped))
-        stamped = stamped.model_copy(update={"digest": self.head})
-        self.events.append(stamped)  # type: ignore[arg-type]  # every Event subclass is in the union
-        return stamped
+        stamped = event.model_copy(update={"position": self.length, "at": at})
+        told = event_json(stamped)
+        self.head = chain(self.head, canonical(told))
+        self._lines.append(canonical({**told, "digest": self.head}))
+        return stamped.model_copy(update={"digest": self.head})
+
+    def restore(self, event: AgentEvent) -> None:
+        """Keep an event that is stamped already."""
+        self._lines.append(event_line(event))
+        self.head = event.digest
+
+    def since(self, position: int) -> list[AgentEvent]:
+        """The events from `position` on, as far as they are kept here."""
+        lines = self._lines.since(position - self.first)
+        return EVENTS.validate_python([json.loads(line.decode("utf-8", "surrogatepass")) for line in lines])
+
+    def size_since(self, position: int) -> int:
+        """Bytes of the events from `position` on."""
+        return sum(map(len, self._lines.since(position - self.first)))
 
     def page(self, start: int, stop: int | None = None) -> bytes:
-        """Events from position `start` up to `stop`, one JSON text a line, a page of them; empty without any."""
-        return page(canonical(event_json(event)) for event in islice(self.events, start, stop))
+        """Events from position `start` up to `stop`, one JSON text a line, a page of them; empty without any.
+
+        Where `start` lies before the first event kept here, the page begins with that one.
+        """
+        skipped = max(0, start - self.first)
+        count = None if stop is None else max(0, stop - self.first - skipped)
+        return page(islice(self._lines.since(skipped), count))
 
 
-def first_altered(events: list[AgentEvent]) -> int | None:
-    """The position of the first event whose digest does not follow from the ones before it; None if all do."""
-    head = GENESIS
-    for position, event in enumerate(events):
+def event_line(event: AgentEvent) -> bytes:
+    """The event as its line in the log: canonical JSON."""
+    return canonical(event_json(event))
+
+
+def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENESIS) -> int | None:
+    """The position of the first event whose digest does not follow from the ones before it; None if all do.
+
+    Args:
+        events: From position `start` on, without gaps.
+        start: How many events came before them.
+        head: The digest of the last of those.
+    """
+    for position, event in enumerate(events, start):
         head = chain(head, _body(event))
         if event.position != position or event.digest != head:
             return position

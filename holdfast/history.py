@@ -1,14 +1,15 @@
 """The events of an agent run, rebuilt from its Temporal history: without a worker, the workflow's code or a server.
 
-The history is read workflow task by workflow task, and what each task saw goes to the very functions that the
-workflow calls (`holdfast.decide`), in the workflow's order:
+The history is read workflow task by workflow task, and what each task saw goes into `holdfast.run`, in the order in
+which the workflow passes it on:
 
 1. Only completed tasks count. What a failed one saw is seen again by the next, at the next one's time.
-2. Within a task: signals, then updates, then the run goes on; then the ends of activities, and the run goes on again.
-3. A cancel request stops the run where it waits. Calls under way are waited for; the last events end the log.
+2. Within a task: signals, then updates, then the ends of calls, then a cancel request.
+3. A call that was given up has no say any more, whatever became of it.
 
 What a task led to is checked against what the history holds: each activity that was scheduled must be the one that
-the rebuilt events ask for, down to the digest of the transcript and the keys of effects.
+the run asks for, down to the digest of the transcript and the keys of effects, and so must the snapshot that it
+leaves to the next Temporal run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,50 +19,30 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.update.v1 import Request as UpdateRequest
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import is_cancelled_exception
 
+from holdfast.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.contracts import (
+    AgentRequest,
+    Archived,
+    ArchiveRequest,
     LLMReply,
     LLMRequest,
     LoadedAgent,
+    LoadedThread,
     RunInput,
+    ThreadRequest,
     ToolOutcome,
     ToolRequest,
     cause_of,
 )
-from holdfast.decide import (
-    SIGNALS,
-    CallLLM,
-    LoadAgent,
-    Park,
-    StartCalls,
-    next_action,
-    on_cancel,
-    on_lost_agent,
-    on_lost_call,
-    on_outcome,
-    on_payload,
-    on_reply,
-    on_signal,
-    on_task,
-)
-from holdfast.effects import effect_key
+from holdfast.decide import SIGNALS
 from holdfast.errors import HistoryUnreadable
-from holdfast.events import (
-    AgentEvent,
-    AgentLoaded,
-    EventLog,
-    RunParked,
-    RunStarted,
-    ToolCallStarted,
-    UserMessageReceived,
-)
+from holdfast.events import AgentEvent
 from holdfast.recorded import (
     ENDS,
     WorkflowTask,
-    activity_error,
     admitted_updates,
-    cancellation,
     check_history,
     completed_tasks,
     decode,
@@ -72,14 +53,24 @@ from holdfast.recorded import (
     scheduled_by,
     unreadable,
 )
-from holdfast.state import RunState, evolve
-from holdfast.transcript import Transcript
+from holdfast.run import AgentRun
 
-_AGENT, _LLM, _TOOL = "load_agent", "call_llm", "call_tool"
+_ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
+    ThreadRequest: ("load_thread", LoadedThread),
+    AgentRequest: ("load_agent", LoadedAgent),
+    LLMRequest: ("call_llm", LLMReply),
+    ToolRequest: ("call_tool", ToolOutcome),
+    ArchiveRequest: ("archive", Archived),
+}
+"""Kind of request → the activity's name and result."""
+
+_UPDATES = ("decide", "say")
 
 
 def read_events(history: History | Iterable[HistoryEvent]) -> list[AgentEvent]:
     """The events that the run's completed workflow tasks recorded: positions, times and digests are the workflow's.
+
+    A run that goes on from a snapshot has those events that its thread's permanent record lacked when it began.
 
     Args:
         history: A whole history, as Temporal's client, CLI or Web UI download it, from the first event on.
@@ -89,14 +80,14 @@ def read_events(history: History | Iterable[HistoryEvent]) -> list[AgentEvent]:
     """
     events = list(history.events if isinstance(history, History) else history)
     begin = check_history(events)
-    run = _Run(begin, run_id=run_id_of(events), admitted=admitted_updates(events))
+    reader = _Reader(begin, run_id=run_id_of(events), admitted=admitted_updates(events))
     for task in completed_tasks(events):
-        run.take(task)
-    return run.log.events
+        reader.take(task)
+    return reader.events
 
 
-class _Run:
-    """The workflow's shell, without the workflow."""
+class _Reader:
+    """The workflow's shell, with a history in the place of Temporal."""
 
     def __init__(
         self,
@@ -105,52 +96,68 @@ class _Run:
         run_id: str,
         admitted: Mapping[str, UpdateRequest],
     ) -> None:
-        self.log = EventLog()
-        self._state = RunState()
-        self._transcript = Transcript()
-        self._thread = begin.workflow_id
+        self._begin = begin
+        self._input = decode(1, begin.input.payloads, RunInput)
         self._run_id = run_id
         self._admitted = admitted
-        self._first_run_id = begin.first_execution_run_id
-        self._input = decode(1, begin.input.payloads, RunInput)
+        self._run: AgentRun | None = None
         self._nanoseconds = 0
-        self._wanted: list[tuple[str, int]] = []
-        """Activities the current task asked for, by name, and a tool call's number: not yet seen scheduled."""
-        self._open: dict[int, tuple[str, int]] = {}
-        """Activities under way, by the id of the event that scheduled them."""
-        self._shown = self._transcript.ref
-        self._stopping = False
-        self._over = False
+        self._wanted: list[Call | Sleep] = []
+        """What the current task asked for, and has not been seen in the history yet."""
+        self._unsent: list[int] = []
+        """Tool calls that the current task asked for and stopped before the server knew of them."""
+        self._open: dict[int, Call | Sleep] = {}
+        """Calls under way, by the id of the event that scheduled them."""
+        self._given_up: set[int] = set()
+
+    @property
+    def events(self) -> list[AgentEvent]:
+        """What was recorded so far."""
+        return self._run.log.events if self._run else []
 
     def take(self, task: WorkflowTask) -> None:
         """Record what one workflow task recorded."""
-        if self._over:
+        run = self._at_work(task)
+        if run.end:
             unreadable(task.event_id, "the run was over before this workflow task")
-        # Temporal's time never runs backwards within a run, whatever the server's clock does.
-        self._nanoseconds = max(self._nanoseconds, task.nanoseconds)
-        if not self.log.events:
-            self._record(RunStarted(thread=self._thread, run_id=self._run_id, agent=self._input.agent))
-            self._record(UserMessageReceived(content=self._input.task))
         for event in task.seen:
             if event.HasField("workflow_execution_signaled_event_attributes"):
-                self._signal(event)
+                self._signal(run, event)
         for event in task.made:
             if event.HasField("workflow_execution_update_accepted_event_attributes"):
-                self._update(event)
-        self._go_on()
-        ends = [event for event in task.seen if event.event_type in ENDS]
+                self._update(run, event)
+        self._collect(run)
+        for event in task.seen:
+            if event.event_type in ENDS:
+                self._end(run, event)
         if any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in task.seen):
-            self._cancel(ends)
-        else:
-            for event in ends:
-                self._end(event)
-        if self._stopping and not self._tools_under_way():
-            self._record(*on_cancel(self._state))
-            self._over = True
-        self._go_on()
-        self._match(task)
+            run.cancel()
+            self._collect(run)
+        while self._unsent:
+            run.failed(self._unsent.pop(0), Failure("CancelledError", "Cancelled", cancelled=True))
+            self._collect(run)
+        self._match(run, task)
 
-    def _signal(self, event: HistoryEvent) -> None:
+    def _at_work(self, task: WorkflowTask) -> AgentRun:
+        """The run, told what this task's worker knew."""
+        # Temporal's time never runs backwards within a run, whatever the server's clock does.
+        self._nanoseconds = max(self._nanoseconds, task.started.event_time.ToNanoseconds())
+        now = datetime.fromtimestamp(self._nanoseconds / 1e9, UTC)  # with the SDK's way of rounding
+        if self._run is None:
+            begin = self._begin
+            self._run = AgentRun(
+                self._input,
+                thread=begin.workflow_id,
+                run_id=self._run_id,
+                first_run_id=begin.first_execution_run_id,
+                at=now,
+            )
+        self._run.at = now
+        self._run.history_length = task.started.event_id
+        self._run.crowded = task.started.workflow_task_started_event_attributes.suggest_continue_as_new
+        return self._run
+
+    def _signal(self, run: AgentRun, event: HistoryEvent) -> None:
         sent = event.workflow_execution_signaled_event_attributes
         payload: Any = None
         if sent.signal_name in SIGNALS:
@@ -158,137 +165,105 @@ class _Run:
                 payload = _first(event.event_id, sent.input.payloads)
             except HistoryUnreadable:
                 return  # the SDK drops a signal that it cannot decode
-        self._record(*on_signal(self._state, sent.signal_name, payload))
+        run.signal(sent.signal_name, payload)
 
-    def _update(self, event: HistoryEvent) -> None:
+    def _update(self, run: AgentRun, event: HistoryEvent) -> None:
         accepted = event.workflow_execution_update_accepted_event_attributes
         request = self._admitted.get(accepted.protocol_instance_id, accepted.accepted_request)
-        if request.input.name != "decide":
+        if request.input.name not in _UPDATES:
             unreadable(event.event_id, f"there is no update named {request.input.name!r}")
-        payload = _first(event.event_id, request.input.args.payloads)
-        self._record(*on_payload(self._state, "decide", payload))
+        run.update(request.input.name, _first(event.event_id, request.input.args.payloads))
 
-    def _go_on(self) -> None:
-        """Do what the workflow's loop does until it waits."""
-        while not self._stopping and not self._asking():
-            match next_action(self._state):
-                case LoadAgent():
-                    if refused := on_task(self._input.task):
-                        self._record(*refused)
-                    else:
-                        self._wanted.append((_AGENT, 0))
-                case CallLLM():
-                    self._shown = self._transcript.ref
-                    self._wanted.append((_LLM, 0))
-                case StartCalls(numbers=numbers):
-                    for number in numbers:
-                        self._record(ToolCallStarted(number=number, key=self._key(number)))
-                        self._wanted.append((_TOOL, number))
-                case Park(cause=cause, message=message):
-                    self._record(RunParked(cause=cause, message=message))
-                case _:
-                    return
-
-    def _asking(self) -> bool:
-        """Whether the loop itself waits for an activity."""
-        return any(name in (_AGENT, _LLM) for name, _ in [*self._wanted, *self._open.values()])
-
-    def _tools_under_way(self) -> bool:
-        return any(name == _TOOL for name, _ in self._open.values())
-
-    def _end(self, event: HistoryEvent) -> None:
-        """Record what the end of an activity leads to."""
-        name, number = self._pop(event)
-        error = error_of(event)
-        if name == _TOOL:
-            outcome = (
-                self._lost(number, error) if error else decode(event.event_id, result_payloads(event), ToolOutcome)
-            )
-            self._record(*on_outcome(self._state, number, outcome, at=self._now))
-        elif error is not None and is_cancelled_exception(error):
-            self._stopping = True
-        elif name == _AGENT:
-            if error:
-                self._record(*on_lost_agent(*cause_of(error)))
-            else:
-                loaded = decode(event.event_id, result_payloads(event), LoadedAgent)
-                self._record(AgentLoaded(spec=loaded.spec, spec_hash=loaded.spec.hash, workspace=loaded.workspace))
-        elif error:
-            cause, message = cause_of(error)
-            self._record(RunParked(cause=cause, message=message))
+    def _end(self, run: AgentRun, event: HistoryEvent) -> None:
+        """Pass on how a call ended."""
+        scheduled = scheduled_by(event)
+        if scheduled in self._given_up:
+            return
+        if (call := self._open.pop(scheduled, None)) is None:
+            unreadable(event.event_id, "it ends a call that is not under way")
+        if isinstance(call, Sleep):
+            run.ended(call.id)
+        elif error := error_of(event):
+            run.failed(call.id, Failure(*cause_of(error), cancelled=is_cancelled_exception(error)))
         else:
-            reply = decode(event.event_id, result_payloads(event), LLMReply)
-            self._record(*on_reply(self._state, reply, shown=self._shown.length, at=self._now))
+            _, kind = _ACTIVITIES[type(call.request)]
+            run.ended(call.id, decode(event.event_id, result_payloads(event), kind))
+        self._collect(run)
 
-    def _cancel(self, ends: list[HistoryEvent]) -> None:
-        """Stop the loop, and the tools that have not ended."""
-        self._stopping = True
-        # The loop is cancelled first and never sees what it asked for; tools that ended in the same task are recorded.
-        for event in ends:
-            if self._open.get(scheduled_by(event), ("", 0))[0] == _TOOL:
-                self._end(event)
+    def _collect(self, run: AgentRun) -> None:
+        """Note what the run wants done."""
+        for command in run.commands():
+            if isinstance(command, Stop):
+                self._stop(command.id)
             else:
-                self._pop(event)
-        # The LLM's call is given up at once; so is a call that this very task started, before the server knows of it.
-        self._open = {event_id: each for event_id, each in self._open.items() if each[0] == _TOOL}
-        unsent, self._wanted = self._wanted, []
-        for name, number in unsent:
-            if name == _TOOL:
-                outcome = self._lost(number, activity_error("Activity cancelled", cancellation()))
-                self._record(*on_outcome(self._state, number, outcome, at=self._now))
+                self._wanted.append(command)
 
-    def _match(self, task: WorkflowTask) -> None:
-        """Find the activities that the task asked for among those that the history has."""
+    def _stop(self, call_id: int) -> None:
+        for call in self._wanted:
+            if call.id == call_id:
+                self._wanted.remove(call)
+                if _is_tool(call):
+                    self._unsent.append(call_id)
+                return
+        for scheduled, call in self._open.items():
+            if call.id == call_id and not _is_tool(call):
+                del self._open[scheduled]
+                self._given_up.add(scheduled)
+                return
+
+    def _match(self, run: AgentRun, task: WorkflowTask) -> None:
+        """Find what the task asked for among what the history has."""
         for event in task.made:
-            if not event.HasField("activity_task_scheduled_event_attributes"):
+            if event.HasField("workflow_execution_update_accepted_event_attributes"):
                 continue
-            scheduled = event.activity_task_scheduled_event_attributes
-            name = scheduled.activity_type.name
-            if not self._wanted or self._wanted[0][0] != name:
-                unreadable(event.event_id, f"nothing recorded before it asks for an activity {name!r}")
-            _, number = self._wanted.pop(0)
-            self._open[event.event_id] = (name, number)
-            if name == _LLM:
-                llm = decode(event.event_id, scheduled.input.payloads, LLMRequest)
-                if llm.transcript != self._shown:
-                    unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
-            elif name == _TOOL:
-                tool = decode(event.event_id, scheduled.input.payloads, ToolRequest)
-                if tool.key != self._key(number):
-                    unreadable(event.event_id, f"the key of call {number} is not the one rebuilt")
+            found = "timer"
+            if scheduled := event.HasField("activity_task_scheduled_event_attributes"):
+                found = event.activity_task_scheduled_event_attributes.activity_type.name
+            # The SDK starts a timer a moment after the activities that were asked for with it.
+            call = next((wanted for wanted in self._wanted if isinstance(wanted, Call) == scheduled), None)
+            if call is None or _name(call) != found:
+                unreadable(event.event_id, f"nothing recorded before it asks for {found!r}")
+            self._wanted.remove(call)
+            self._open[event.event_id] = call
+            if scheduled:
+                assert isinstance(call, Call)
+                _check_request(event, call)
         if self._wanted:
-            unreadable(task.event_id, f"the history does not have the activity {self._wanted[0][0]!r} it led to")
-        if task.closed != (self._state.outcome is not None):
+            unreadable(task.event_id, f"the history does not have {_name(self._wanted[0])!r}, which it led to")
+        if (task.closed is not None) != (run.end is not None):
             told = "ends the run, and what it saw does not" if task.closed else "does not end the run, as it should"
             unreadable(task.event_id, f"this workflow task {told}")
-        self._over = task.closed
+        if task.closed and run.end:
+            continued = task.closed.HasField("workflow_execution_continued_as_new_event_attributes")
+            if continued != (run.end.next is not None):
+                unreadable(task.closed.event_id, "the run ends in another way than what it saw led to")
+            if continued:
+                handed_on = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
+                if decode(task.closed.event_id, handed_on, RunInput) != run.end.next:
+                    unreadable(task.closed.event_id, "the snapshot that it hands on is not the one rebuilt")
 
-    def _pop(self, event: HistoryEvent) -> tuple[str, int]:
-        scheduled = scheduled_by(event)
-        if scheduled not in self._open:
-            unreadable(event.event_id, "it ends an activity that is not under way")
-        return self._open.pop(scheduled)
 
-    def _key(self, number: int) -> str:
-        call_digest = self._state.call(number).call.digest
-        return effect_key(thread=self._thread, first_run_id=self._first_run_id, number=number, call_digest=call_digest)
+def _check_request(event: HistoryEvent, call: Call) -> None:
+    """An activity is the one that was asked for: of what it was sent, what binds it to the events is compared."""
+    payloads = event.activity_task_scheduled_event_attributes.input.payloads
+    sent = decode(event.event_id, payloads, type(call.request))
+    match call.request, sent:
+        case LLMRequest(), LLMRequest() if sent.transcript != call.request.transcript:
+            unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
+        case ToolRequest(), ToolRequest() if sent.key != call.request.key:
+            unreadable(event.event_id, f"the key of call {call.number} is not the one rebuilt")
+        case ArchiveRequest(), ArchiveRequest() if sent != call.request:
+            unreadable(event.event_id, "the events that were written down are not the ones rebuilt")
+        case _:
+            pass
 
-    def _lost(self, number: int, error: ActivityError) -> ToolOutcome:
-        spec = self._state.spec
-        tool = spec.tool(self._state.call(number).call.name) if spec else None
-        assert tool is not None, "a call of an unknown tool never gets a verdict"
-        return on_lost_call(tool.effect, *cause_of(error), cancelled=is_cancelled_exception(error))
 
-    @property
-    def _now(self) -> datetime:
-        """The workflow's clock, with the SDK's way of rounding."""
-        return datetime.fromtimestamp(self._nanoseconds / 1e9, UTC)
+def _name(call: Call | Sleep) -> str:
+    return "timer" if isinstance(call, Sleep) else _ACTIVITIES[type(call.request)][0]
 
-    def _record(self, *events: AgentEvent) -> None:
-        for event in events:
-            stamped = self.log.append(event, at=self._now)
-            self._state = evolve(self._state, stamped)
-            self._transcript.add(stamped)
+
+def _is_tool(call: Call | Sleep) -> bool:
+    return isinstance(call, Call) and isinstance(call.request, ToolRequest)
 
 
 def _first(event_id: int, payloads: Sequence[Payload]) -> Any:

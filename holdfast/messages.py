@@ -38,11 +38,37 @@ class ToolCall(Frozen):
         return {"id": self.id, "type": "function", "function": function, **self.extra}
 
 
+Content = str | list[dict[str, Any]]
+"""What a message says: text, or the API's content blocks (text, images by URL or base64, files) as they were given."""
+
+
+def text_of(content: Content | None) -> str:
+    """The text of a message; content blocks that are not text are named in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(
+        str(block["text"]) if isinstance(block.get("text"), str) else f"[{block.get('type')}]" for block in content
+    )
+
+
+MAX_DEPTH = 100
+"""Levels of JSON in what a message holds. Those who read what we record give up at 200, all around it included."""
+
+
+def too_deep(value: Any) -> bool:
+    """Whether JSON has more than `MAX_DEPTH` levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [each for values in inner for each in values]
+    return any(isinstance(each, dict | list) for each in level)
+
+
 class UserMessage(Frozen):
     """What a person (or Holdfast on the run's behalf) says to the LLM."""
 
     role: Literal["user"] = "user"
-    content: str
+    content: Content
 
     def wire(self) -> dict[str, Any]:
         """The message as the API spells it."""
@@ -53,7 +79,7 @@ class AssistantMessage(Frozen):
     """What the LLM replied: text, tool calls, or both."""
 
     role: Literal["assistant"] = "assistant"
-    content: str | list[dict[str, Any]] | None = None
+    content: Content | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     extra: dict[str, Any] = {}
     """Further fields of the provider (refusal, reasoning and the like) that it wants back."""
@@ -106,10 +132,15 @@ class Usage(Frozen):
 
 
 def encode(message: UserMessage | AssistantMessage | ToolMessage) -> bytes:
-    """The message as the bytes that every request carries: compact JSON on one line."""
-    return encode_wire(message.wire())
+    """The message as the bytes that every request carries: compact JSON on one line.
+
+    Keys are sorted, so that the bytes depend on what the message says alone: a message that went through the
+    permanent record, whose JSON is canonical, is sent as it was before.
+    """
+    return encode_wire(message.wire(), sort_keys=True)
 
 
-def encode_wire(value: dict[str, Any]) -> bytes:
+def encode_wire(value: dict[str, Any], *, sort_keys: bool = False) -> bytes:
     """Any part of a request as compact JSON. Lone surrogates, which UTF-8 cannot carry, become '?'."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+    return text.encode("utf-8", "replace")

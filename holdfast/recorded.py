@@ -25,6 +25,7 @@ ENDS = frozenset(
         EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
         EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
         EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
+        EventType.EVENT_TYPE_TIMER_FIRED,
     }
 )
 _SEEN = ENDS | {
@@ -34,6 +35,7 @@ _SEEN = ENDS | {
 _MADE = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_TIMER_STARTED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     }
 )
@@ -42,6 +44,7 @@ _CLOSED = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
     }
 )
 _READ = (
@@ -68,10 +71,11 @@ class WorkflowTask:
 
     event_id: int
     """Of its completion."""
-    nanoseconds: int
+    started: HistoryEvent
     seen: list[HistoryEvent]
     made: list[HistoryEvent] = field(default_factory=list)
-    closed: bool = False
+    closed: HistoryEvent | None = None
+    """What closed the run."""
 
 
 def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttributes:
@@ -121,13 +125,13 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
     """
     tasks: list[WorkflowTask] = []
     waiting: list[HistoryEvent] = []
-    started: tuple[int, int] | None = None
+    started: tuple[int, HistoryEvent] | None = None
     for event in events:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 if not 0 < event.event_time.seconds < _END_OF_TIME:
                     unreadable(event.event_id, "it has no time")
-                started = (len(waiting), event.event_time.ToNanoseconds())
+                started = (len(waiting), event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED | EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
                 started = None
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
@@ -144,14 +148,17 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
                     unreadable(event.event_id, "no workflow task before it could have led to it")
                 if kind in _MADE:
                     tasks[-1].made.append(event)
-                tasks[-1].closed |= kind in _CLOSED
+                else:
+                    tasks[-1].closed = event
             case _:
                 pass
     return tasks
 
 
 def scheduled_by(event: HistoryEvent) -> int:
-    """The id of the event that scheduled the activity which this event ends."""
+    """The id of the event that scheduled the activity, or started the timer, which this event ends."""
+    if event.HasField("timer_fired_event_attributes"):
+        return event.timer_fired_event_attributes.started_event_id
     scheduled: int = getattr(event, cast(str, event.WhichOneof("attributes"))).scheduled_event_id
     return scheduled
 

@@ -5,9 +5,10 @@
    an invalid call goes straight to `finished`, and an unknown outcome goes `started → unclear`, from where a
    person's word leads to `cleared` (with the next epoch) or `finished`.
 3. The status is derived, never set.
+4. A state is bounded, whatever the length of its thread: it is carried from one Temporal run to the next.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, assert_never
 
 from pydantic import Field
@@ -18,10 +19,15 @@ from holdfast.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
+    ContextExceeded,
     DecisionReceived,
+    Folded,
     LLMReplied,
+    MessageAwaited,
+    MessageTaken,
     ReconcileRequested,
     ReplyRejected,
+    RunContinued,
     RunFinished,
     RunOutcome,
     RunParked,
@@ -34,8 +40,20 @@ from holdfast.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.messages import ToolCall, Usage
+from holdfast.messages import ToolCall, Usage, text_of
 from holdfast.model import Frozen
+
+REMEMBERED_DECISIONS = 100
+"""Decisions that a late or repeated one can be told of in words."""
+
+SAID_CHARS = 64_000
+"""Characters of follow-up messages that survive a fold verbatim; the oldest make room."""
+
+STANDING = 50
+"""Denials and effects in doubt that survive a fold verbatim; the oldest make room."""
+
+STANDING_CHARS = 1_000
+"""Characters of each."""
 
 Phase = Literal["requested", "asked", "cleared", "started", "unclear", "finished"]
 Status = Literal[
@@ -62,6 +80,15 @@ class Parked(Frozen):
     message: str
 
 
+class Waiting(Frozen):
+    """A message that was not shown to the LLM yet."""
+
+    message: int
+    """The position of its event."""
+    text: str
+    by: str = ""
+
+
 class RunState(Frozen):
     """Everything a decision depends on."""
 
@@ -83,7 +110,28 @@ class RunState(Frozen):
     asked: int = 0
     """Requests of the whole thread."""
     decided: dict[str, str] = Field(default_factory=dict)
-    """Request id → who decided it, and how."""
+    """Request id → who decided it, and how; the last ones."""
+    inbox: tuple[Waiting, ...] = ()
+    """Messages that were not taken yet, oldest first."""
+    said: tuple[str, ...] = ()
+    """Follow-up messages that were taken."""
+    standing: tuple[str, ...] = ()
+    """Calls that were denied, or that nobody knows the outcome of: what the LLM must not forget."""
+    awaiting: bool = False
+    """The LLM has answered, and the run is open for a follow-up."""
+    idle_limit: float = 0
+    """Seconds that it stays open; negative until the agent has said."""
+    idle_until: datetime | None = None
+    context_tokens: int = 0
+    """Tokens of the last request and its reply, as the provider counted them; 0 after a fold."""
+    overflow: int = 0
+    """How often in a row a request did not fit the LLM's context window."""
+    oversized: bool = False
+    """The last request did not fit, and the transcript was not folded since."""
+    folded_at: int = 0
+    """The step after which the transcript was last folded."""
+    summary: str = ""
+    """The LLM's own words at the last fold."""
     rejected_replies: int = 0
     """Unusable replies in a row."""
     usage: Usage = Usage()
@@ -102,6 +150,8 @@ class RunState(Frozen):
             return self.outcome
         if self.parked:
             return "blocked"
+        if self.awaiting and not self.inbox:
+            return "waiting_message"
         if self.requests and not any(call.phase in ("cleared", "started") for call in self.calls):
             return "waiting_approval"
         return "running"
@@ -130,7 +180,7 @@ class RunState(Frozen):
             "pending": [request.view() for request in self.requests],
             "blocked": self.parked.model_dump() if self.parked else None,
             "usage": self.usage.model_dump(),
-            "result": self.result if self.outcome else None,
+            "result": self.result if self.outcome or self.awaiting else None,
             "updated_at": self.updated_at.isoformat(),
         }
 
@@ -144,14 +194,33 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
 def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
     match event:
         case RunStarted():
-            return {"thread": event.thread}
+            return _started(event)
+        case RunContinued() | SignalRejected():
+            return {}
         case UserMessageReceived():
-            return {} if state.task else {"task": event.content}
+            text = text_of(event.content)
+            if event.position == 1:
+                return {"task": text}
+            return {"inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
+        case MessageTaken():
+            return _taken(state, event)
         case AgentLoaded():
+            limits = event.spec.limits
             loaded = {"spec": event.spec, "spec_hash": event.spec_hash, "workspace": event.workspace}
-            return {**loaded, "step_limit": event.spec.limits.max_steps}
+            idle_limit = limits.idle_limit if state.idle_limit < 0 else state.idle_limit
+            return {**loaded, "step_limit": state.step + limits.max_steps, "idle_limit": idle_limit}
         case LLMReplied():
-            return {"step": state.step + 1, "calls": (), "usage": state.usage + event.usage}
+            tokens = event.usage.prompt_tokens + event.usage.completion_tokens
+            counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
+            return {"step": state.step + 1, "calls": (), **counted}
+        case MessageAwaited():
+            until = event.at + timedelta(seconds=state.idle_limit)
+            return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
+        case ContextExceeded():
+            return {"overflow": state.overflow + 1, "oversized": True}
+        case Folded():
+            told = {"summary": event.summary, "usage": state.usage + event.usage}
+            return {**told, "context_tokens": 0, "oversized": False, "folded_at": state.step, "rejected_replies": 0}
         case ReplyRejected():
             return {"rejected_replies": state.rejected_replies + 1}
         case ToolCallRequested():
@@ -171,21 +240,49 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case ToolCallStarted():
             return {"calls": _moved(state, event.number, phase="started")}
         case ToolCallFinished():
-            still_open = tuple(request for request in state.requests if request.number != event.number)
-            return {"calls": _moved(state, event.number, phase="finished", request=None), "requests": still_open}
+            return _finished(state, event)
         case RunParked():
             return {"parked": Parked(cause=event.cause, message=event.message)}
         case RunUnparked():
             at_limit = state.spec is not None and state.step >= state.step_limit
             granted = state.spec.limits.max_steps if state.spec and at_limit else 0
-            return {"parked": None, "rejected_replies": 0, "step_limit": state.step_limit + granted}
-        case SignalRejected():
-            return {}
+            # Where nothing was left to fold, the request is made once more as it is.
+            oversized = state.oversized and state.overflow <= 2 and state.step > 0
+            again = {"rejected_replies": 0, "overflow": min(state.overflow, 2), "oversized": oversized}
+            return {"parked": None, "step_limit": state.step_limit + granted, **again}
         case RunFinished():
             ended = {"outcome": event.outcome, "result": event.result, "failure": event.cause}
-            return {**ended, "parked": None, "requests": ()}
+            return {**ended, "parked": None, "requests": (), "awaiting": False, "idle_until": None}
         case _:
             assert_never(event)
+
+
+def _started(event: RunStarted) -> dict[str, Any]:
+    """A thread that was closed begins again where it ended; its agent is resolved anew."""
+    idle_limit = -1 if event.idle_limit is None else event.idle_limit
+    ended = {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
+    return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
+
+
+def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
+    taken = next(waiting for waiting in state.inbox if waiting.message == event.message)
+    said, room = [*state.said, taken.text], SAID_CHARS
+    while len(said) > 1 and sum(map(len, said)) > room:
+        del said[0]
+    inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
+    return {"inbox": inbox, "said": tuple(said), "awaiting": False, "idle_until": None}
+
+
+def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
+    change: dict[str, Any] = {
+        "calls": _moved(state, event.number, phase="finished", request=None),
+        "requests": tuple(request for request in state.requests if request.number != event.number),
+    }
+    if event.status in ("denied", "unknown"):
+        call = state.call(event.number).call
+        line = f"{call.name}({call.arguments}): {event.content}"[:STANDING_CHARS]
+        change["standing"] = (*state.standing, line)[-STANDING:]
+    return change
 
 
 def _decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:
@@ -193,7 +290,9 @@ def _decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:
     request = next(request for request in state.requests if request.request == event.request)
     change: dict[str, Any] = {
         "requests": tuple(other for other in state.requests if other is not request),
-        "decided": {**state.decided, event.request: f"{event.decision} by {event.by}"},
+        "decided": dict(
+            [*state.decided.items(), (event.request, f"{event.decision} by {event.by}")][-REMEMBERED_DECISIONS:]
+        ),
     }
     if event.decision in ("approve", "absent"):
         epoch = state.call(request.number).epoch + (event.decision == "absent")

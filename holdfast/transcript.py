@@ -1,23 +1,26 @@
 """The transcript: the messages an LLM is sent, as a fold over events, kept as the bytes that every request carries.
 
-1. A message is encoded once, when it enters, and frozen: request n+1 begins with the bytes of request n.
-2. Tool results enter in call order, whatever order they came in.
-3. The workflow holds the transcript; activities are handed a reference and ask for what they have not seen.
+1. A message is encoded once, when it enters, and frozen: request n+1 begins with the bytes of request n, unless the
+   transcript was folded between them.
+2. Tool results enter in call order, whatever order they came in. A person's message enters when it is taken.
+3. A fold replaces the messages by one hand-off message and the last few; the events it was made of stay in the log.
+4. The workflow holds what is new since its Temporal run began; activities are handed a reference, ask the workflow
+   for what they have not seen, and rebuild what is older from the permanent record.
 """
-
-from itertools import islice
 
 from holdfast.agent import AgentSpec
 from holdfast.events import (
     AgentEvent,
+    Folded,
     LLMReplied,
+    MessageTaken,
     ReplyRejected,
     ToolCallFinished,
     ToolCallRequested,
     UserMessageReceived,
 )
-from holdfast.messages import AssistantMessage, ToolMessage, UserMessage, encode, encode_wire
-from holdfast.model import GENESIS, Frozen, chain, page
+from holdfast.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, encode_wire
+from holdfast.model import GENESIS, Frozen, Lines, chain, digest, page
 
 
 class TranscriptRef(Frozen):
@@ -25,32 +28,108 @@ class TranscriptRef(Frozen):
 
     length: int
     digest: str
-    """Digest of the chain of those messages' bytes."""
+    """Of those messages' bytes and the agent's hash (`ref_digest`)."""
+    fold: int = 0
+    """How often the transcript was folded before: the messages since are counted from the hand-off on."""
+
+
+def ref_digest(head: str, spec_hash: str) -> str:
+    """What ties a reference to its messages and its agent: 32 hex digits.
+
+    Half of a SHA-256 is enough against confusion, and each step's history holds one.
+    """
+    return digest([head, spec_hash])[:32]
+
+
+class TranscriptBase(Frozen):
+    """Where a transcript stands, without the messages that the LLM has answered. Part of a snapshot."""
+
+    fold: int = 0
+    length: int = 0
+    head: str = GENESIS
+    """Digest of the chain over the messages since the last fold."""
+    since: int = 0
+    """Position of the first event that the messages can be rebuilt from."""
+    shown: int = 0
+    """How many messages the last request had that the LLM answered; the chain's digest then is `shown_head`."""
+    shown_head: str = GENESIS
+    reply: int = 0
+    """Position of the first event that the messages since then can be rebuilt from: the reply, as a rule."""
+    unanswered: tuple[str, ...] = ()
+    """The messages since then, encoded: what a fold may have to keep."""
+    open: dict[int, str] = {}
+    """Numbers and provider's ids of calls whose results have not entered, in call order."""
+    early: dict[int, str] = {}
+    """Results that came before those of earlier calls."""
+    waiting: dict[int, Content] = {}
+    """Messages that were not taken yet, by position."""
 
 
 class Transcript:
-    """The messages of one thread, encoded, in order, append-only."""
+    """The messages that the LLM is shown, encoded, in order.
 
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-        self.head = GENESIS
-        self._open: dict[int, str] = {}
-        """Numbers and provider's ids of calls whose results have not entered, in call order."""
-        self._early: dict[int, str] = {}
-        """Results that came before those of earlier calls."""
+    Args:
+        base: Where an earlier run left it; the messages that the LLM had answered by then are not kept here.
+        whole: Keep everything: a fold adds its hand-off message and removes nothing.
+    """
+
+    def __init__(self, base: TranscriptBase | None = None, *, whole: bool = False) -> None:
+        self._base = base or TranscriptBase()
+        self._whole = whole
+        self._kept = Lines()
+        for message in self._base.unanswered:
+            self._kept.append(message.encode())
+        self.first = self._base.length - len(self._kept)
+        """How many messages come before the ones kept here."""
+        self.head = self._base.head
+        self._open = dict(self._base.open)
+        self._early = dict(self._base.early)
+        self._waiting = dict(self._base.waiting)
 
     @property
-    def ref(self) -> TranscriptRef:
-        """A reference to all messages so far."""
-        return TranscriptRef(length=len(self.messages), digest=self.head)
+    def length(self) -> int:
+        """How many messages there are, those that are not kept here included."""
+        return self.first + len(self._kept)
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The messages kept here."""
+        return list(self._kept.since(0))
+
+    @property
+    def base(self) -> TranscriptBase:
+        """Where it stands now."""
+        unanswered = tuple(message.decode() for message in self._kept.since(self._base.shown - self.first))
+        now = {"length": self.length, "head": self.head, "unanswered": unanswered}
+        pending = {"open": dict(self._open), "early": dict(self._early), "waiting": dict(self._waiting)}
+        return self._base.model_copy(update={**now, **pending})
+
+    @property
+    def unanswered(self) -> int:
+        """How many messages came after those that the LLM has answered."""
+        return self.length - self._base.shown
+
+    def ref(self, spec_hash: str, *, shown: bool = False) -> TranscriptRef:
+        """A reference to all messages, or to those that the LLM has answered already (`shown`)."""
+        length, head = (self._base.shown, self._base.shown_head) if shown else (self.length, self.head)
+        return TranscriptRef(length=length, digest=ref_digest(head, spec_hash), fold=self._base.fold)
 
     def add(self, event: AgentEvent) -> None:
         """Append the messages that `event` completes, if any."""
         match event:
             case UserMessageReceived():
-                self._append(UserMessage(content=event.content))
-            case LLMReplied(message=AssistantMessage() as message):
-                self._append(message)
+                if event.position == 1:  # the task
+                    self._append(UserMessage(content=event.content))
+                else:
+                    self._waiting[event.position] = event.content
+            case MessageTaken():
+                self._append(UserMessage(content=self._waiting.pop(event.message)))
+            case LLMReplied():
+                # A message that waits now may be taken before the next reply.
+                shown = {"shown": self.length, "shown_head": self.head, "reply": min([event.position, *self._waiting])}
+                self._base = self._base.model_copy(update=shown)
+                if event.message is not None:
+                    self._append(event.message)
             case ReplyRejected() if event.notice:
                 self._append(UserMessage(content=event.notice))
             case ToolCallRequested():
@@ -58,12 +137,27 @@ class Transcript:
             case ToolCallFinished():
                 self._early[event.number] = event.content
                 self._flush()
+            case Folded():
+                self._fold(event)
             case _:
                 pass
 
     def page(self, start: int) -> bytes:
         """Messages from `start` on, one JSON text a line, a page of them; empty when there are none."""
-        return page(islice(self.messages, start, None))
+        return page(self._kept.since(start - self.first))
+
+    def _fold(self, event: Folded) -> None:
+        self._open, self._early = {}, {}
+        if self._whole:
+            return self._append(UserMessage(content=event.handoff))
+        kept = self.messages[-event.kept :] if event.kept else []
+        oldest = self._base.reply if event.kept else event.position
+        since = min([oldest, *self._waiting])
+        self._base = TranscriptBase(fold=self._base.fold + 1, since=since, reply=self._base.reply)
+        self._kept, self.first, self.head = Lines(), 0, GENESIS
+        self._append(UserMessage(content=event.handoff))
+        for message in kept:
+            self._keep(message)
 
     def _flush(self) -> None:
         for number in list(self._open):
@@ -72,8 +166,10 @@ class Transcript:
             self._append(ToolMessage(tool_call_id=self._open.pop(number), content=self._early.pop(number)))
 
     def _append(self, message: UserMessage | AssistantMessage | ToolMessage) -> None:
-        encoded = encode(message)
-        self.messages.append(encoded)
+        self._keep(encode(message))
+
+    def _keep(self, encoded: bytes) -> None:
+        self._kept.append(encoded)
         self.head = chain(self.head, encoded)
 
 
@@ -92,16 +188,23 @@ def request_prefix(spec: AgentSpec) -> bytes:
     return encode_wire(head)[:-1] + b',"messages":[' + system
 
 
-def request_body(prefix: bytes, messages: list[bytes]) -> bytes:
-    """The whole request: prefix and messages, joined without decoding any of them."""
-    return b",".join([prefix, *messages]) + b"]}"
+def request_body(prefix: bytes, messages: list[bytes], *, tail: bytes = b"") -> bytes:
+    """The whole request: prefix and messages, joined without decoding any of them; `tail` follows the messages."""
+    return b",".join([prefix, *messages]) + b"]" + tail + b"}"
 
 
-def clip(text: str, limit: int) -> str:
-    """`text` if it is at most `limit` characters long; else its head and tail, and how much lies between."""
+def clip(text: str, limit: int, *, address: str = "") -> str:
+    """`text` if it is at most `limit` characters long; else its head and tail, and how much lies between.
+
+    Args:
+        text: The text.
+        limit: Characters that are kept.
+        address: Where the whole text can be read (`read_artifact`); empty if nowhere.
+    """
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
     tail = limit - head
     left_out = len(text) - head - tail
-    return f"{text[:head]}\n[… {left_out:,} of {len(text):,} characters left out …]\n{text[-tail:]}"
+    where = f'; read_artifact("{address}") has all of it' if address else ""
+    return f"{text[:head]}\n[… {left_out:,} of {len(text):,} characters left out{where} …]\n{text[-tail:]}"

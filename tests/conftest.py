@@ -4,23 +4,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import openai
 import pytest
 from hypothesis import HealthCheck, settings
 from temporalio.client import Client
 
-from activities.stores.postgres import migrate, open_pool
 from holdfast.catalog import Catalog
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
-from holdfast.testing import Script, ScriptedLLM, Unparsed
+from holdfast.testing import Script, Unparsed
 from tests.containers import start_postgres
-from tests.rig import Rig, StartRig
-from worker import build_worker
+from tests.rig import Rig, StartRig, start_rig
 
 # The same examples on every run: a property that fails, fails for everybody.
 settings.register_profile(
@@ -53,26 +49,16 @@ def rig(stack: Stack, client: Client, tmp_path: Path) -> StartRig:
 
     @asynccontextmanager
     async def start(catalog: Catalog, script: Script | Unparsed, **options: Any) -> AsyncIterator[Rig]:
-        await migrate(stack.database_url)
-        workspace = tmp_path / "workspace"
-        workspace.mkdir(exist_ok=True)
-        queue = options.pop("task_queue", None) or f"test-{uuid4().hex[:8]}"
-        with ScriptedLLM(script) as llm:
-            endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
-            async with open_pool(stack.database_url, size=8) as pool, endpoint:
-                worker = build_worker(
-                    await connect(stack_config(stack)),  # its own: one client has one worker a task queue
-                    task_queue=queue,
-                    catalog=catalog,
-                    llm=endpoint,
-                    default_llm="scripted",
-                    pool=pool,
-                    database_url=stack.database_url,
-                    workspaces=tmp_path / "workspaces",
-                    **{"strict": True, **options},
-                )
-                async with worker:
-                    yield Rig(client, llm, queue, workspace)
+        async with start_rig(
+            client,
+            catalog,
+            script,
+            worker_client=await connect(stack_config(stack)),
+            database_url=stack.database_url,
+            folder=tmp_path,
+            **{"strict": True, **options},
+        ) as rig:
+            yield rig
 
     return start
 

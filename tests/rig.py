@@ -1,18 +1,29 @@
 """A worker at work with its scripted LLM, and waiting for what a run does: by condition, never by time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import openai
 from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from activities.stores.postgres import migrate, open_pool
+from activities.stores.record import PostgresThreads
+from holdfast.catalog import Catalog
 from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.events import EVENTS, AgentEvent
-from holdfast.testing import ScriptedLLM
+from holdfast.events import EVENTS, AgentEvent, first_altered
+from holdfast.history import read_events
+from holdfast.payloads import data_converter
+from holdfast.stores import ThreadStore
+from holdfast.testing import Script, ScriptedLLM, Unparsed
+from worker import build_worker
+from workflows import WORKFLOWS
 
 PATIENCE = 30.0
 """Seconds after which a condition that a test waits for counts as never to come."""
@@ -26,16 +37,64 @@ class Rig:
     llm: ScriptedLLM
     task_queue: str
     workspace: Path
+    threads: ThreadStore
 
     async def start(self, task: str = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
-        """Start a run with a thread id of its own; returns its handle."""
+        """Start a run, with a thread id of its own where none is given; returns its handle."""
+        thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
         given = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
-            WORKFLOW, RunInput(task=task, **given), id=f"test-{uuid4().hex[:8]}", task_queue=self.task_queue
+            WORKFLOW, RunInput(task=task, **given), id=thread, task_queue=self.task_queue
         )
 
 
 StartRig = Callable[..., AbstractAsyncContextManager[Rig]]
+
+
+@asynccontextmanager
+async def start_rig(
+    client: Client,
+    catalog: Catalog,
+    script: Script | Unparsed,
+    *,
+    worker_client: Client,
+    database_url: str,
+    folder: Path,
+    task_queue: str = "",
+    **options: Any,
+) -> AsyncIterator[Rig]:
+    """Have a worker at work, with an LLM of its own.
+
+    Args:
+        client: For the test.
+        catalog: What the worker offers.
+        script: What the LLM replies.
+        worker_client: For the worker: one client has one worker a task queue.
+        database_url: Of a PostgreSQL; it is migrated.
+        folder: For workspaces.
+        task_queue: Where the worker listens; its own where none is given.
+        options: Further arguments of `build_worker`.
+    """
+    await migrate(database_url)
+    workspace = folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    queue = task_queue or f"test-{uuid4().hex[:8]}"
+    with ScriptedLLM(script) as llm:
+        endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
+        async with open_pool(database_url, size=8) as pool, endpoint:
+            worker = build_worker(
+                worker_client,
+                task_queue=queue,
+                catalog=catalog,
+                llm=endpoint,
+                default_llm="scripted",
+                pool=pool,
+                database_url=database_url,
+                workspaces=folder / "workspaces",
+                **options,
+            )
+            async with worker:
+                yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
 
 
 async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
@@ -61,8 +120,41 @@ async def status_of(handle: WorkflowHandle[Any, Any], *wanted: str) -> dict[str,
 
 
 async def events_of(handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
-    """All events of a run, decoded."""
-    lines: list[bytes] = []
-    while page := await handle.query("log", len(lines), result_type=bytes):
-        lines += page.split(b"\n")
-    return EVENTS.validate_json(b"[" + b",".join(lines) + b"]")
+    """All events that a Temporal run has, decoded."""
+    events: list[AgentEvent] = []
+    while page := await handle.query("log", events[-1].position + 1 if events else 0, result_type=bytes):
+        events += EVENTS.validate_json(b"[" + page.replace(b"\n", b",") + b"]")
+    return events
+
+
+async def runs_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[WorkflowHandle[Any, Any]]:
+    """The Temporal runs of a thread, from the one that was started on, each as it went on in the next."""
+    run_id = handle.run_id or handle.first_execution_run_id
+    runs = []
+    while run_id:
+        runs.append(client.get_workflow_handle(handle.id, run_id=run_id))
+        last = (await runs[-1].fetch_history()).events[-1]
+        run_id = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    return runs
+
+
+async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
+    """All events of a thread, from the histories of its Temporal runs.
+
+    Each run's history replays, in the sandbox and without it; it gives the very events that the workflow tells; and
+    all of them are one log.
+    """
+    events: list[AgentEvent] = []
+    for run in await runs_of(client, handle):
+        history = await run.fetch_history()
+        for runner in (UnsandboxedWorkflowRunner(), SandboxedWorkflowRunner()):
+            replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter, workflow_runner=runner)
+            await replayer.replay_workflow(history)
+        own = read_events(history.events)
+        assert own == await events_of(run)
+        first = own[0].position
+        assert first <= len(events), "a gap between two runs"
+        assert own[: len(events) - first] == events[first:]
+        events = events[:first] + own
+    assert first_altered(events) is None
+    return events

@@ -1,55 +1,26 @@
 """AgentRunWorkflow: one agent run, whose Temporal history is the event log.
 
-The workflow decides nothing. It carries out what `holdfast.decide` says, records what comes back as events, and
-folds them into state and transcript. Signals, updates and queries are its only doors.
+This shell is thin: what reaches the workflow goes to `holdfast.run`, and the commands that come out are carried out.
+
+1. Inputs are passed on in the order in which the SDK hands them over: signals and updates, then the ends of calls,
+   then a request to cancel.
+2. Queries leave no trace in history, and answer from memory.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from holdfast import contracts
-from holdfast.contracts import AgentRequest, LLMRequest, RunInput, RunResult, ToolRequest, cause_of
-from holdfast.decide import (
-    CallLLM,
-    Finish,
-    LoadAgent,
-    Park,
-    StartCalls,
-    Wait,
-    next_action,
-    on_cancel,
-    on_lost_agent,
-    on_lost_call,
-    on_outcome,
-    on_payload,
-    on_reply,
-    on_signal,
-    on_task,
-)
+from holdfast.commands import Call, Failure, Sleep, Stop
+from holdfast.contracts import RunInput, RunResult, cause_of
 from holdfast.describe import current_details
-from holdfast.effects import effect_key
-from holdfast.events import (
-    AgentEvent,
-    AgentLoaded,
-    DecisionReceived,
-    EventLog,
-    RunParked,
-    RunStarted,
-    SignalRejected,
-    ToolCallStarted,
-    UserMessageReceived,
-)
-from holdfast.model import canonical
-from holdfast.state import CallState, RunState, evolve
-from holdfast.transcript import Transcript
+from holdfast.run import AgentRun
 from workflows import calls
-
-Answer = TypeVar("Answer")
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
@@ -64,173 +35,132 @@ class AgentRunWorkflow:
     @workflow.init
     def __init__(self, run: RunInput) -> None:
         """Record the task before any signal can arrive."""
-        self._log = EventLog()
-        self._state = RunState()
-        self._transcript = Transcript()
-        self._tools: dict[int, asyncio.Task[None]] = {}
-        self._published: tuple[object, ...] = ()
-        self._asking = False
-        """Whether the loop waits for the agent or the LLM, and does not see what signals record."""
-        self._activation: tuple[object, int] | None = None
-        self._commanded: tuple[object, int] | None = None
-        """The workflow task in which a command was last given."""
-        self._settled: int | None = None
         info = workflow.info()
-        self._record(RunStarted(thread=info.workflow_id, run_id=info.run_id, agent=run.agent))
-        self._record(UserMessageReceived(content=run.task))
+        self._run = AgentRun(
+            run,
+            thread=info.workflow_id,
+            run_id=info.run_id,
+            first_run_id=info.first_execution_run_id,
+            at=workflow.now(),
+        )
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._waiters: set[asyncio.Task[None]] = set()
+        self._published: tuple[object, ...] = ()
+        self._activation: tuple[object, int] | None = None
+        self._settled: int | None = None
+        """How many events are settled, where there are some that are not."""
+        self._outdated = False
 
     @workflow.run
     async def run(self, run: RunInput) -> RunResult:
-        """Run the agent to its end.
+        """Run the agent to its end, or to where a new Temporal run goes on.
 
         Raises:
-            ApplicationError: The run failed: no such agent, no such workspace, no task.
+            ApplicationError: The run failed: no such agent, no such workspace, no task, no readable past.
             CancelledError: It was cancelled; effects under way have been waited for.
         """
-        try:
-            await self._loop(run)
-        except BaseException as error:
-            if not is_cancelled_exception(error):
-                raise
-            await self._stop()
-            raise
-        if self._state.outcome == "failed":
-            raise ApplicationError(self._state.result, type=self._state.failure, non_retryable=True)
-        return RunResult(result=self._state.result, steps=self._state.step, usage=self._state.usage)
-
-    async def _loop(self, run: RunInput) -> None:
+        self._carry_out()
+        cancelled: BaseException | None = None
         while True:
-            seen = len(self._log.events)
-            match next_action(self._state):
-                case LoadAgent():
-                    await self._load_agent(run)
-                case CallLLM():
-                    await self._call_llm()
-                case StartCalls(numbers=numbers):
-                    for number in numbers:
-                        self._start_call(self._state.call(number))
-                case Park(cause=cause, message=message):
-                    self._record(RunParked(cause=cause, message=message))
-                case Wait():
-                    self._publish()
-                    await self._news(seen)
-                case Finish():
-                    self._publish()
-                    await workflow.wait_condition(workflow.all_handlers_finished)
-                    return
+            try:
+                await workflow.wait_condition(self._over)
+                break
+            except asyncio.CancelledError as error:
+                cancelled = error
+                await workflow.wait_condition(lambda: True)  # what ended in the same workflow task is recorded first
+                self._at_work().cancel()
+                self._carry_out()
+        end = self._run.end
+        assert end is not None
+        if end.next:
+            workflow.continue_as_new(end.next)
+        if end.result:
+            return end.result
+        assert end.failure is not None
+        if end.failure.cancelled:
+            raise cancelled or asyncio.CancelledError
+        raise ApplicationError(end.failure.message, type=end.failure.cause, non_retryable=True)
 
-    async def _news(self, seen: int) -> None:
-        """Wait until the log is longer than `seen` events."""
-        await workflow.wait_condition(lambda: len(self._log.events) > seen)
+    def _over(self) -> bool:
+        """Whether the run has ended.
 
-    async def _load_agent(self, run: RunInput) -> None:
-        if refused := on_task(run.task):
-            return self._record(*refused)
-        try:
-            loaded = await self._ask(calls.load(AgentRequest(agent=run.agent, workspace=run.workspace)))
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            return self._record(*on_lost_agent(*cause_of(error)))
-        self._record(AgentLoaded(spec=loaded.spec, spec_hash=loaded.spec.hash, workspace=loaded.workspace))
+        Raises:
+            RuntimeError: What it knows is outdated: the workflow task fails, and the run is replayed.
+        """
+        if self._outdated:
+            raise RuntimeError("a query overtook this workflow task; the run is replayed, and goes on")
+        return self._run.end is not None
 
-    async def _call_llm(self) -> None:
-        assert self._state.spec is not None
-        shown = self._transcript.ref
-        request = LLMRequest(transcript=shown, spec_hash=self._state.spec_hash)
-        try:
-            reply = await self._ask(calls.ask_llm(request, self._state.spec, step=self._state.step + 1))
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            cause, message = cause_of(error)
-            self._record(RunParked(cause=cause, message=message))
-        else:
-            self._record(*on_reply(self._state, reply, shown=shown.length, at=workflow.now()))
-
-    async def _ask(self, call: Coroutine[Any, Any, Answer]) -> Answer:
-        """Wait for an activity, and for nothing else."""
-        self._commanded = _task_now()
-        self._publish()
-        self._asking = True
-        try:
-            return await call
-        finally:
-            self._asking = False
-
-    def _start_call(self, call: CallState) -> None:
-        info = workflow.info()
-        key = effect_key(
-            thread=info.workflow_id,
-            first_run_id=info.first_execution_run_id,
-            number=call.number,
-            call_digest=call.call.digest,
-        )
-        self._commanded = _task_now()
-        self._record(ToolCallStarted(number=call.number, key=key))
-        self._tools[call.number] = asyncio.create_task(self._run_call(call, key))
-
-    async def _run_call(self, call: CallState, key: str) -> None:
-        assert self._state.spec is not None
-        tool = self._state.spec.tool(call.call.name)
-        assert tool is not None, "a call of an unknown tool never gets a verdict"
-        request = ToolRequest(
-            call=call.call,
-            key=key,
-            epoch=call.epoch,
-            workspace=self._state.workspace,
-            clip=self._state.spec.limits.tool_result_chars,
-        )
-        try:
-            outcome = await calls.run_tool(request, tool)
-        except ActivityError as error:
-            outcome = on_lost_call(tool.effect, *cause_of(error), cancelled=is_cancelled_exception(error))
-        del self._tools[call.number]
-        self._record(*on_outcome(self._state, call.number, outcome, at=workflow.now()))
-
-    async def _stop(self) -> None:
-        """After a cancellation: keep what has come, stop the tools, keep what they say, end the log."""
-        await workflow.wait_condition(lambda: True)  # what ended in the same workflow task is recorded first
-        for task in self._tools.values():
-            task.cancel()
-        await asyncio.gather(*self._tools.values(), return_exceptions=True)
-        self._record(*on_cancel(self._state))
-        self._publish()
-
-    def _record(self, *events: AgentEvent) -> None:
-        """Append events to the log and fold them. Nothing else changes what the run knows."""
+    def _at_work(self) -> AgentRun:
+        """The run, told what time it is."""
         self._notice_foresight()
-        for event in events:
-            stamped = self._log.append(event, at=workflow.now())
-            self._state = evolve(self._state, stamped)
-            self._transcript.add(stamped)
+        info = workflow.info()
+        self._run.at = workflow.now()
+        self._run.history_length = info.get_current_history_length()
+        self._run.crowded = info.is_continue_as_new_suggested()
+        return self._run
+
+    def _carry_out(self) -> None:
+        """Carry out what the run wants done, in its order."""
+        commands = self._run.commands()
+        for command in commands:
+            match command:
+                case Stop(id=call_id):
+                    self._calls[call_id].cancel()
+                case Call() | Sleep():
+                    self._calls[command.id] = started = calls.start(command, self._run.state)
+                    waiter = asyncio.create_task(self._wait_for(command.id, started))
+                    self._waiters.add(waiter)
+                    waiter.add_done_callback(self._waiters.discard)
+        self._publish(silent=not commands and not self._run.end)
+
+    async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:
+        """Tell the run how a call ended."""
+        result: Any = None
+        failure: Failure | None = None
+        try:
+            result = await started
+        except ActivityError as error:
+            failure = Failure(*cause_of(error), cancelled=is_cancelled_exception(error))
+        except asyncio.CancelledError:  # a sleep, or a call that was stopped before it was under way
+            failure = Failure("CancelledError", "Cancelled", cancelled=True)
+        del self._calls[call_id]
+        run = self._at_work()
+        if failure:
+            run.failed(call_id, failure)
+        else:
+            run.ended(call_id, result)
+        self._carry_out()
 
     def _notice_foresight(self) -> None:
         """Tell events that are not settled yet.
 
-        To answer a query after a crash, the SDK replays what lies in history beyond the last workflow task, in that
-        task's time: the same time at a greater length of history. Time and order of such events are not final until
-        their own task has run, so the query `log` does not show them.
+        To answer a query after a crash, the SDK passes on what lies in history beyond the last workflow task, in that
+        task's time: the same time at a greater length of history. When the real task comes, the SDK passes on only
+        what is new since, so time and order of events would not be those of a replay, nor would the order of commands
+        where an update is among them: that run could never be replayed. So the query `log` does not show such
+        events, and the next workflow task that brings something fails once, and has the run replayed.
         """
-        activation = _task_now()
-        if self._activation is None or activation[0] != self._activation[0]:
-            self._settled = None
-        elif activation != self._activation and self._settled is None:
-            self._settled = len(self._log.events)
+        activation = (workflow.now(), workflow.info().get_current_history_length())
+        if self._activation and activation != self._activation:
+            if self._settled is not None:
+                self._outdated = activation[0] != self._activation[0]
+            elif activation[0] == self._activation[0]:
+                self._settled = self._run.log.length
         self._activation = activation
 
-    def _publish(self) -> None:
+    def _publish(self, *, silent: bool) -> None:
         """Show the Web UI where the run is. Search attributes cost an event in history: they are set when they change.
 
-        And when the workflow task would give no command otherwise: one without is replayed together with the next, in
+        And when what arrived led to no command: a workflow task without any is replayed together with the next, in
         the next one's time, and the log would not be the same on every replay.
         """
-        state = self._state
+        state = self._run.state
         workflow.set_current_details(current_details(state))
         published = (state.spec_hash, state.status, len(state.requests))
-        if published == self._published and self._commanded == _task_now():
+        if published == self._published and not silent:
             return
-        self._published, self._commanded = published, _task_now()
+        self._published = published
         updates: list[SearchAttributeUpdate[Any]] = [
             _STATUS.value_set(state.status),
             _PENDING.value_set(len(state.requests)),
@@ -262,56 +192,68 @@ class AgentRunWorkflow:
         """Go on after the cause of a block is mended: {"by": "alice"}."""
         self._take("retry", payload)
 
+    @workflow.signal
+    def say(self, payload: Any = None, *more: Any) -> None:
+        """Say something to the agent: {"message": "…", "by": "alice", "when_busy": "queue"}."""
+        self._take("say", payload)
+
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Any other signal: recorded, without effect."""
         self._take(name, None)
 
     def _take(self, signal: str, payload: Any) -> None:
-        self._record(*on_signal(self._state, signal, payload))
-        if self._asking:
-            self._publish()
+        self._at_work().signal(signal, payload)
+        self._carry_out()
 
     @workflow.update
     def decide(self, payload: Any = None, *more: Any) -> dict[str, str]:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
-        self._commanded = _task_now()  # the answer is one
-        events = on_payload(self._state, "decide", payload)
-        self._record(*events)
-        received = events[0]
-        if isinstance(received, DecisionReceived):
-            return {"outcome": received.outcome, "explanation": received.explanation}
-        assert isinstance(received, SignalRejected)
-        return {"outcome": "malformed", "explanation": received.explanation}
+        return self._answer("decide", payload)
+
+    @workflow.update(name="say")
+    def hear(self, payload: Any = None, *more: Any) -> dict[str, str]:
+        """Say something to the agent, as the signal `say` does, and learn the outcome."""
+        return self._answer("say", payload)
+
+    def _answer(self, update: str, payload: Any) -> dict[str, str]:
+        answer = self._at_work().update(update, payload)
+        self._carry_out()
+        return answer
 
     # Queries leave no trace in history.
 
     @workflow.query
     def state(self) -> dict[str, Any]:
         """The derived state, as `starter.py show` prints it."""
-        return self._state.view()
+        return self._run.state.view()
 
     @workflow.query
     def pending_approvals(self) -> list[dict[str, Any]]:
         """The open requests."""
-        return [request.view() for request in self._state.requests]
+        return [request.view() for request in self._run.state.requests]
 
     @workflow.query
     def log(self, start: int = 0) -> bytes:
-        """Events from position `start` on, one JSON text a line, a page of them; empty when there are none."""
-        return self._log.page(start, self._settled)
+        """Events from position `start` on, one JSON text a line, a page of them; empty when there are none.
+
+        This Temporal run has those that the permanent record did not when it began; older ones are in the record.
+        """
+        return self._run.log.page(start, self._settled)
+
+    @workflow.query
+    def session(self) -> dict[str, Any]:
+        """What a worker needs before it reads the transcript: the agent, and where the messages begin."""
+        run = self._run
+        return {
+            "spec": run.state.spec.model_dump(mode="json", exclude_defaults=True) if run.state.spec else None,
+            "fold": run.transcript.base.fold,
+            "first": run.transcript.first,
+            "since": run.transcript.base.since,
+            "position": run.log.first,
+        }
 
     @workflow.query
     def transcript(self, start: int = 0) -> bytes:
         """Encoded messages from `start` on, one a line, a page of them; empty when there are none."""
-        return self._transcript.page(start)
-
-    @workflow.query
-    def agent_spec(self) -> bytes:
-        """The agent as recorded, as canonical JSON."""
-        return canonical(self._state.spec.model_dump(mode="json")) if self._state.spec else b""
-
-
-def _task_now() -> tuple[object, int]:
-    """The workflow task that is being worked on: its time, and the length of history that it sees."""
-    return workflow.now(), workflow.info().get_current_history_length()
+        return self._run.transcript.page(start)

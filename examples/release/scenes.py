@@ -156,11 +156,13 @@ class Demo:
             return  # it was refused without having published; the LLM was told why
         at = self._kill("after publish has happened, before its result is recorded")
         found = await self._run.on_server()
-        line, under_way = registry_of(self._folder.repository).read_text().strip(), len(found.activities)
+        line = registry_of(self._folder.repository).read_text().strip()
+        # Beside it, the run may be writing down what it was when it paused.
+        under_way = sum(activity.startswith("call_tool,") for activity in found.activities)
         seen = f"{found.status}, calls under way: {under_way}, lines published: {self._published()}"
         self._kills.append(Kill("publishing", at, seen=seen, wanted="RUNNING, calls under way: 1, lines published: 1"))
         self._tell.say(
-            "server", f"no worker is alive; Temporal has the run: {found.status}, {under_way} call under way"
+            "server", f"no worker is alive; Temporal has the run: {found.status}, {under_way} tool call under way"
         )
         self._tell.say("registry", line)
         self._start_worker()

@@ -17,13 +17,13 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.runtime.runs import ENDED, Runs
-from holdfast.runtime.thread_errors import NoWorker, Refused, RunStuck
+from holdfast.runtime.thread_errors import NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.runtime.threads import Threads
 
 SENT = "sent"
 """Temporal keeps it; no worker has answered yet."""
 
-_NO_UPDATES = frozenset(
+NO_UPDATES = frozenset(
     {
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.FAILED_PRECONDITION,
@@ -75,10 +75,10 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
     except (RPCError, WorkflowUpdateFailedError) as error:
         if ended := await _ended(runs, thread):
             return Decided("too_late", f"the run is {ended}")
-        if isinstance(error, RPCError) and error.status not in _NO_UPDATES:
+        if isinstance(error, RPCError) and error.status not in NO_UPDATES:
             raise runs.in_words(error, thread) from error
     decision = payload["decision"]
-    return await _leave(runs, thread, decision if decision in ("approve", "deny") else "reconcile", payload)
+    return await leave(runs, thread, decision if decision in ("approve", "deny") else "reconcile", payload)
 
 
 async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> Decided:
@@ -92,10 +92,15 @@ async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> 
     try:
         status = (await threads.state(thread))["status"]
     except (NoWorker, RunStuck):
-        return await _leave(threads.runs, thread, "retry", payload)
+        return await leave(threads.runs, thread, "retry", payload)
+    except QueryRefused:
+        # Asked only to say at once that there is nothing to retry; the run can tell that itself.
+        sent = await leave(threads.runs, thread, "retry", payload)
+        waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
+        return Decided(SENT, waits) if sent.outcome == SENT else sent
     if status != "blocked":
         raise Refused(f"thread {thread!r} is {status}, not blocked: there is nothing to retry")
-    sent = await _leave(threads.runs, thread, "retry", payload)
+    sent = await leave(threads.runs, thread, "retry", payload)
     return Decided("accepted", "the run goes on") if sent.outcome == SENT else sent
 
 
@@ -117,7 +122,7 @@ async def cancel(threads: Threads, thread: str) -> Decided:
     return Decided("accepted", "the run stops as soon as the tools under way have")
 
 
-async def _leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any]) -> Decided:
+async def leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any]) -> Decided:
     """Leave a signal with Temporal."""
     try:
         await runs.client.get_workflow_handle(thread).signal(signal, payload, rpc_timeout=timedelta(seconds=10))

@@ -16,15 +16,16 @@ from holdfast import contracts
 from holdfast.describe import one_line
 from holdfast.errors import HoldfastError
 from holdfast.runtime.runs import ENDED, status_of
+from holdfast.runtime.states import CLOSED
 from holdfast.runtime.thread_errors import StatusInvalid
-from holdfast.runtime.threads import CLOSED, JSON, Threads
+from holdfast.runtime.threads import JSON, Threads
 from holdfast.state import Status
 
 STATUSES: tuple[str, ...] = get_args(Status)
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
-# A thread that was continued has several runs in Temporal; the latest stands for it.
+# Of the Temporal runs of one agent run, the last stands for it.
 _LATEST = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
 _AT_ONCE = 10
 """Queries in flight while listing."""
@@ -54,7 +55,7 @@ async def overview(threads: Threads, *, status: str | None = None, limit: int = 
     Raises:
         StatusInvalid: There is no such status.
     """
-    found = await _find(threads, _LATEST + _having(status), limit)
+    found = await _latest(threads, await _find(threads, _LATEST + _having(status), limit), status)
     rows = {run.id: _row(run) for run in found}
     # Only a short while: without a worker, what Temporal knows has to do.
     running = [thread for thread, row in rows.items() if row["status"] == "running"]
@@ -62,8 +63,23 @@ async def overview(threads: Threads, *, status: str | None = None, limit: int = 
     for thread, state in answers.items():
         if isinstance(state, dict):
             rows[thread] |= {name: state[name] for name in ("agent", "status", "step")}
-    newest = sorted(found, key=lambda run: run.start_time, reverse=True)
-    return [rows[run.id] for run in newest if status in (None, rows[run.id]["status"])]
+    return [row for row in rows.values() if status in (None, row["status"])]
+
+
+async def _latest(threads: Threads, found: list[WorkflowExecution], status: str | None) -> list[WorkflowExecution]:
+    """One run a thread, newest first: a closed thread that was continued has several, and the last one counts."""
+    newest: dict[str, WorkflowExecution] = {}
+    for run in sorted(found, key=lambda run: run.start_time, reverse=True):
+        newest.setdefault(run.id, run)
+    if status in CLOSED:  # later runs, with another status, are not among those found
+        answers = await _ask_all(list(newest), threads.runs.describe)
+        later = {name for name, run in answers.items() if _run_id(run) not in ("", newest[name].run_id)}
+        newest = {name: run for name, run in newest.items() if name not in later}
+    return list(newest.values())
+
+
+def _run_id(described: Any) -> str:
+    return "" if isinstance(described, HoldfastError) else str(described.run_id)
 
 
 async def _find(threads: Threads, query: str, limit: int) -> list[WorkflowExecution]:

@@ -4,6 +4,8 @@ A query needs a worker. Where none answers, this module finds out why: no worker
 """
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,6 +41,10 @@ ENDED = {
 }
 """Our word for each way in which Temporal closes a run."""
 
+REFUSALS = 4
+"""How many refusals of a query count as passing: a second's worth."""
+PAUSE_SECONDS = 0.25
+"""Between two of them."""
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
@@ -91,8 +97,21 @@ class Runs:
             raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, and not an agent run")
         return found
 
+    async def until_closed(self, found: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
+        """The description of a thread whose run has ended, once Temporal has closed that run, too.
+
+        Before, the run's last events are being written down. Does not wait longer than for a worker's answer.
+        """
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + self.answer_within
+        now = found
+        while now.run_id == found.run_id and now.status not in ENDED and clock.time() < deadline:
+            await asyncio.sleep(PAUSE_SECONDS / 5)
+            now = await self.describe(found.id)
+        return now
+
     async def query(self, thread: str, name: str, *args: Any, kind: Any = None, within: float | None = None) -> Any:
-        """Ask a run, through whichever worker has it.
+        """Ask a run, through whichever worker has it; again for about a second, where the worker refuses.
 
         Args:
             thread: The thread id.
@@ -105,9 +124,17 @@ class Runs:
             ThreadNotFound: There is no agent run of that id.
             NoWorker: None answered in time.
             RunStuck: A worker has the run, and its code does not replay.
+            QueryRefused: The worker went on refusing.
             NeverRan: The run was closed before any worker had it.
         """
         limit = timedelta(seconds=within or self.answer_within)
+        for _ in range(REFUSALS):
+            with contextlib.suppress(QueryRefused):
+                return await self._query(thread, name, args, kind, limit)
+            await asyncio.sleep(PAUSE_SECONDS)
+        return await self._query(thread, name, args, kind, limit)
+
+    async def _query(self, thread: str, name: str, args: Sequence[Any], kind: Any, limit: timedelta) -> Any:
         run = self.client.get_workflow_handle(thread)
         try:
             # The client tries again when the server gives up a moment before it: `rpc_timeout` bounds one attempt.

@@ -75,6 +75,8 @@ class Settings(BaseModel):
     """`HOLDFAST_TASK_QUEUE`: the Temporal task queue that workers listen on."""
     database_url: Annotated[str, _url_of("postgresql", "postgres")] | None = Field(default=None, repr=False)
     """`DATABASE_URL`: PostgreSQL, as a libpq URL; None without one."""
+    artifacts: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """`HOLDFAST_ARTIFACTS`: a folder, or a mounted bucket, for what is too long for the log; None for PostgreSQL."""
     openai_api_key: SecretStr | None = None
     """`OPENAI_API_KEY`: None without one."""
     openai_base_url: Annotated[str, _url_of("https", "http")] | None = None

@@ -3,13 +3,17 @@
 HoldfastError
 ├── TaskInvalid          the task is empty, too long or not text
 ├── ThreadIdInvalid      a thread id that cannot be used
-├── ThreadExists         the thread id is taken, by a run that is open or closed
+├── ThreadExists         a run of that thread is open
 ├── StatusInvalid        no such status
+├── PositionInvalid      the thread has no event at that position
 ├── ThreadNotFound       no thread of that id
 ├── AgentNotFound        the worker's catalog has no such agent
 ├── WorkspaceNotFound    the workspace is not a folder on the worker
 ├── Refused              the run is not in a state for what was asked
 ├── QueryRefused         a worker answered that it cannot answer
+├── EventsMissing        earlier events of the thread are nowhere to be read
+├── LogBroken            what Temporal has does not follow from what the permanent record has
+├── RecordAway           the permanent record does not answer
 └── ServerUnreachable
     ├── NoWorker         Temporal answers, but no worker does
     └── RunStuck         a worker has the run, but its code cannot go on with it
@@ -27,11 +31,15 @@ class ThreadIdInvalid(HoldfastError):
 
 
 class ThreadExists(HoldfastError):
-    """The thread id is taken, by a run that is open or closed."""
+    """A run of that thread is open."""
 
 
 class StatusInvalid(HoldfastError):
     """No such status."""
+
+
+class PositionInvalid(HoldfastError):
+    """The thread has no event at that position."""
 
 
 class ThreadNotFound(HoldfastError):
@@ -52,6 +60,27 @@ class Refused(HoldfastError):
 
 class QueryRefused(HoldfastError):
     """A worker answered that it cannot answer."""
+
+
+class EventsMissing(HoldfastError):
+    """Earlier events of the thread are nowhere to be read.
+
+    Args:
+        message: What is missing, why, and what to do.
+        stop: Position of the first event after them; None where nobody can tell.
+    """
+
+    def __init__(self, message: str, *, stop: int | None) -> None:
+        super().__init__(message)
+        self.stop = stop
+
+
+class LogBroken(HoldfastError):
+    """What Temporal has does not follow from what the permanent record has."""
+
+
+class RecordAway(HoldfastError):
+    """The permanent record does not answer."""
 
 
 class NoWorker(ServerUnreachable):

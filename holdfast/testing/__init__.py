@@ -1,5 +1,6 @@
-"""For tests, ours and yours: the scripted LLM, served over HTTP."""
+"""For tests, ours and yours: the scripted LLM, served over HTTP, and what every store must do."""
 
+from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
 from holdfast.testing.script import (
     Conversation,
     Reply,
@@ -21,11 +22,13 @@ from holdfast.testing.script import (
 from holdfast.testing.scripted_llm import Request, ScriptedLLM
 
 __all__ = [
+    "ArtifactStoreConformance",
     "Conversation",
     "Reply",
     "Request",
     "Script",
     "ScriptedLLM",
+    "ThreadStoreConformance",
     "Unparsed",
     "call",
     "call_verbatim",

@@ -19,25 +19,27 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import psycopg
 import pytest
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from activities.stores.postgres import migrate, open_pool
-from holdfast import Agent, Catalog, tool
-from holdfast.contracts import MAX_TASK_BYTES, WORKFLOW, RunInput
+from holdfast import Agent, Catalog, Limits, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.inbox import MAX_TEXT_BYTES
 from holdfast.runtime.cli.event_lines import event_summary, running_calls
-from holdfast.runtime.cli.keys import Answer, Keys
+from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.settings import ANSWER_SECONDS
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.starting import check_task, check_thread_id, new_thread_id
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
-from holdfast.runtime.threads import check_task, check_thread_id, new_thread_id
-from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, say, steps, together
+from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, say, slow, steps, together
 from worker import build_worker
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,7 +67,13 @@ async def stall(version: str) -> str:
     return version
 
 
-CATALOG = Catalog(agents=[Agent(name="releaser", instructions="Release.")], tools=[look, publish, stall])
+CATALOG = Catalog(
+    agents=[
+        Agent(name="releaser", instructions="Release."),
+        Agent(name="walker", instructions="Walk.", limits=Limits(history_events=45)),
+    ],
+    tools=[look, publish, stall],
+)
 
 
 def script(conversation: Conversation) -> Reply:
@@ -78,7 +86,10 @@ def script(conversation: Conversation) -> Reply:
         "quick": [say("Done.")],
         "bad key": [fail(401, "wrong key")],
         "outage": [fail(503, "overloaded")],
+        "walk": [*[call("look", what=str(n)) for n in range(4)], publishes, say("Walked.")],
     }
+    if (said := conversation.last_user_message).startswith("tell"):
+        return slow(say(f"Told {said}."), 2 if "slowly" in said else 0)
     return steps(replies.get(conversation.last_user_message, [call("look", what="it"), publishes, say("Published.")]))(
         conversation
     )
@@ -359,6 +370,95 @@ def test_wait_tells_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
     assert "not blocked" in retried.err
 
 
+def test_a_thread_is_talked_to(shell: Shell) -> None:
+    """A run stays open for messages, a closed thread goes on with the next, and the model sees all of it."""
+    begun = shell("start", "tell 1", "--thread", "talk", "--idle-limit", "30", "--wait", "--json")
+    assert (begun.code, begun.json["status"], begun.json["result"]) == (0, "waiting_message", "Told tell 1.")
+    shown = shell("show", "talk")
+    assert "python starter.py say talk MESSAGE" in shown.out
+    accepted = shell("say", "talk", "tell 2 slowly", "--by", "ann", "--json")
+    busy, queued = shell.all(
+        ("say", "talk", "tell 3", "--when-busy", "reject", "--json"), ("say", "talk", "tell 4", "--json")
+    )
+    assert [(ran.code, ran.json["outcome"]) for ran in (accepted, busy, queued)] == [
+        (0, "accepted"),
+        (5, "busy"),
+        (0, "queued"),
+    ]
+    assert shell("say", "talk", " ", "--json").json["outcome"] == "malformed"
+    assert shell("cancel", "talk").code == 0
+    shell.until("cancelled", "talk")
+
+    reopened = shell("say", "talk", "tell 5", "--json")
+    assert (reopened.code, reopened.json["outcome"]) == (0, "reopened")
+    ended = shell.until("completed", "talk")
+    waited = shell("start", "tell 6", "--thread", "talk", "--wait")
+    assert waited.code == 0
+    assert "Told tell 6." in waited.out
+    assert "tell 1" not in waited.err  # what was before is not told again
+    said, log, then = shell.all(
+        ("transcript", "talk", "--json"), ("log", "talk", "--json"), ("show", "talk", "--at", str(ended["events"] - 1))
+    )
+    asked = [message["content"] for message in said.lines if message["role"] == "user"]
+    assert asked[:2] == ["tell 1", "tell 2 slowly"]
+    assert asked[-2:] == ["tell 5", "tell 6"]
+    assert {reopened.json["run_id"]} < {each["run_id"] for each in log.lines if each["type"] == "run_started"}
+    assert "as it was after event" in then.out
+    assert "Told tell 5." in then.out
+    beyond = shell("show", "talk", "--at", "999")
+    assert (beyond.code, f"positions 0 to {len(log.lines) - 1}" in beyond.err) == (2, True)
+
+
+def test_a_run_is_followed_from_one_temporal_run_to_the_next(shell: Shell) -> None:
+    """`log --follow` tells every event once, and `show` and `transcript` know what came before."""
+    assert shell("start", "walk", "--agent", "walker", "--thread", "walk").code == 0
+    following = shell.start("log", "walk", "--follow", "--json")
+    shell.until("waiting_approval", "walk")
+    assert shell("approve", "walk", "1").code == 0
+    out, err = following.communicate(timeout=30)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert (following.returncode, err) == (0, "")
+    assert list(range(len(events))) == [event["position"] for event in events]
+    assert sum(event["type"] == "run_continued" for event in events) >= 1
+    shown, messages = shell.all(("show", "walk", "--json"), ("transcript", "walk", "--json"))
+    assert (shown.json["status"], shown.json["task"], shown.json["events"]) == ("completed", "walk", len(events))
+    assert len(messages.lines) == 12
+
+
+def test_what_the_record_has_is_checked_and_pruned(shell: Shell, stack: Stack) -> None:
+    """`verify` names an altered event; `prune` lists, asks nobody off a terminal, and removes what is closed."""
+    database = {"DATABASE_URL": stack.database_url}
+    assert shell("start", "quick", "--thread", "kept", "--wait").code == 0
+    good = shell("verify", "kept", "--json", **database)
+    assert (good.code, good.json["ok"], good.json["from"]) == (0, True, ["history", "record"])
+    # A namespace that every server has, and in which there is no thread of ours.
+    forgotten = shell("show", "kept", "--json", TEMPORAL_NAMESPACE="temporal-system", **database)
+    assert (forgotten.code, forgotten.json["result"]) == (0, "Done.")
+    assert "Temporal does not have kept any more" in forgotten.err
+
+    with psycopg.connect(stack.database_url, autocommit=True) as connection:
+        of_it = "thread = (SELECT id FROM holdfast.threads WHERE thread = 'kept')"
+        connection.execute(f"UPDATE holdfast.events SET at = at - %s WHERE {of_it}", [400 * 86_400 * 1_000_000])
+        body = b'\x02{"by":"eve","content":"quick","type":"user_message_received"}'
+        connection.execute(f"UPDATE holdfast.events SET body = %s WHERE {of_it} AND position = 1", [body])
+    bad, listed = shell.all(("verify", "kept"), ("prune", "--older-than", "1y", "--dry-run", "--json"), **database)
+    assert (bad.code, "event 0, in the record" in bad.out) == (1, True)
+    assert [row["thread"] for row in listed.lines] == ["kept"]
+
+    def talk(terminal: int, read: "Read") -> None:
+        read("[y/N]")
+        os.write(terminal, b"n\r")
+
+    code, shown = on_terminal(Shell(shell.variables | database), ["prune", "--older-than", "1y"], talk)
+    assert (code, "Nothing was removed." in shown) == (0, True)
+    prune = ("prune", "--older-than", "1y", "--yes", "--json")
+    assert shell(*prune, TEMPORAL_ADDRESS=f"127.0.0.1:{any_free()}", **database).code == 4
+    removed = shell(*prune, **database)
+    assert (removed.code, [row["removed"] for row in removed.lines]) == (0, [True])
+    with psycopg.connect(stack.database_url) as connection:
+        assert connection.execute(f"SELECT FROM holdfast.events WHERE {of_it}").fetchall() == []
+
+
 def test_an_unclear_call_is_reconciled(shell: Shell) -> None:
     """A call that may have happened is put to a person, who is shown the words; approving it is refused."""
     assert shell("start", "stall", "--thread", "unclear").code == 0
@@ -398,16 +498,14 @@ def test_show_tells_of_an_outage(shell: Shell) -> None:
 
 def test_start_refuses_what_cannot_run(shell: Shell) -> None:
     """A taken id is a usage error that says what to do; an unknown agent or folder is told in the worker's words."""
-    shell.all(("start", "two", "--thread", "taken"), ("start", "quick", "--thread", "closed", "--wait"))
-    taken, closed, agent, folder = shell.all(
+    assert shell("start", "two", "--thread", "taken").code == 0
+    taken, agent, folder = shell.all(
         ("start", "again", "--thread", "taken"),
-        ("start", "again", "--thread", "closed"),
         ("start", "go", "--agent", "nobody", "--json"),
         ("start", "go", "--workspace", "/no/such/folder"),
     )
-    assert [each.code for each in (taken, closed, agent, folder)] == [2, 2, 3, 3]
-    assert "starter.py watch taken" in taken.err
-    assert "cannot be continued yet" in closed.err
+    assert [each.code for each in (taken, agent, folder)] == [2, 3, 3]
+    assert "starter.py say taken MESSAGE" in taken.err
     assert "no agent named 'nobody'; this worker's catalog has: releaser" in agent.err
     assert agent.out == ""
     assert "'/no/such/folder' is not a folder on this worker" in folder.err
@@ -427,6 +525,14 @@ def test_start_refuses_what_cannot_run(shell: Shell) -> None:
         (("reconcile", "x", "1"), "one of --happened, --absent and --abandon"),
         (("reconcile", "x", "1", "--absent", "--result", "y"), "--result belongs to --happened"),
         (("log", "x", "--after", "many"), "--after"),
+        (("start",), "say it as text, or name a file with --content"),
+        (("say", "x", "hello", "--content", "-"), "say it as text, or name a file with --content"),
+        (("say", "x", "--content", "no-such-file"), "--content no-such-file cannot be read"),
+        (("say", "x", "hello", "--when-busy", "shout"), "--when-busy"),
+        (("show", "x", "--at", "-1"), "--at"),
+        (("prune", "--older-than", "soon", "--yes"), "no age; write it as 48h, 30d, 8w or 1y"),
+        (("prune", "--older-than", "30d"), "nobody can be asked here"),
+        (("prune", "--older-than", "30d", "--yes"), "set DATABASE_URL"),
     ],
 )
 def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], said: str) -> None:
@@ -447,7 +553,10 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     """`--help` lists every verb, and each verb's own help shows how to use it."""
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
-    expected = "start show list log transcript pending approve deny reconcile retry cancel watch doctor"
+    expected = (
+        "start say approve deny reconcile retry cancel "
+        "show list log transcript pending watch verify replay prune doctor"
+    )
     assert (0, expected.split()) == (overview.code, verbs)
     for verb, ran in zip(verbs, nowhere.all(*((verb, "--help") for verb in verbs)), strict=True):
         assert ran.code == 0
@@ -471,6 +580,7 @@ def test_an_unknown_thread_is_3(shell: Shell) -> None:
     verbs = [("show",), ("log", "--follow"), ("transcript",), ("pending",), ("retry",), ("cancel",), ("watch",)]
     runs = [(verb[0], "nobody-knows", *verb[1:]) for verb in verbs]
     runs += [("approve", "nobody-knows", "1"), ("reconcile", "nobody-knows", "1", "--abandon")]
+    runs += [("say", "nobody-knows", "hello"), ("show", "nobody-knows", "--at", "0"), ("verify", "nobody-knows")]
     for words, ran in zip(runs, shell.all(*runs), strict=True):
         assert (ran.code, ran.out) == (3, ""), words
         assert "there is no thread 'nobody-knows'" in ran.err
@@ -563,7 +673,7 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
         following = shell.start("log", "later", "--follow", "--json")
         assert following.stdout is not None
         assert "run_started" in following.stdout.readline()
-    sent = shell("approve", "later", "1", "--by", "ann", "--json")
+    sent = shell("approve", "later", "1", "--by", "ann", "--json", **HASTY)
     assert (sent.code, sent.json["outcome"]) == (0, "sent")
     with serving(stack, tmp_path, task_queue="later"):
         out, err = rest(following)
@@ -605,6 +715,7 @@ def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Pa
 async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:
     """A terminated run records no last event: `show` and `list` say failed, and following it ends."""
     assert (await asyncio.to_thread(shell, "start", "two", "--thread", "ended")).code == 0
+    await asyncio.to_thread(shell.until, "waiting_approval", "ended")
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
     following = shell.start("watch", "ended")  # without a terminal: the log
     await client.get_workflow_handle("ended").terminate()
@@ -779,8 +890,8 @@ def test_exit_codes_do_not_lie_in_the_long_run(shell: Shell) -> None:
 
 def test_a_task_has_a_limit() -> None:
     """A task that no run could begin with is refused, at the limit's very byte."""
-    check_task("x" * MAX_TASK_BYTES)
-    for task in ("x" * (MAX_TASK_BYTES + 1), "", " \n", "\udcff"):
+    check_task("x" * MAX_TEXT_BYTES)
+    for task in ("x" * (MAX_TEXT_BYTES + 1), "", " \n", "\udcff"):
         with pytest.raises(TaskInvalid):
             check_task(task)
 
@@ -828,6 +939,34 @@ def test_running_calls_are_those_started_and_not_over() -> None:
     assert running_calls([*asked, *begun, *over]) == ["f(n=3)"]
 
 
+def test_events_about_messages_and_folds_are_told() -> None:
+    """Each kind of event has words of its own, and a clipped result says where the whole is."""
+    blocks = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    told: dict[str, dict[str, Any]] = {
+        "in Temporal run r2": {"type": "run_continued", "run_id": "r2"},
+        "ann: Look[image_url]": {"type": "user_message_received", "content": blocks, "by": "ann"},
+        "message 7 is shown to the LLM": {"type": "message_taken", "message": 7},
+        "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
+        "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},
+        "12 messages into one, 2 messages kept: so far": {
+            "type": "folded",
+            "handoff": "h",
+            "summary": "so far",
+            "messages": 12,
+            "kept": 2,
+        },
+        "call 1: ok: head  [clipped, 9,000 bytes; whole in sha256:ab]": {
+            "type": "tool_call_finished",
+            "number": 1,
+            "status": "ok",
+            "content": "head",
+            "artifact": "sha256:ab",
+            "size": 9000,
+        },
+    }
+    assert list(told) == [event_summary(event) for event in told.values()]
+
+
 def test_keys_decide_only_what_is_on_the_screen() -> None:
     """A key starts a decision, Enter gives it, Escape takes it back; a request that is gone takes it along."""
     first: dict[str, Any] = {"request": "1", "kind": "approval", "digest": "d"}
@@ -851,6 +990,9 @@ def test_keys_decide_only_what_is_on_the_screen() -> None:
     assert told("r") is None
     told("p")
     assert keys.request is second
+    assert told("m?\x7fhello\r") == Message("hello")
+    assert told("mnever\x1b") is None
+    assert told("m \r") is None
     keys.update([], blocked=True)
     assert told("r") == "retry"
     assert told("q") == "leave"

@@ -12,8 +12,10 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.stores.artifacts import PostgresArtifacts
 from activities.stores.ledger import Ledger
 from activities.stores.postgres import migrate, open_pool
+from activities.stores.record import PostgresThreads
 from activities.tools import Tools
 from activities.transcripts import Sessions
 from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
@@ -40,7 +42,10 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
 
     async def run(tool: Tool, epoch: int = 0) -> ToolOutcome:
         tools = Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]), Ledger(pool, database_url), Sessions()
+            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
+            Ledger(pool, database_url),
+            Sessions(PostgresThreads(pool)),
+            PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
         request = ToolRequest(call=call, key=key, epoch=epoch, workspace=str(tmp_path), clip=1000)
@@ -205,7 +210,8 @@ async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) ->
         tools = Tools(
             Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]),
             Ledger(pool, nowhere),
-            Sessions(),
+            Sessions(PostgresThreads(pool)),
+            PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name="act", arguments="{}")
         request = ToolRequest(call=call, key="k", workspace=str(tmp_path), clip=1000)

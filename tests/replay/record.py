@@ -10,19 +10,29 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import openai
 from temporalio.client import Client, WorkflowHandle
 
 import holdfast
-from activities.stores.postgres import migrate, open_pool
 from holdfast import Agent, Catalog, Limits, Policy, allow, deny, tool
-from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.fold import INSTRUCTION
 from holdfast.payloads import data_converter
+from holdfast.runtime.client import ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
-from holdfast.testing import Script, ScriptedLLM, call, call_verbatim, cut_off, fail, say, steps, together
-from tests.rig import status_of
-from worker import build_worker
+from holdfast.testing import (
+    Conversation,
+    Reply,
+    Script,
+    call,
+    call_verbatim,
+    cut_off,
+    fail,
+    hang,
+    say,
+    steps,
+    together,
+)
+from tests.rig import Rig, eventually, runs_of, start_rig, status_of
 
 ROOT = Path(__file__).parents[2]
 HISTORIES = Path(__file__).parent / "histories"
@@ -55,25 +65,28 @@ async def stall() -> str:
     return "never"
 
 
+def clerk(name: str = "clerk", **limits: Any) -> Agent:
+    """An agent that asks to pay and may not wipe."""
+    policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall")))
+    return Agent(name=name, instructions="Work.", policy=policy, limits=Limits(**{"max_steps": 4, **limits}))
+
+
 CATALOG = Catalog(
     agents=[
-        Agent(
-            name="clerk",
-            instructions="Work.",
-            policy=Policy(rules=(deny("wipe"), allow("look"), allow("stall"))),
-            limits=Limits(max_steps=4),
-        )
+        clerk(),
+        clerk("mover", max_steps=100, history_events=80),
+        clerk("folder", max_steps=100, fold_tokens=1_000),
     ],
     tools=[look, pay, wipe, stall],
 )
 
 
-async def plain(run: Handle, llm: ScriptedLLM) -> None:
+async def plain(run: Handle, rig: Rig) -> None:
     """Nothing to do but wait for the end."""
     await run.result()
 
 
-async def approvals(run: Handle, llm: ScriptedLLM) -> None:
+async def approvals(run: Handle, rig: Rig) -> None:
     """Two open requests, decided out of order, by signal and by update, with a duplicate and a denial."""
     await status_of(run, "waiting_approval")
     await run.signal("approve", {"request": "9", "by": "alice"})
@@ -83,15 +96,15 @@ async def approvals(run: Handle, llm: ScriptedLLM) -> None:
     await run.result()
 
 
-async def retried(run: Handle, llm: ScriptedLLM) -> None:
+async def retried(run: Handle, rig: Rig) -> None:
     """Blocked by the provider, mended, retried."""
     await status_of(run, "blocked")
-    llm.script = steps([call("look", at="a"), say("done")])
+    rig.llm.script = steps([call("look", at="a"), say("done")])
     await run.signal("retry", {"by": "carol"})
     await run.result()
 
 
-async def unknown_outcome(run: Handle, llm: ScriptedLLM) -> None:
+async def unknown_outcome(run: Handle, rig: Rig) -> None:
     """A call that nobody can tell about, run again on a person's word, then given up."""
     await status_of(run, "waiting_approval")
     await run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"})
@@ -100,72 +113,140 @@ async def unknown_outcome(run: Handle, llm: ScriptedLLM) -> None:
     await run.result()
 
 
-async def step_limit(run: Handle, llm: ScriptedLLM) -> None:
+async def step_limit(run: Handle, rig: Rig) -> None:
     """At the limit of steps, and on."""
     await status_of(run, "blocked")
     await run.signal("retry")
     await run.result()
 
 
-async def cancelled(run: Handle, llm: ScriptedLLM) -> None:
+async def cancelled(run: Handle, rig: Rig) -> None:
     """Cancelled while a request is open."""
     await status_of(run, "waiting_approval")
     await run.cancel()
     await status_of(run, "cancelled")
 
 
-Scenario = tuple[Script, Callable[[Handle, ScriptedLLM], Awaitable[None]]]
+async def continued(run: Handle, rig: Rig) -> None:
+    """Over several Temporal runs, one of which begins while a request is open."""
+    await status_of(run, "waiting_approval")
+    for _ in range(12):
+        await run.signal("whatever")
+        await asyncio.sleep(0.1)
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await run.result()
+
+
+async def said(run: Handle, rig: Rig) -> None:
+    """Messages of every kind to a run that is busy, the last of which interrupts it."""
+    await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
+    await run.execute_update("say", {"message": "wait", "by": "bob"})
+    await run.execute_update("say", {"message": "now or never", "when_busy": "reject"})
+    await run.signal("say", {"message": [{"type": "text", "text": "stop"}], "when_busy": "interrupt"})
+    await run.result()
+
+
+async def idle(run: Handle, rig: Rig) -> None:
+    """Open for a second after each answer; one message comes, and no other."""
+    await status_of(run, "waiting_message")
+    await run.signal("say", "and then?")
+    await run.result()
+
+
+async def reopened(run: Handle, rig: Rig) -> None:
+    """Closed from outside while a request was open, and gone on with."""
+    await status_of(run, "waiting_approval")
+    await run.terminate()
+    rig.llm.script = lambda _: say("done")
+    again = await rig.start("go on", thread=run.id, resume=True, previous_run=run.first_execution_run_id)
+    await again.result()
+
+
+def at_length(conversation: Conversation) -> Reply:
+    """Looks at four long things, and sums up when asked."""
+    if conversation.last_user_message == INSTRUCTION:
+        return say("looked at three")
+    looked = 3 * ("looked at three" in str(conversation.messages[1])) + conversation.replies
+    return call("look", at="x" * 700) if looked < 4 else say("done")
+
+
+def too_long(conversation: Conversation) -> Reply:
+    """Looks at two long things, and can be sent one of them."""
+    if conversation.last_user_message == INSTRUCTION:
+        return say("looked at one")
+    if len(str(conversation.messages)) > 2_500:
+        return fail(400, "too long", code="context_length_exceeded")
+    looked = ("looked at one" in str(conversation.messages[1])) + conversation.replies
+    return call("look", at="x" * 700) if looked < 2 else say("done")
+
+
+def until_stopped(conversation: Conversation) -> Reply:
+    """Does not answer before somebody says `stop`."""
+    return say("done") if conversation.last_user_message == "stop" else hang()
+
+
+Scenario = tuple[Script, Callable[[Handle, Rig], Awaitable[None]], dict[str, Any]]
 
 SCENARIOS: dict[str, Scenario] = {
-    "plain": (steps([together(call("look", at="a"), call("look", at="b")), call("wipe"), say("done")]), plain),
+    "plain": (steps([together(call("look", at="a"), call("look", at="b")), call("wipe"), say("done")]), plain, {}),
     "rejected_replies": (
         steps([together(call_verbatim("look", "{"), call("fly")), cut_off("I will"), say("done")]),
         plain,
+        {},
     ),
-    "approvals": (steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")]), approvals),
-    "retried": (lambda _: fail(401, "wrong key"), retried),
-    "unknown_outcome": (steps([call("stall"), say("done")]), unknown_outcome),
-    "step_limit": (steps([call("look", at=str(number)) for number in range(5)] + [say("done")]), step_limit),
-    "cancelled": (steps([call("pay", amount=1)]), cancelled),
+    "approvals": (steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")]), approvals, {}),
+    "retried": (lambda _: fail(401, "wrong key"), retried, {}),
+    "unknown_outcome": (steps([call("stall"), say("done")]), unknown_outcome, {}),
+    "step_limit": (steps([call("look", at=str(number)) for number in range(5)] + [say("done")]), step_limit, {}),
+    "cancelled": (steps([call("pay", amount=1)]), cancelled, {}),
+    "continued": (
+        steps([call("look", at=str(number)) for number in range(8)] + [call("pay", amount=1), say("done")]),
+        continued,
+        {"agent": "mover"},
+    ),
+    "folded": (at_length, plain, {"agent": "folder"}),
+    "overflowed": (too_long, plain, {}),
+    "said": (until_stopped, said, {}),
+    "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),
+    "reopened": (steps([call("pay", amount=1)]), reopened, {}),
 }
 
 
 async def record(folder: Path) -> None:
-    """Play every scenario on a real server, and write its history."""
+    """Play every scenario on a real server, and write the history of each of its Temporal runs."""
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.json"):
+        old.unlink()
     with tempfile.TemporaryDirectory(prefix="holdfast-") as temporary:
         stack = DevStack(Path(temporary) / "home", usual=Ports(any_free(), any_free(), any_free()))
         servers = await asyncio.to_thread(stack.start)
         try:
             # A fixed identity: the default one tells the name of the machine.
             client = await Client.connect(servers.temporal_address, data_converter=data_converter, identity="holdfast")
-            await migrate(servers.database_url)
-            workspace = Path(temporary) / "workspace"
-            workspace.mkdir()
-            async with open_pool(servers.database_url, size=4) as pool:
-                for name, (script, play) in SCENARIOS.items():
-                    with ScriptedLLM(script) as llm:
-                        endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
-                        worker = build_worker(
-                            client,
-                            task_queue=name,
-                            catalog=CATALOG,
-                            llm=endpoint,
-                            default_llm="scripted",
-                            pool=pool,
-                            database_url=servers.database_url,
-                            workspaces=workspace,
-                            identity="holdfast",
-                        )
-                        async with endpoint, worker:
-                            run = await client.start_workflow(
-                                WORKFLOW, RunInput(task="do it", workspace=str(workspace)), id=name, task_queue=name
-                            )
-                            await play(run, llm)
-                            history = await run.fetch_history()
-                    file = folder / f"{name}.json"
+            await ensure_search_attributes(client)
+            for name, (script, play, begin) in SCENARIOS.items():
+                async with start_rig(
+                    client,
+                    CATALOG,
+                    script,
+                    worker_client=client,
+                    database_url=servers.database_url,
+                    folder=Path(temporary),
+                    task_queue=name,
+                    identity="holdfast",
+                ) as rig:
+                    run = await rig.start(thread=name, **begin)
+                    await play(run, rig)
+                    latest = client.get_workflow_handle(name)
+                    runs = await runs_of(client, run)
+                    if (await latest.describe()).run_id != runs[-1].run_id:
+                        runs += [latest]
+                    histories = [await each.fetch_history() for each in runs]
+                for number, history in enumerate(histories, start=1):
+                    file = folder / (f"{name}.json" if len(histories) == 1 else f"{name}.{number}.json")
                     # Stack traces of failed activities name the folders of the machine that recorded them.
-                    file.write_text(history.to_json().replace(f"{ROOT}/", "").replace(sys.prefix, ".venv") + "\n")
+                    text = history.to_json().replace(f"{ROOT}/", "").replace(sys.prefix, ".venv")
+                    file.write_text(text + "\n")
                     print(f"{file.relative_to(HISTORIES.parent)}: {len(history.events)} events")
         finally:
             await asyncio.to_thread(stack.stop)

@@ -1,23 +1,49 @@
-"""A run without Temporal: `holdfast.decide` carried out in plain Python, for the tests of the pure core."""
+"""A thread without Temporal: `holdfast.run` over any number of Temporal runs, for the tests of the pure core.
+
+What goes into a run and what comes out of it passes through JSON, as Temporal would have it; the permanent record is
+a list of lines. Whatever no thread may ever do is asserted here, at the moment it would be done.
+"""
 
 import json
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 from holdfast.agent import AgentSpec, Limits, ToolSpec
-from holdfast.approval import Decision, DecisionKind
-from holdfast.contracts import LLMReply, ToolOutcome
-from holdfast.decide import next_action, on_decision, on_outcome, on_reply
-from holdfast.effects import Effect, effect_key
-from holdfast.events import AgentEvent, AgentLoaded, DecisionReceived, EventLog, RunStarted, ToolCallStarted
-from holdfast.events import UserMessageReceived as UserMessage
+from holdfast.approval import DecisionKind
+from holdfast.commands import Call, Failure, Result, Sleep, Stop
+from holdfast.contracts import (
+    NOT_SETTLED,
+    AgentRequest,
+    Archived,
+    ArchiveRequest,
+    LLMReply,
+    LLMRequest,
+    LoadedAgent,
+    LoadedThread,
+    RunInput,
+    ThreadRequest,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.effects import Effect
+from holdfast.events import AgentEvent, event_line, first_altered
+from holdfast.fold import fold_tail
 from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.model import GENESIS, Frozen, chain
 from holdfast.policy import Policy, allow, ask, deny
-from holdfast.state import RunState, evolve
-from holdfast.transcript import Transcript
+from holdfast.run import AgentRun
+from holdfast.snapshot import snapshot_of
+from holdfast.state import RunState
+from holdfast.stores import read_lines
+from holdfast.transcript import Transcript, TranscriptRef, ref_digest, request_body, request_prefix
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+_Model = TypeVar("_Model", bound=Frozen)
 
 
 def tool_spec(name: str, effect: Effect = Effect.READ) -> ToolSpec:
@@ -49,61 +75,334 @@ def says(text: str) -> LLMReply:
     return LLMReply(message=AssistantMessage(content=text), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
-@dataclass
-class Run:
-    """Folds events as the workflow does."""
+def through_json(model: _Model) -> _Model:
+    """The model as whoever gets it over the wire has it."""
+    return type(model).model_validate_json(model.model_dump_json(exclude_defaults=True))
 
-    spec: AgentSpec = field(default_factory=agent_spec)
-    log: EventLog = field(default_factory=EventLog)
-    state: RunState = field(default_factory=RunState)
-    transcript: Transcript = field(default_factory=Transcript)
 
-    def __post_init__(self) -> None:
-        self.record(RunStarted(thread="t", run_id="r", agent=None), UserMessage(content="the task"))
-        self.record(AgentLoaded(spec=self.spec, spec_hash=self.spec.hash, workspace="/w"))
+@dataclass(frozen=True)
+class Sent:
+    """A request as the LLM got it."""
 
-    def record(self, *events: AgentEvent) -> None:
-        """Append and fold."""
-        for event in events:
-            stamped = self.log.append(event, at=NOW)
-            self.state = evolve(self.state, stamped)
-            self.transcript.add(stamped)
+    body: bytes
+    live: bytes
+    """The same without what asks for a fold."""
+    folding: bool
+    position: int
+    """How many events came before it."""
+    mark: tuple[int, int]
+    """How often the agent was loaded, and the transcript folded: after that a request need not extend earlier ones."""
+    answered: bool = False
+
+
+def at_work(spec: AgentSpec | None = None, **begin: Any) -> "Thread":
+    """A thread whose agent is loaded, and whose LLM is being asked."""
+    thread = Thread(spec, **begin)
+    thread.load()
+    return thread
+
+
+class Thread:
+    """One thread, run after run. `run` is the Temporal run under way, or the last one."""
+
+    def __init__(self, spec: AgentSpec | None = None, **begin: Any) -> None:
+        self.spec = spec or agent_spec()
+        self.record: list[bytes] = []
+        """The permanent record."""
+        self.intact = True
+        """Whether the record never refused anything."""
+        self.events: list[AgentEvent] = []
+        """All events of the runs before the one under way."""
+        self.sent: list[Sent] = []
+        self.attempts: Counter[tuple[str, int]] = Counter()
+        """How often each effect, by key and epoch, was started."""
+        self.snapshots: list[int] = []
+        """Bytes of each snapshot that was carried on."""
+        self.at = NOW
+        self.crowded = False
+        self._count = self._loads = self._first = 0
+        self._together = False
+        self.run = self._begin(RunInput(**({"task": "the task"} | begin)))
 
     @property
-    def next(self) -> Any:
-        """What the run would do next."""
-        return next_action(self.state)
+    def state(self) -> RunState:
+        """Where the thread stands."""
+        return self.run.state
+
+    @property
+    def log(self) -> list[AgentEvent]:
+        """All events."""
+        own = self.run.log
+        return self.events[: own.first] + own.events if own.length else self.events  # without any, it is being loaded
+
+    @property
+    def closed(self) -> bool:
+        """Whether no run is open."""
+        return self.run.end is not None
+
+    # What is under way.
+
+    def waiting(self, kind: Any = object) -> list[Call | Sleep]:
+        """The calls under way whose request is of that kind, oldest first; `Sleep` for sleeps."""
+        found = self.under_way.values()
+        return [call for call in found if isinstance(call.request if isinstance(call, Call) else call, kind)]
+
+    def asks_llm(self) -> bool:
+        """Whether the LLM is being asked."""
+        return bool(self.waiting(LLMRequest))
+
+    def asks_fold(self) -> bool:
+        """Whether the LLM is being asked for a summary."""
+        return self.asks_llm() and self.sent[-1].folding
+
+    @property
+    def at_tools(self) -> list[int]:
+        """The numbers of the tool calls under way."""
+        return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call)]
+
+    # What reaches the run.
+
+    def end(self, call: Call | Sleep, result: Result | None = None) -> None:
+        """A call under way returns."""
+        del self.under_way[call.id]
+        if isinstance(call, Call) and isinstance(call.request, LLMRequest):
+            self.sent[-1] = Sent(**{**vars(self.sent[-1]), "answered": True})
+        self._tell()
+        self.run.ended(call.id, through_json(result) if result else None)
+        self._carry_out()
+
+    def fail(self, call: Call | Sleep, cause: str, message: str = "no", *, cancelled: bool = False) -> None:
+        """A call under way comes to nothing."""
+        del self.under_way[call.id]
+        self._tell()
+        self.run.failed(call.id, Failure(cause, message, cancelled=cancelled))
+        self._carry_out()
+
+    def load(self) -> None:
+        """The agent is resolved."""
+        self._loads += 1
+        (call,) = self.waiting(AgentRequest)
+        self.end(call, LoadedAgent(spec=self.spec, workspace="/w"))
+
+    def load_thread(self) -> None:
+        """The thread's past is read."""
+        (call,) = self.waiting(ThreadRequest)
+        self.end(call, LoadedThread(snapshot=snapshot_of(self.recorded())))
 
     def reply(self, reply: LLMReply) -> None:
         """The LLM answers."""
-        self.record(*on_reply(self.state, reply, shown=len(self.transcript.messages), at=NOW))
+        (call,) = self.waiting(LLMRequest)
+        self.end(call, reply)
 
-    def start(self) -> tuple[int, ...]:
-        """Start what is cleared; returns the calls' numbers."""
-        numbers = tuple(call.number for call in self.state.calls if call.phase == "cleared")
-        for number in numbers:
-            call_digest = self.state.call(number).call.digest
-            key = effect_key(thread="t", first_run_id="r", number=number, call_digest=call_digest)
-            self.record(ToolCallStarted(number=number, key=key))
-        return numbers
+    def refuse(self, cause: str) -> None:
+        """The LLM's provider refuses the request."""
+        (call,) = self.waiting(LLMRequest)
+        self.fail(call, cause)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:
         """A tool call ends."""
-        outcome = ToolOutcome.model_validate({"status": status, "content": content})
-        self.record(*on_outcome(self.state, number, outcome, at=NOW))
+        call = next(call for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number == number)
+        self.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
 
-    def decide(self, request: str, decision: DecisionKind = "approve", **more: Any) -> DecisionReceived:
-        """A person decides."""
-        received, consequences = on_decision(
-            self.state, Decision(decision=decision, request=request, by="alice", **more)
-        )
-        self.record(received, *consequences)
-        return received
+    def archive(self) -> None:
+        """The permanent record is written to."""
+        (call,) = self.waiting(ArchiveRequest)
+        assert isinstance(call, Call)
+        assert isinstance(call.request, ArchiveRequest)
+        self._write(call.request)
+        self.end(call, Archived(length=call.request.stop))
+
+    def archive_unsettled(self, pages: int) -> None:
+        """The permanent record is written to, some of it, and then an event turns out not to be settled."""
+        (call,) = self.waiting(ArchiveRequest)
+        assert isinstance(call, Call)
+        assert isinstance(call.request, ArchiveRequest)
+        self._write(call.request, upto=call.request.start + pages)
+        self.fail(call, NOT_SETTLED)
+
+    def archive_refused(self, cause: str) -> None:
+        """The permanent record refuses for good what it is to hold."""
+        (call,) = self.waiting(ArchiveRequest)
+        self.intact = False
+        self.fail(call, cause)
+
+    def wake(self) -> None:
+        """A sleep is over."""
+        (call,) = self.waiting(Sleep)
+        assert isinstance(call, Sleep)
+        self.at += timedelta(seconds=call.seconds)
+        self.end(call)
+
+    def signal(self, name: str, payload: Any = None) -> None:
+        """A signal arrives."""
+        self._tell()
+        self.run.signal(name, payload)
+        self._carry_out()
+
+    def update(self, name: str, payload: Any = None) -> dict[str, str]:
+        """An update arrives; returns the answer."""
+        self._tell()
+        answer = self.run.update(name, payload)
+        self._carry_out()
+        return answer
+
+    def decide(self, request: str, decision: DecisionKind = "approve", **more: Any) -> str:
+        """Somebody decides; returns the outcome."""
+        return self.update("decide", {"request": request, "decision": decision, "by": "alice", **more})["outcome"]
+
+    def say(self, message: Any, **more: Any) -> str:
+        """Somebody says something; returns the outcome."""
+        return self.update("say", {"message": message, **more})["outcome"]
+
+    def cancel(self) -> None:
+        """The run is to stop."""
+        self._tell()
+        self.run.cancel()
+        self._carry_out()
+
+    def reopen(self, task: str = "and on", **begin: Any) -> None:
+        """A new run of the closed thread begins. What the record lacks is added, as `load_thread` does."""
+        self.events = self.log
+        missing = self.events[len(self.record) :]
+        self.record += [event_line(event) for event in missing]
+        self._continue(RunInput(task=task, resume=True, **begin))
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What reaches the run within the block, reaches it in one workflow task."""
+        self._together = True
+        yield
+        self._together = False
+        self._carry_out()
+
+    # What is known of it.
+
+    def recorded(self, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
+        """Events as the permanent record has them, decoded."""
+        head = self.log[start - 1].digest if start else None
+        return read_lines("t", start, self.record[start:stop], head=head)
 
     def messages(self) -> list[dict[str, Any]]:
-        """The transcript, decoded."""
-        return [json.loads(message) for message in self.transcript.messages]
+        """The active transcript, decoded."""
+        return [json.loads(message) for message in self.session()]
 
     def types(self) -> list[str]:
         """The types of all events."""
-        return [event.type for event in self.log.events]
+        return [event.type for event in self.log]
+
+    def session(self) -> list[bytes]:
+        """The active transcript, as a worker without a cache reads it: from the record, then from the workflow."""
+        run = self.run
+        if not run.transcript.first:
+            return list(run.transcript.messages)
+        older = Transcript()
+        assert len(self.record) >= run.log.first, "the record lacks what the workflow no longer has"
+        for event in self.recorded(run.transcript.base.since, run.log.first):
+            older.add(event)
+        assert older.length >= run.transcript.first, "the record does not lead to the messages"
+        known = older.messages[: run.transcript.first]
+        overlap = older.messages[run.transcript.first :]
+        assert overlap == run.transcript.messages[: len(overlap)]
+        return known + run.transcript.messages
+
+    def check_whole(self) -> None:
+        """The thread's events are one log, of which the record has the beginning; state and transcript follow."""
+        events = self.log
+        assert [event.position for event in events] == list(range(len(events)))
+        assert first_altered(events) is None
+        if self.intact:
+            assert self.record == [event_line(event) for event in events[: len(self.record)]]
+        whole = snapshot_of(events)
+        assert whole.state == self.state
+        transcript = Transcript()
+        for event in read_lines("t", 0, [event_line(event) for event in events]):
+            transcript.add(event)
+        assert transcript.messages == self.session()
+        assert transcript.base == self.run.transcript.base
+
+    # Carrying out.
+
+    def _begin(self, begin: RunInput) -> AgentRun:
+        self.under_way: dict[int, Call | Sleep] = {}
+        self._count += 1
+        self._first = self._count if begin.snapshot is None else self._first
+        run = AgentRun(
+            through_json(begin), thread="t", run_id=f"r{self._count}", first_run_id=f"r{self._first}", at=self.at
+        )
+        self.run = run
+        self._carry_out()
+        return self.run
+
+    def _continue(self, begin: RunInput) -> None:
+        events = self.log
+        self._begin(begin)
+        if begin.snapshot is not None:
+            tail = [event.position for event in begin.snapshot.tail]
+            assert self.log[: len(events)] == events, "the next run does not go on where this one stopped"
+            assert tail == list(range(begin.snapshot.position, len(events)))
+
+    def _tell(self) -> None:
+        assert self.run.end is None or self._together, "nothing reaches a run that is over"
+        self.at += timedelta(milliseconds=7)
+        self.run.at = self.at
+        self.run.crowded = self.crowded
+        self.run.history_length += 1
+
+    def _carry_out(self) -> None:
+        if self._together:
+            return
+        for command in self.run.commands():
+            if isinstance(command, Stop):
+                call = self.under_way[command.id]
+                if not isinstance(call, Call) or not isinstance(call.request, ToolRequest):
+                    del self.under_way[command.id]
+                continue
+            self.under_way[command.id] = command
+            if isinstance(command, Call):
+                assert through_json(command.request) == command.request
+                if isinstance(command.request, LLMRequest):
+                    self._send(command.request)
+                elif isinstance(command.request, ToolRequest):
+                    self.attempts[command.request.key, command.request.epoch] += 1
+        assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, "one thing is asked at a time"
+        end = self.run.end
+        if end and end.next:
+            assert not self.waiting(Call) or not self.waiting(LLMRequest | ToolRequest | AgentRequest)
+            carried = end.next.model_dump_json(exclude_defaults=True)
+            self.snapshots.append(len(carried))
+            self.events = self.log
+            self._continue(end.next)
+        elif end:
+            self.events = self.log
+
+    def _send(self, request: LLMRequest) -> None:
+        ref: TranscriptRef = request.transcript
+        messages = self.session()[: ref.length]
+        head = GENESIS
+        for message in messages:
+            head = chain(head, message)
+        assert (len(messages), ref_digest(head, self.state.spec_hash)) == (ref.length, ref.digest)
+        assert self.state.spec is not None
+        prefix = request_prefix(self.state.spec)
+        live = body = request_body(prefix, messages)
+        if request.folding:
+            instruction, tail = fold_tail(tools=bool(self.state.spec.tools))
+            body = request_body(prefix, [*messages, instruction], tail=tail)
+        mark = (self._loads, ref.fold)
+        self.sent.append(Sent(body, live, request.folding, self.run.log.length, mark))
+
+    def _write(self, request: ArchiveRequest, *, upto: int | None = None) -> None:
+        """Append to the record as `archive` does, and check as the store does."""
+        stop = request.stop if upto is None else min(upto, request.stop)
+        lines: list[bytes] = []
+        while page := self.run.log.page(request.start + len(lines), stop):
+            lines += page.split(b"\n")
+        assert len(lines) == stop - request.start
+        assert request.start <= len(self.record), "a gap in the record"
+        for position, line in enumerate(lines, request.start):
+            if position < len(self.record):
+                assert self.record[position] == line, "the record has another event here"
+            else:
+                self.record.append(line)
+        if upto is None:
+            assert json.loads(lines[-1])["digest"] == request.head

@@ -4,14 +4,12 @@ import pytest
 
 from holdfast.agent import Limits
 from holdfast.approval import DecisionKind
-from holdfast.contracts import LLMReply
-from holdfast.decide import CallLLM, Finish, LoadAgent, Park, StartCalls, Wait, next_action, on_cancel, on_lost_call
-from holdfast.decide import on_retry as retry
+from holdfast.contracts import LLMReply, ToolRequest
+from holdfast.decide import LoadAgent, next_action, on_lost_call
 from holdfast.effects import Effect
-from holdfast.events import RunParked
 from holdfast.messages import AssistantMessage, ToolCall
 from holdfast.state import RunState
-from tests.unit.runs import Run, agent_spec, calls, says
+from tests.unit.runs import agent_spec, at_work, calls, says
 
 
 def test_a_run_loads_its_agent_before_anything_else() -> None:
@@ -21,40 +19,38 @@ def test_a_run_loads_its_agent_before_anything_else() -> None:
 
 def test_a_reply_without_calls_is_the_result() -> None:
     """When the LLM calls nothing, the run is completed and its text is the result."""
-    run = Run()
-    assert run.next == CallLLM()
+    run = at_work()
+    assert run.asks_llm()
     run.reply(says("all done"))
-    assert (run.state.status, run.state.result, run.next) == ("completed", "all done", Finish())
+    assert (run.state.status, run.state.result) == ("completed", "all done")
 
 
 def test_an_allowed_call_starts_at_once_and_the_next_step_waits_for_it() -> None:
     """An allowed call is started, waited for, and answered before the LLM is asked again."""
-    run = Run()
+    run = at_work()
     run.reply(calls("look"))
-    assert run.next == StartCalls((1,))
-    run.start()
-    assert run.next == Wait()
+    assert run.at_tools == [1]
+    assert not run.asks_llm()
     run.finish(1, "saw it")
-    assert run.next == CallLLM()
+    assert run.asks_llm()
     assert run.messages()[-1] == {"role": "tool", "tool_call_id": "c0", "content": "saw it"}
 
 
 def test_an_asked_call_waits_without_holding_the_others_back() -> None:
     """While one call waits for a person, an allowed call of the same step runs."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay", "look"))
-    assert run.next == StartCalls((2,))
+    assert run.at_tools == [2]
     assert run.state.status == "running"
-    run.start()
     run.finish(2)
-    assert (run.next, run.state.status) == (Wait(), "waiting_approval")
+    assert (run.asks_llm(), run.state.status) == (False, "waiting_approval")
 
 
 def test_a_denied_call_never_starts_and_the_llm_is_told_why() -> None:
     """A call that the policy denies gets a result at once, which names the rule and its reason."""
-    run = Run()
+    run = at_work()
     run.reply(calls("wipe"))
-    assert run.next == CallLLM()
+    assert run.asks_llm()
     assert "never" in run.messages()[-1]["content"]
     assert "tool_call_started" not in run.types()
 
@@ -62,32 +58,32 @@ def test_a_denied_call_never_starts_and_the_llm_is_told_why() -> None:
 @pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
 def test_requests_are_decided_in_any_order(order: tuple[str, str]) -> None:
     """Two open requests can be decided either way round; results enter the transcript in call order all the same."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay", "pay"))
     for request in order:
-        assert run.decide(request).outcome == "accepted"
-        for number in run.start():
+        assert run.decide(request) == "accepted"
+        for number in run.at_tools:
             run.finish(number, f"paid {number}")
     assert [message["content"] for message in run.messages()[2:]] == ["paid 1", "paid 2"]
-    assert run.next == CallLLM()
+    assert run.asks_llm()
 
 
 def test_a_denial_becomes_a_result_that_names_who_and_why() -> None:
     """When a person denies, the call is finished as denied and the LLM reads by whom and why."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay"))
     run.decide("1", "deny", reason="not today")
     assert run.messages()[-1]["content"] == "Denied by alice: not today"
-    assert run.next == CallLLM()
+    assert run.asks_llm()
 
 
 def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
     """A duplicate, even a contrary one, is an event without consequences."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay"))
     run.decide("1")
     before = run.state
-    assert run.decide("1", "deny").outcome == "duplicate"
+    assert run.decide("1", "deny") == "duplicate"
     assert run.state.calls == before.calls
     assert run.types()[-1] == "decision_received"
 
@@ -104,40 +100,40 @@ def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
     request_id: str, decision: DecisionKind, more: dict[str, str], outcome: str
 ) -> None:
     """Unknown request, wrong kind of answer, other digest: recorded with its outcome, and the call does not move."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay"))
-    assert run.decide(request_id, decision, **more).outcome == outcome
+    assert run.decide(request_id, decision, **more) == outcome
     assert [call.phase for call in run.state.calls] == ["asked"]
-    assert run.next == Wait()
+    assert not run.asks_llm()
+    assert not run.at_tools
 
 
 def test_a_decision_after_the_end_is_too_late() -> None:
     """Once the run has ended, a decision is too late."""
-    run = Run()
+    run = at_work()
     run.reply(says("bye"))
-    assert run.decide("1").outcome == "too_late"
+    assert run.decide("1") == "too_late"
 
 
 def test_an_approval_with_the_right_digest_is_accepted() -> None:
     """A decision may name the digest of what it decides on."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay"))
-    assert run.decide("1", digest=run.state.requests[0].digest).outcome == "accepted"
+    assert run.decide("1", digest=run.state.requests[0].digest) == "accepted"
 
 
 def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
     """`happened` adopts, `abandon` gives up, `absent` runs it again under the next epoch."""
-    for decision, phase in (("happened", "finished"), ("abandon", "finished"), ("absent", "cleared")):
-        run = Run()
+    for decision, phase in (("happened", "finished"), ("abandon", "finished"), ("absent", "started")):
+        run = at_work()
         run.reply(calls("pay"))
         run.decide("1")
-        run.start()
         run.finish(1, "lost sight of it", "unknown")
         assert run.state.status == "waiting_approval"
         assert run.state.requests[0].kind == "reconcile"
-        assert run.decide("1").outcome == "duplicate", "the first request keeps its number"
-        assert run.decide("2", "approve").outcome == "wrong_kind"
-        assert run.decide("2", decision, result="receipt 7").outcome == "accepted"  # type: ignore[arg-type]
+        assert run.decide("1") == "duplicate", "the first request keeps its number"
+        assert run.decide("2", "approve") == "wrong_kind"
+        assert run.decide("2", decision, result="receipt 7") == "accepted"  # type: ignore[arg-type]
         assert run.state.calls[0].phase == phase
         assert run.state.calls[0].epoch == (decision == "absent")
         if decision == "happened":
@@ -146,33 +142,30 @@ def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
 
 def test_calls_that_cannot_run_are_answered_and_the_llm_is_asked_again() -> None:
     """An unknown tool and arguments that do not fit become results; nothing is judged, nothing starts."""
-    run = Run()
+    run = at_work()
     reply = calls("nonsense", "look")
     run.reply(reply.model_copy(update={"problems": {"c1": "path: Field required"}}))
     contents = [message["content"] for message in run.messages()[2:]]
     assert contents == ["Not called: there is no tool named 'nonsense'", "Not called: path: Field required"]
-    assert run.next == CallLLM()
+    assert run.asks_llm()
     assert run.state.rejected_replies == 1
 
 
 def test_unusable_replies_in_a_row_park_the_run_and_retry_goes_on() -> None:
     """After the limit of unusable replies the run is blocked; `retry` starts the count again."""
-    run = Run()
+    run = at_work()
     for _ in range(3):
-        assert run.next == CallLLM()
+        assert run.asks_llm()
         run.reply(LLMReply(rejected="it is empty."))
         assert run.messages()[-1]["role"] == "user"
-    action = run.next
-    assert isinstance(action, Park)
-    run.record(RunParked(cause=action.cause, message=action.message))
-    assert (run.state.status, run.next) == ("blocked", Wait())
-    run.record(*retry(run.state, by="bob", reason=""))
-    assert run.next == CallLLM()
+    assert (run.state.status, run.asks_llm()) == ("blocked", False)
+    run.signal("retry", {"by": "bob"})
+    assert run.asks_llm()
 
 
 def test_a_usable_call_forgives_earlier_unusable_replies() -> None:
     """The count is of replies in a row."""
-    run = Run()
+    run = at_work()
     run.reply(LLMReply(rejected="it is empty."))
     run.reply(calls("look"))
     assert run.state.rejected_replies == 0
@@ -180,38 +173,37 @@ def test_a_usable_call_forgives_earlier_unusable_replies() -> None:
 
 def test_the_step_limit_parks_and_each_retry_grants_as_much_again() -> None:
     """A run at its limit is blocked, not failed; `retry` allows as many steps again."""
-    run = Run(spec=agent_spec(limits=Limits(max_steps=1)))
+    run = at_work(spec=agent_spec(limits=Limits(max_steps=1)))
     for _ in range(2):
         run.reply(calls("look", first=run.state.step))
-        for number in run.start():
+        for number in run.at_tools:
             run.finish(number)
-        action = run.next
-        assert isinstance(action, Park)
-        assert action.cause == "StepLimit"
-        run.record(RunParked(cause=action.cause, message=action.message), *retry(run.state, by="bob", reason=""))
-        run.record(*retry(run.state, by="bob", reason=""))
-        assert run.next == CallLLM()
+        assert run.state.parked
+        assert run.state.parked.cause == "StepLimit"
+        run.signal("retry", {"by": "bob"})
+        run.signal("retry", {"by": "bob"})
+        assert run.asks_llm()
 
 
 def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() -> None:
     """`retry` only means something to a blocked run."""
-    run = Run()
-    run.record(*retry(run.state, by="bob", reason=""))
+    run = at_work()
+    run.signal("retry", {"by": "bob"})
     assert run.types()[-1] == "signal_rejected"
-    assert run.next == CallLLM()
+    assert run.asks_llm()
 
 
 def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
     """After a cancellation each call has a result; one whose effect is in doubt says so."""
-    run = Run()
+    run = at_work()
     run.reply(calls("pay", "pay", "look"))
     run.decide("1")
-    run.start()
     run.finish(1, "lost", "unknown")
-    run.record(*on_cancel(run.state))
-    statuses = [event.status for event in run.log.events if event.type == "tool_call_finished"]
-    assert statuses == ["unknown", "cancelled", "cancelled"]
-    assert (run.state.status, run.state.requests, run.next) == ("cancelled", (), Finish())
+    run.cancel()
+    run.fail(run.waiting(ToolRequest)[0], "CancelledError", cancelled=True)
+    statuses = {event.number: event.status for event in run.log if event.type == "tool_call_finished"}
+    assert statuses == {1: "unknown", 2: "cancelled", 3: "cancelled"}
+    assert (run.state.status, run.state.requests) == ("cancelled", ())
 
 
 def test_a_call_lost_from_sight_failed_if_it_only_read_and_is_in_doubt_otherwise() -> None:
@@ -224,9 +216,8 @@ def test_a_call_lost_from_sight_failed_if_it_only_read_and_is_in_doubt_otherwise
 
 def test_usage_adds_up_over_steps() -> None:
     """The state's usage is the sum over replies."""
-    run = Run()
+    run = at_work()
     run.reply(calls("look"))
-    run.start()
     run.finish(1)
     run.reply(says("done"))
     assert (run.state.usage.prompt_tokens, run.state.usage.completion_tokens, run.state.step) == (20, 2, 2)
@@ -234,7 +225,7 @@ def test_usage_adds_up_over_steps() -> None:
 
 def test_a_refusal_is_a_result_too() -> None:
     """A reply that holds a refusal in place of content completes the run with it."""
-    run = Run()
+    run = at_work()
     run.reply(LLMReply(message=AssistantMessage(extra={"refusal": "I will not."})))
     assert run.state.result == "I will not."
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from holdfast.contracts import LLMReply
 from holdfast.describe import current_details, describe_call, one_line
 from holdfast.messages import AssistantMessage, ToolCall
-from tests.unit.runs import Run, calls
+from tests.unit.runs import Thread, at_work, calls
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])
 
 
-def waiting(arguments: str, name: str = "pay") -> Run:
+def waiting(arguments: str, name: str = "pay") -> Thread:
     """A run with one call of the LLM's."""
-    run = Run()
+    run = at_work()
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(ToolCall(id="c", name=name, arguments=arguments),))))
     return run
 
@@ -35,7 +35,6 @@ def test_arguments_cannot_pose_as_the_page(name: str, value: str) -> None:
 def test_a_running_call_is_one_item_of_code(value: str) -> None:
     """A backtick or line break in an argument does not end the code."""
     run = waiting(json.dumps({"at": value}), name="look")
-    run.start()
     (item,) = [line for line in current_details(run.state).split("\n") if line.startswith("- ")]
     assert item.startswith("- `look(")
     assert item.count("`") == 2
@@ -57,7 +56,7 @@ def test_a_call_reads_like_a_call() -> None:
 
 def test_more_requests_than_fit_are_counted() -> None:
     """Ten are shown in full; the rest are a command away."""
-    run = Run()
+    run = at_work()
     run.reply(calls(*["pay"] * 12))
     details = current_details(run.state)
     assert "### Request 10" in details

@@ -11,7 +11,7 @@ from holdfast.transcript import TranscriptRef
 CALL = ToolCall(id="c", name="look", arguments="{}")
 VALUES: list[BaseModel] = [
     RunInput(task="t"),
-    LLMRequest(transcript=TranscriptRef(length=3, digest="d"), spec_hash="s"),
+    LLMRequest(transcript=TranscriptRef(length=3, digest="d")),
     LLMReply(message=AssistantMessage(tool_calls=(CALL,)), duration_ms=5),
     ToolRequest(call=CALL, key="k", workspace="/w", clip=100),
     ToolOutcome(status="ok", content="x"),

@@ -1,163 +1,147 @@
-"""The invariants of a run, over runs that hypothesis makes up."""
+"""The invariants of a thread, over plays that chance makes up (`tests/unit/plays.py`)."""
 
 import hashlib
 import json
+from collections import Counter
+from datetime import timedelta
 from itertools import pairwise
-from typing import get_args
+from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
-from holdfast.approval import DecisionKind
-from holdfast.contracts import LLMReply
-from holdfast.decide import CallLLM, Finish, Park, StartCalls, Wait
+from holdfast.agent import Limits
+from holdfast.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest
+from holdfast.describe import current_details
 from holdfast.events import (
-    EVENTS,
+    AgentEvent,
     ApprovalRequested,
+    DecisionReceived,
+    Event,
+    Folded,
+    MessageTaken,
     ReconcileRequested,
-    RunParked,
     RunUnparked,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    UserMessageReceived,
     event_json,
     first_altered,
 )
-from holdfast.model import GENESIS, chain
-from holdfast.state import RunState, evolve
-from holdfast.transcript import Transcript, request_body, request_prefix
-from tests.unit.runs import Run, calls, says
+from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.snapshot import RunSnapshot
+from holdfast.stores import read_lines
+from holdfast.transcript import Transcript
+from tests.unit.plays import SEEDS, play
+from tests.unit.runs import agent_spec, at_work, calls, says, through_json
 
 REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
-DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
-NAMES = st.lists(st.sampled_from(["look", "pay", "wipe", "nonsense"]), min_size=1, max_size=4)
+ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def play(data: st.DataObject) -> tuple[Run, list[bytes]]:
-    """Drive a run through random replies, outcomes and decisions; returns it and every request the LLM got."""
-    run = Run()
-    requests: list[bytes] = []
-    prefix = request_prefix(run.spec)
-    for step in range(data.draw(st.integers(1, 60))):
-        match run.next:
-            case CallLLM():
-                requests.append(request_body(prefix, run.transcript.messages))
-                kind = data.draw(st.sampled_from(["calls", "calls", "calls", "empty", "end"]))
-                if kind == "calls":
-                    run.reply(calls(*data.draw(NAMES), first=step * 10))
-                else:
-                    run.reply(LLMReply(rejected="it is empty.") if kind == "empty" else says("done"))
-            case StartCalls():
-                run.start()
-            case Park(cause=cause, message=message):
-                run.record(RunParked(cause=cause, message=message), RunUnparked(by="bob"))
-            case Wait():
-                started = [call.number for call in run.state.calls if call.phase == "started"]
-                if data.draw(st.booleans()) and started:
-                    status = data.draw(st.sampled_from(["ok", "failed", "unknown"]))
-                    run.finish(data.draw(st.sampled_from(started)), data.draw(st.text(max_size=20)), status)
-                else:
-                    decision = data.draw(st.sampled_from(DECISIONS))
-                    request = data.draw(st.integers(0, run.state.asked + 1).map(str))
-                    run.decide(request, decision)
-            case Finish():
-                break
-    return run, requests
+def of(events: list[AgentEvent], kind: Any) -> list[Any]:
+    """The events of that kind."""
+    return [event for event in events if isinstance(event, kind)]
 
 
-@given(st.data())
-def test_the_prefix_never_changes(data: st.DataObject) -> None:
-    """I3: each request to the LLM begins with the very bytes of the one before it (but for the closing bracket)."""
-    _, requests = play(data)
-    for earlier, later in pairwise(requests):
-        assert later.startswith(earlier[:-2])
+# I3: what the LLM is sent.
 
 
-@given(st.data())
-def test_nothing_runs_that_was_not_allowed(data: st.DataObject) -> None:
-    """I5: a call that starts has a verdict `allow`, or an accepted approval of a request about it."""
-    run, _ = play(data)
-    cleared: set[int] = set()
-    asked: dict[str, int] = {}
-    for event in run.log.events:
-        if event.type == "verdict_given" and event.verdict == "allow":
-            cleared.add(event.number)
-        elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.request] = event.request.number
-        elif event.type == "decision_received" and event.outcome == "accepted":
-            if event.decision in ("approve", "absent"):
-                cleared.add(asked[event.request])
-        elif event.type == "tool_call_started":
-            assert event.number in cleared
-            cleared.remove(event.number)
+@given(SEEDS)
+def test_the_prefix_never_changes(seed: int) -> None:
+    """I3: each request has the very bytes of the ones before it, unless the transcript was folded in between."""
+    sent = play(seed).thread.sent
+    for earlier, later in pairwise(request for request in sent if not request.folding):
+        if earlier.mark == later.mark:
+            assert later.body.startswith(earlier.body[:-2])
 
 
-@given(st.data())
-def test_state_and_transcript_are_folds_of_the_decoded_log(data: st.DataObject) -> None:
-    """I2: events that went through JSON rebuild the very same state and transcript."""
-    run, _ = play(data)
-    decoded = EVENTS.validate_json(EVENTS.dump_json(run.log.events))
-    state, transcript = RunState(), Transcript()
-    for event in decoded:
-        state = evolve(state, event)
-        transcript.add(event)
-    assert state == run.state
-    assert transcript.messages == run.transcript.messages
-    assert first_altered(decoded) is None
+@given(SEEDS)
+def test_the_request_for_a_fold_extends_the_last_one_that_was_answered(seed: int) -> None:
+    """A provider's prompt cache hits on all of it but the instruction."""
+    answered = None
+    for request in play(seed).thread.sent:
+        if request.folding and answered and answered.mark == request.mark:
+            assert request.body.startswith(answered.body[:-2])
+            assert request.body.startswith(request.live[:-2])
+        elif request.answered and not request.folding:
+            answered = request
 
 
-@given(st.data())
-def test_the_first_altered_event_is_named(data: st.DataObject) -> None:
-    """I9: whichever event is altered, the chain names it and no later one."""
-    run, _ = play(data)
-    events = list(run.log.events)
-    position = data.draw(st.integers(0, len(events) - 1))
-    events[position] = events[position].model_copy(update={"at": events[position].at.replace(year=1999)})
-    assert first_altered(events) == position
+@given(SEEDS)
+def test_every_request_is_one_that_the_api_takes(seed: int) -> None:
+    """The bytes we join are what the `openai` package's own types call a request, whatever the run was like."""
+    for request in play(seed).thread.sent[-20:]:
+        checked = REQUEST.validate_json(request.body)
+        assert len(list(checked["tools"])) == 3  # the items of an Iterable are validated as they are read
+        for message in checked["messages"]:
+            list(message.get("tool_calls") or [])  # type: ignore[call-overload]  # the same, one level down
 
 
-@given(st.data())
-def test_every_call_is_answered_once_and_in_call_order(data: st.DataObject) -> None:
+@given(SEEDS)
+def test_every_call_is_answered_once_and_in_call_order(seed: int) -> None:
     """A provider's rule: after an assistant message, one result for each of its calls, in order, before all else."""
-    run, _ = play(data)
-    waiting: list[str] = []
-    for message in run.messages():
-        if message["role"] == "tool":
-            assert message["tool_call_id"] == waiting.pop(0)
-        else:
-            assert not waiting
-            waiting = [call["id"] for call in message.get("tool_calls", [])]
+    for request in play(seed).thread.sent:
+        waiting: list[str] = []
+        for message in json.loads(request.body)["messages"]:
+            if message["role"] == "tool":
+                assert message["tool_call_id"] == waiting.pop(0)
+            else:
+                assert not waiting
+                waiting = [call["id"] for call in message.get("tool_calls", [])]
+        assert not waiting
 
 
-@given(st.data())
-def test_the_reference_is_the_chain_over_the_encoded_messages(data: st.DataObject) -> None:
-    """Whoever has the messages can recompute the digest of the reference."""
-    run, _ = play(data)
-    head = GENESIS
-    for message in run.transcript.messages:
-        head = chain(head, message)
-    assert (run.transcript.ref.length, run.transcript.ref.digest) == (len(run.transcript.messages), head)
+@given(SEEDS)
+def test_what_was_taken_is_in_every_later_request(seed: int) -> None:
+    """The task and what people said are shown to the LLM, fold or no fold, in every Temporal run."""
+    thread = play(seed).thread
+    texts = {event.position: event.content for event in of(thread.log, UserMessageReceived)}
+    shown_from = {event.message: event.position for event in of(thread.log, MessageTaken)} | {1: 1}
+    for message, position in shown_from.items():
+        content = texts[message]
+        text = content if isinstance(content, str) else content[0]["text"]
+        for request in thread.sent:
+            if request.position > position and not request.folding:
+                assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
 
 
-@given(st.data())
-def test_requests_are_numbered_from_one_without_gaps(data: st.DataObject) -> None:
-    """Request ids are short, unique and in the order asked."""
-    run, _ = play(data)
-    requested = [e for e in run.log.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
-    ids = [event.request.request for event in requested]
-    assert ids == [str(number) for number in range(1, len(ids) + 1)]
+# The log, the record, and what can be rebuilt from them.
 
 
-@given(st.data())
-def test_the_chain_can_be_checked_with_nothing_but_sha256(data: st.DataObject) -> None:
-    """I9: a stranger needs the lines of `log`, a JSON parser and SHA-256; none of our models."""
-    run, _ = play(data)
+@given(SEEDS)
+def test_one_log_over_all_temporal_runs(seed: int) -> None:
+    """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are its folds."""
+    thread = play(seed).thread
+    thread.check_whole()
+    if thread.intact:
+        assert len(thread.record) == len(thread.log), "a run that has ended is in the record, whole"
+
+
+@given(SEEDS)
+def test_the_chain_can_be_checked_with_nothing_but_sha256(seed: int) -> None:
+    """I9: a stranger needs the lines of the record, a JSON parser and SHA-256; none of our models."""
     head = "0" * 64
-    for line in run.log.page(0).split(b"\n"):
+    for line in play(seed).thread.record:
         event = json.loads(line)
         digest = event.pop("digest")
         text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         head = hashlib.sha256(head.encode() + text.encode("utf-8", "surrogatepass")).hexdigest()
         assert head == digest
+
+
+@given(SEEDS, st.data())
+def test_the_first_altered_event_is_named(seed: int, data: st.DataObject) -> None:
+    """I9: whichever event is altered, the chain names it and no later one."""
+    events = list(play(seed).thread.log)
+    position = data.draw(st.integers(0, len(events) - 1))
+    events[position] = events[position].model_copy(update={"at": events[position].at + timedelta(days=1)})
+    assert first_altered(events) == position
 
 
 def test_a_field_added_later_alters_no_older_digest() -> None:
@@ -171,12 +155,428 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
     assert event_json(Later(by="bob")) == event_json(RunUnparked(by="bob"))
 
 
-@given(st.data())
-def test_every_request_is_one_that_the_api_takes(data: st.DataObject) -> None:
-    """The bytes we join are what the `openai` package's own types call a request, whatever the run was like."""
-    _, requests = play(data)
-    for request in requests:
-        checked = REQUEST.validate_json(request)
-        assert len(list(checked["tools"])) == 3  # the items of an Iterable are validated as they are read
-        for message in checked["messages"]:
-            list(message.get("tool_calls") or [])  # type: ignore[call-overload]  # the same, one level down
+# Nothing is lost, and nothing happens twice.
+
+
+@given(SEEDS)
+def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
+    """I5: a call that starts has a verdict `allow`, or an accepted approval of a request about it."""
+    cleared: Counter[int] = Counter()
+    asked: dict[str, int] = {}
+    for event in play(seed).thread.log:
+        if event.type == "verdict_given" and event.verdict == "allow":
+            cleared[event.number] += 1
+        elif isinstance(event, ApprovalRequested | ReconcileRequested):
+            asked[event.request.request] = event.request.number
+        elif isinstance(event, DecisionReceived) and event.outcome == "accepted":
+            cleared[asked[event.request]] += event.decision in ("approve", "absent")
+        elif isinstance(event, ToolCallStarted):
+            cleared[event.number] -= 1
+            assert cleared[event.number] == 0
+
+
+@given(SEEDS)
+def test_no_effect_is_started_twice(seed: int) -> None:
+    """I4: one start for each key and epoch, whatever happens in between; each call has a key of its own."""
+    thread = play(seed).thread
+    assert set(thread.attempts.values()) <= {1}
+    keys: dict[str, int] = {}
+    for event in of(thread.log, ToolCallStarted):
+        assert keys.setdefault(event.key, event.number) == event.number
+    assert len(set(keys.values())) == len(keys)
+
+
+@given(SEEDS)
+def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
+    """Calls are counted from 1 through the thread; when it has ended, each has been answered once."""
+    log = play(seed).thread.log
+    numbers = [event.number for event in of(log, ToolCallRequested)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert sorted(event.number for event in of(log, ToolCallFinished)) == numbers
+
+
+@given(SEEDS)
+def test_requests_are_numbered_from_one_without_gaps(seed: int) -> None:
+    """Request ids are short, unique and in the order asked."""
+    ids = [event.request.request for event in of(play(seed).thread.log, ApprovalRequested | ReconcileRequested)]
+    assert ids == [str(number) for number in range(1, len(ids) + 1)]
+
+
+@given(SEEDS)
+def test_every_decision_that_was_accepted_counts_once(seed: int) -> None:
+    """What was answered `accepted` is in the log, once for each request, in the order of the answers."""
+    played = play(seed)
+    accepted = [event for event in of(played.thread.log, DecisionReceived) if event.outcome == "accepted"]
+    assert [event.request for event in accepted] == played.accepted
+    assert len(set(played.accepted)) == len(played.accepted)
+
+
+@given(SEEDS)
+def test_every_message_that_was_taken_in_is_taken_once(seed: int) -> None:
+    """A message is refused to its sender's face, or reaches the LLM: once, and before a run completes."""
+    played = play(seed)
+    log = played.thread.log
+    received = [event.position for event in of(log, UserMessageReceived) if event.position != 1]
+    taken = [event.message for event in of(log, MessageTaken)]
+    assert len(set(taken)) == len(taken)
+    left = {waiting.message for waiting in played.thread.state.inbox}
+    assert set(taken) | left == set(received)
+    assert not left or played.thread.state.outcome != "completed"
+    texts = Counter(json.dumps(event.content) for event in of(log, UserMessageReceived))
+    for text, outcome in played.said.items():
+        assert sum(count for content, count in texts.items() if text in content) == (
+            outcome in ("accepted", "queued", "interrupting")
+        )
+
+
+# The fold.
+
+
+@given(SEEDS)
+def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
+    """The task, what was said, denials and unknown outcomes are handed on word for word."""
+    thread = play(seed).thread
+    task, said, standing = "", [], []
+    names: dict[int, str] = {}
+    texts: dict[int, Any] = {}
+    for event in thread.log:
+        if isinstance(event, UserMessageReceived):
+            texts[event.position] = event.content if isinstance(event.content, str) else event.content[0]["text"]
+            task = texts[1]
+        elif isinstance(event, MessageTaken):
+            said.append(texts[event.message])
+        elif isinstance(event, ToolCallRequested):
+            names[event.number] = f"{event.call.name}({event.call.arguments})"
+        elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):
+            standing.append(f"{names[event.number]}: {event.content}")
+        elif isinstance(event, Folded):
+            for words in (task, *said, *standing[-50:], event.summary):
+                assert words in event.handoff
+
+
+@given(SEEDS)
+def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
+    """A summary stands for what its writer was shown; what came after stays in the transcript, word for word."""
+    whole = Transcript(whole=True)
+    length = 0
+    for event in play(seed).thread.log:
+        if isinstance(event, Folded):
+            assert event.messages + event.kept == length
+            length = 1 + event.kept
+            whole.add(event)
+        else:
+            before = whole.length
+            whole.add(event)
+            length += whole.length - before
+
+
+def test_the_plays_have_everything_in_them() -> None:
+    """A guard of this module: folds, new Temporal runs, interrupted and reopened threads, all kinds of events."""
+    kinds: Counter[str] = Counter()
+    for seed in range(60):
+        kinds.update(play(seed).thread.types())
+        kinds.update(outcome for outcome in play(seed).said.values())
+        kinds["conflict"] += not play(seed).thread.intact
+        kinds["kept"] += any(event.kept for event in of(play(seed).thread.log, Folded))
+        kinds["closed"] += play(seed).terminated
+    for kind in Event.__subclasses__():
+        assert kinds[kind.model_fields["type"].default] > 5, kind
+    for wanted in ("accepted", "queued", "interrupting", "busy", "too_late", "conflict", "kept", "closed"):
+        assert kinds[wanted] > 2, wanted
+
+
+def test_a_request_that_does_not_fit_is_folded_then_folded_further_then_parked() -> None:
+    """Section 13: fold what was answered, then everything, then wait for a person; `retry` asks once more."""
+    thread = at_work()
+    thread.reply(calls("look"))
+    thread.finish(1, "a result")
+    thread.refuse(CONTEXT_TOO_LONG)
+    assert thread.asks_fold()
+    thread.reply(says("so far"))
+    assert thread.messages()[1:] != [], "what was not answered yet stays"
+    assert thread.messages()[-1]["content"] == "a result"
+    thread.refuse(CONTEXT_TOO_LONG)
+    assert not thread.asks_fold()
+    assert len(thread.messages()) == 1
+    thread.refuse(CONTEXT_TOO_LONG)
+    assert thread.state.parked
+    assert thread.state.parked.cause == CONTEXT_TOO_LONG
+    thread.signal("retry", {"by": "bob"})
+    assert (thread.asks_llm(), thread.state.status) == (True, "running")
+    thread.reply(says("done"))
+    assert thread.state.outcome == "completed"
+
+
+def test_a_task_that_does_not_fit_parks_and_each_retry_asks_once_more() -> None:
+    """There is nothing to fold; the run waits until somebody has given it a larger window."""
+    thread = at_work()
+    for _ in range(3):
+        thread.refuse(CONTEXT_TOO_LONG)
+        assert thread.state.status == "blocked"
+        thread.signal("retry")
+        assert thread.asks_llm()
+    thread.reply(says("done"))
+    assert thread.state.outcome == "completed"
+
+
+def test_a_request_for_a_fold_that_does_not_fit_leads_to_a_fold_without_one() -> None:
+    """Where not even the answered part fits, the run goes on with what survives verbatim."""
+    thread = at_work()
+    thread.reply(calls("look"))
+    thread.finish(1)
+    thread.refuse(CONTEXT_TOO_LONG)
+    thread.refuse(CONTEXT_TOO_LONG)
+    (folded,) = of(thread.log, Folded)
+    assert "There is no summary" in folded.handoff
+    assert "the task" in folded.handoff
+    assert thread.asks_llm()
+
+
+def test_a_fold_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_step() -> None:
+    """Reported sizes over the limit lead to one fold; the step after it tells whether it helped."""
+    thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)))
+    long = Usage(prompt_tokens=990, completion_tokens=10)
+    folds = []
+    for step in range(6):
+        thread.reply(calls("look", first=step).model_copy(update={"usage": long}))
+        thread.finish(step + 1)
+        folds.append(thread.asks_fold())
+        if folds[-1]:
+            thread.reply(says("so far"))
+    assert folds == [False, True, False, True, False, True]
+
+
+# Going on in new Temporal runs.
+
+
+def test_a_snapshot_is_bounded_however_long_the_thread() -> None:
+    """Hundreds of steps with denials, messages and folds: what is carried on stays the same size."""
+    limits = Limits(max_steps=10_000, fold_tokens=1_000)
+    thread = at_work(agent_spec(limits=limits))
+    for step in range(400):
+        thread.crowded = False
+        if step % 7 == 0:
+            thread.say(f"and mind {step}" + "x" * 2_000)
+        usage = Usage(prompt_tokens=2_000 if step % 20 == 19 else 10)
+        thread.reply(calls("look", "wipe", first=step * 10).model_copy(update={"usage": usage}))
+        thread.crowded = step % 10 == 0
+        thread.finish(step * 2 + 1, "a result " * 20)
+        while thread.waiting(ArchiveRequest):
+            thread.archive()
+        if thread.asks_fold():
+            thread.reply(says(f"summary at {step} " + "x" * 1_000))
+    assert len(thread.snapshots) > 30
+    assert max(thread.snapshots) < 250_000
+    assert max(thread.snapshots[-10:]) < 1.1 * max(thread.snapshots[-20:-10])
+    thread.crowded = False
+    thread.reply(says("done"))
+    thread.archive()
+    thread.check_whole()
+
+
+def test_a_run_goes_on_elsewhere_in_the_middle_of_a_step() -> None:
+    """Of three calls one has run, two wait for a person: the next Temporal run has them all as they were."""
+    thread = at_work()
+    thread.reply(calls("pay", "look", "pay"))
+    thread.crowded = True
+    thread.finish(2, "seen")
+    first = thread.run
+    thread.archive()
+    assert thread.run is not first
+    thread.crowded = False
+    assert [request.request for request in thread.state.requests] == ["1", "2"]
+    thread.decide("2")
+    thread.finish(3, "paid 3")
+    thread.decide("1")
+    thread.finish(1, "paid 1")
+    results = [message["content"] for message in thread.messages() if message["role"] == "tool"]
+    assert results == ["paid 1", "seen", "paid 3"]
+    assert thread.asks_llm()
+
+
+def test_what_arrives_while_the_record_is_written_travels_in_the_snapshot() -> None:
+    """A decision and a message between the last archive and the next Temporal run are neither lost nor repeated."""
+    thread = at_work()
+    thread.reply(calls("pay"))
+    thread.archive()
+    thread.crowded = True
+    thread.signal("what?")
+    assert thread.waiting(ArchiveRequest)
+    assert thread.decide("1") == "accepted"
+    assert thread.say("hello") == "queued"
+    assert thread.at_tools == [], "nothing is started where the run does not stay"
+    thread.crowded = False
+    thread.archive()
+    assert thread.at_tools == [1] or thread.snapshots
+    thread.check_whole()
+
+
+def test_a_cancellation_that_comes_with_the_last_archive_is_not_lost() -> None:
+    """In one workflow task: the archive returns, and the run is cancelled. The next Temporal run would not be told."""
+    thread = at_work()
+    thread.reply(calls("pay"))
+    thread.archive()
+    thread.crowded = True
+    thread.signal("what?")
+    with thread.at_once():
+        thread.archive()
+        thread.cancel()
+    thread.archive()
+    assert (thread.state.outcome, thread.snapshots) == ("cancelled", [])
+    thread.check_whole()
+
+
+def test_a_sleep_that_ends_with_the_last_archive_ends_in_the_next_run() -> None:
+    """In one workflow task: the archive returns, the idle limit is over. Nothing is recorded behind the snapshot."""
+    thread = at_work(idle_limit=10)
+    thread.reply(says("done"))
+    thread.archive()
+    thread.crowded = True
+    thread.signal("what?")
+    with thread.at_once():
+        thread.archive()
+        thread.wake()
+    thread.crowded = False
+    thread.check_whole()
+    thread.archive()
+    thread.wake()
+    while not thread.closed:
+        thread.archive()
+    assert thread.state.outcome == "completed"
+    thread.check_whole()
+
+
+def test_a_snapshot_that_is_too_large_stays_and_is_written_down_once() -> None:
+    """A reply of almost a megabyte waits for a person: the run goes on where it is, and asks for nothing needless."""
+    thread = at_work()
+    call = ToolCall(id="c", name="pay", arguments=json.dumps({"x": "y" * 850_000}))
+    thread.crowded = True
+    thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    while thread.waiting(ArchiveRequest):
+        thread.archive()
+    assert not thread.snapshots
+    assert thread.state.status == "waiting_approval"
+    thread.decide("1", "deny")
+    assert thread.asks_llm(), "it goes on here, for one step"
+
+
+# Threads that are continued.
+
+
+def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> None:
+    """An effect under way is in doubt, a request is closed, a message that waited is taken; the numbers go on."""
+    thread = at_work()
+    thread.reply(calls("look", "pay"))
+    thread.say("wait for me")
+    thread.reopen("go on")
+    assert thread.say("early") == "queued"
+    assert thread.say("now or never", when_busy="reject") == "busy"
+    assert thread.say("") == "malformed"
+    assert thread.decide("1") == "unknown_request"
+    thread.load_thread()
+    thread.load()
+    assert [message["content"] for message in thread.messages() if message["role"] == "user"] == [
+        "the task",
+        "wait for me",
+        "go on",
+        "early",
+    ]
+    statuses = {event.number: event.status for event in of(thread.log, ToolCallFinished)}
+    assert statuses == {1: "unknown", 2: "cancelled"}
+    thread.reply(calls("look"))
+    assert thread.at_tools == [3]
+    thread.check_whole()
+
+
+# Whatever arrives.
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None), max_size=20)
+FIELDS = ["message", "by", "when_busy", "request", "decision", "reason", "digest", "result", "type", "text"]
+WORDS = st.sampled_from([*FIELDS, "queue", "interrupt", "reject", "approve", "deny", "happened", "absent", "1"])
+PAYLOADS = st.recursive(
+    SCALARS | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=6),
+    max_leaves=12,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"message": st.lists(st.dictionaries(WORDS, PAYLOADS, max_size=4) | st.just({"text": "hello"}), max_size=3)},
+    optional={"when_busy": WORDS, "by": PAYLOADS},
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["approve", "deny", "reconcile", "retry", "say", "decide", "\ud800", ""]),
+    PAYLOADS | MESSAGES,
+    st.booleans(),
+    st.booleans(),
+)
+@example("say", {"message": [{"text": "x", "y": float("nan")}]}, False, False)
+@example("say", {"message": [{"text": "x", "y": "\ud800"}]}, True, False)
+@example("say", '{"message": [{"text": "x", "y": ' + "[" * 300 + "]" * 300 + "}]}", False, True)
+@example("say", {"message": [{"text": "x", "y": json.loads("[" * 190 + "]" * 190)}]}, False, False)
+def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bool, update: bool) -> None:
+    """Whatever JSON a signal or update brings is recorded so that state, snapshot and record hold it unchanged."""
+    if as_text:
+        payload = json.dumps(payload)
+    else:
+        try:
+            payload = ANY.validate_json(json.dumps(payload))  # what the SDK cannot decode, it drops
+        except ValidationError:
+            return
+    thread = at_work()
+    thread.reply(calls("pay", "look"))
+    if update and name in ("say", "decide"):
+        to_json(thread.update(name, payload))
+    elif name != "\ud800":
+        thread.signal(name, payload)
+    thread.finish(2) if 2 in thread.at_tools else None
+    to_json(thread.state.view())
+    current_details(thread.state).encode()
+    snapshot = RunSnapshot(state=thread.state, transcript=thread.run.transcript.base, tail=tuple(thread.log))
+    assert through_json(snapshot) == snapshot
+    page = thread.run.log.page(0)
+    assert read_lines("t", 0, page.split(b"\n")) == thread.log
+    thread.check_whole()
+
+
+@given(st.text(st.characters(codec=None), max_size=30))
+@example('{"x": "\ud800"}')
+@example('{"x": "\\ud800"}')
+@example('{"x": NaN}')
+@example("[" * 5_000)
+def test_no_arguments_of_any_shape_break_what_people_are_shown(arguments: str) -> None:
+    """Whatever the LLM wrote, `show`, `pending` and the Web UI can tell it, even where it is no JSON to some."""
+    thread = at_work()
+    call = ToolCall(id="c", name="pay", arguments=arguments.encode("utf-8", "replace").decode())
+    thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    assert thread.state.status == "waiting_approval"
+    to_json(thread.state.view())
+    current_details(thread.state).encode()
+
+
+def test_an_interrupt_gives_up_the_llm_call_under_way_and_no_other() -> None:
+    """The request that was under way is made anew with the message; what it is answered late counts no more."""
+    thread = at_work()
+    (first,) = thread.waiting(LLMRequest)
+    assert thread.say("stop, do this", when_busy="interrupt") == "interrupting"
+    (second,) = thread.waiting(LLMRequest)
+    assert second is not first
+    assert thread.messages()[-1]["content"] == "stop, do this"
+    thread.run.ended(first.id, says("late"))
+    assert not of(thread.log, type(None))
+    assert "llm_replied" not in thread.types()
+
+
+@pytest.mark.parametrize("when_busy", ["queue", "interrupt"])
+def test_a_message_during_a_fold_waits_for_it(when_busy: str) -> None:
+    """The summary is not given up for it: the request after the fold has the message."""
+    thread = at_work(agent_spec(limits=Limits(fold_tokens=1)))
+    for step in range(2):
+        thread.reply(calls("look", first=step))
+        thread.finish(step + 1)
+    (fold,) = thread.waiting(LLMRequest)
+    thread.say("and this", when_busy=when_busy)
+    assert thread.waiting(LLMRequest) == [fold]
+    thread.reply(says("so far"))
+    assert thread.messages()[-1]["content"] == "and this"

@@ -1,5 +1,6 @@
 """What a worker keeps of a run's transcript: read by query, foreseen from its own work, judged by the digest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,11 +10,26 @@ from activities.transcripts import Sessions
 from holdfast.errors import TranscriptMismatch
 from holdfast.events import ToolCallFinished, ToolCallRequested, UserMessageReceived
 from holdfast.messages import AssistantMessage, ToolCall
-from holdfast.model import canonical
 from holdfast.transcript import Transcript, TranscriptRef
 from tests.unit.runs import agent_spec, calls
 
 SPEC = agent_spec()
+
+
+class NoRecord:
+    """A permanent record that nothing is to be read from."""
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Refuse."""
+        raise AssertionError("nothing is to be written")
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """Refuse."""
+        raise AssertionError("nothing is to be read")
+
+    async def length(self, thread: str) -> int:
+        """Nothing."""
+        return 0
 
 
 class Workflow:
@@ -29,14 +45,18 @@ class Workflow:
         """The handle."""
         return self
 
-    async def query(self, name: str, start: int = 0, *, result_type: type) -> bytes:
+    async def query(self, name: str, start: int = 0, *, result_type: type | None = None) -> Any:
         """Answer as AgentRunWorkflow does."""
         self.queries.append(name)
-        return self.transcript.page(start) if name == "transcript" else canonical(SPEC.model_dump(mode="json"))
+        if name == "transcript":
+            return self.transcript.page(start)
+        spec = SPEC.model_dump(mode="json", exclude_defaults=True)
+        base = self.transcript.base
+        return {"spec": spec, "fold": base.fold, "first": 0, "since": base.since, "position": 0}
 
     def say(self, text: str) -> None:
         """A user message enters the transcript."""
-        self.transcript.add(UserMessageReceived(content=text))
+        self.transcript.add(UserMessageReceived(content=text, position=1))
 
     def step(self, *results: str) -> AssistantMessage:
         """A reply with calls enters, and their results."""
@@ -61,12 +81,12 @@ class Worker:
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
-        self.sessions = Sessions()
+        self.sessions = Sessions(NoRecord())
 
     async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
         """What `call_llm` would send."""
         environment = ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
-        _, messages = await environment.run(self.sessions.read, ref or self.workflow.transcript.ref, SPEC.hash)
+        _, messages = await environment.run(self.sessions.read, ref or self.workflow.transcript.ref(SPEC.hash))
         return messages
 
     def did(self, reply: AssistantMessage, *results: str) -> None:
@@ -90,7 +110,7 @@ async def test_a_new_worker_reads_everything_by_query(workflow: Workflow) -> Non
     workflow.step("a", "b")
     worker = Worker(workflow)
     assert await worker.read() == workflow.transcript.messages
-    assert workflow.queries == ["agent_spec", "transcript"]
+    assert workflow.queries == ["session", "transcript"]
 
 
 async def test_a_worker_that_did_it_all_asks_nothing(workflow: Workflow) -> None:
@@ -100,7 +120,7 @@ async def test_a_worker_that_did_it_all_asks_nothing(workflow: Workflow) -> None
     for results in (("a", "b"), ("c",), ("d", "e", "f")):
         worker.did(workflow.step(*results), *results)
         assert await worker.read() == workflow.transcript.messages
-    assert workflow.queries == ["agent_spec", "transcript"]
+    assert workflow.queries == ["session", "transcript"]
 
 
 @pytest.mark.parametrize("known", [("a",), ("a", "other")])
@@ -110,7 +130,7 @@ async def test_what_it_did_not_do_it_reads(workflow: Workflow, known: tuple[str,
     await worker.read()
     worker.did(workflow.step("a", "b"), *known)
     assert await worker.read() == workflow.transcript.messages
-    assert workflow.queries == ["agent_spec", "transcript", "transcript"]
+    assert workflow.queries == ["session", "transcript", "transcript"]
 
 
 async def test_a_run_that_was_reset_is_read_afresh(workflow: Workflow) -> None:
@@ -131,7 +151,7 @@ async def test_a_run_that_was_reset_is_read_afresh(workflow: Workflow) -> None:
 async def test_an_earlier_reference_still_means_what_it_meant(workflow: Workflow) -> None:
     """A second attempt of an older call gets the messages of its reference, no more."""
     worker = Worker(workflow)
-    ref = workflow.transcript.ref
+    ref = workflow.transcript.ref(SPEC.hash)
     workflow.step("a")
     await worker.read()
     assert await worker.read(ref) == workflow.transcript.messages[:1]
@@ -147,10 +167,10 @@ async def test_messages_with_another_digest_are_never_sent(workflow: Workflow) -
 async def test_a_small_cache_forgets_the_least_recently_used_run(workflow: Workflow) -> None:
     """Bytes are bounded over all runs; a forgotten run is read again."""
     worker = Worker(workflow)
-    worker.sessions = Sessions(limit=1)
+    worker.sessions = Sessions(NoRecord(), limit=1)
     await worker.read()
     await worker.read()
-    assert workflow.queries.count("agent_spec") == 1, "the run in use stays, however large"
+    assert workflow.queries.count("session") == 1, "the run in use stays, however large"
 
 
 def test_a_call_keeps_what_the_provider_sent_with_it() -> None:

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events import UserMessageReceived
+from holdfast.events import MessageTaken, UserMessageReceived
 from holdfast.messages import AssistantMessage, ToolCall, UserMessage, encode
 from holdfast.model import PAGE_BYTES, canonical, digest, page
 from holdfast.transcript import Transcript, clip, request_body, request_prefix
@@ -80,8 +80,9 @@ def test_clipping_keeps_head_and_tail_and_counts_the_rest(text: str, limit: int)
 def test_pages_of_a_transcript_start_where_asked() -> None:
     """A reader that has n messages asks from n on."""
     transcript = Transcript()
-    for text in ("a", "b"):
-        transcript.add(UserMessageReceived(content=text))
+    transcript.add(UserMessageReceived(content="a", position=1))
+    transcript.add(UserMessageReceived(content="b", position=2))
+    transcript.add(MessageTaken(message=2))
     assert transcript.page(1) == transcript.messages[1]
     assert transcript.page(2) == b""
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ from holdfast.agent import AgentSpec
 from holdfast.contracts import (
     WORKFLOW,
     AgentRequest,
+    Archived,
+    ArchiveRequest,
     LLMReply,
     LLMRequest,
     LoadedAgent,
@@ -223,6 +226,8 @@ class Desk:
         self.open = asyncio.Event()
         self.llm_open = asyncio.Event()
         self.llm_open.set()
+        self.record_open = asyncio.Event()
+        self.record_open.set()
         self.began: set[str] = set()
         self.delay: Callable[[], float] = lambda: 0.0
 
@@ -246,6 +251,11 @@ class Desk:
         status = "unknown" if request.call.name == "doubt" and not request.epoch else "ok"
         return ToolOutcome.model_validate({"status": status, "content": request.call.id})
 
+    @activity.defn(name="archive")
+    async def archive(self, request: ArchiveRequest) -> Archived:
+        await self.record_open.wait()
+        return Archived(length=request.stop)
+
 
 SPEC = agent_spec(
     tools=(
@@ -259,9 +269,15 @@ SPEC = agent_spec(
 
 
 @asynccontextmanager
-async def deciding(client: Client, queue: str) -> AsyncIterator[None]:
+async def deciding(client: Client, queue: str, *, sticky: timedelta = timedelta(seconds=10)) -> AsyncIterator[None]:
     """Have workflow code run, for as long as the block lasts."""
-    async with Worker(client, task_queue=queue, workflows=WORKFLOWS, workflow_runner=UnsandboxedWorkflowRunner()):
+    async with Worker(
+        client,
+        task_queue=queue,
+        workflows=WORKFLOWS,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        sticky_queue_schedule_to_start_timeout=sticky,
+    ):
         yield
 
 
@@ -269,14 +285,14 @@ async def deciding(client: Client, queue: str) -> AsyncIterator[None]:
 async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Have activities run; gives the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
-    activities: list[Callable[..., Any]] = [desk.load_agent, desk.call_llm, desk.call_tool]
+    activities: list[Callable[..., Any]] = [desk.load_agent, desk.call_llm, desk.call_tool, desk.archive]
     async with Worker(client, task_queue=queue, activities=activities):
         yield queue
 
 
-async def begin(client: Client, queue: str, task: str = "do it") -> Handle:
+async def begin(client: Client, queue: str, task: str = "do it", **more: Any) -> Handle:
     """Start a run."""
-    return await client.start_workflow(WORKFLOW, RunInput(task=task), id=queue, task_queue=queue)
+    return await client.start_workflow(WORKFLOW, RunInput(task=task, **more), id=queue, task_queue=queue)
 
 
 async def ended(run: Handle, count: int) -> None:
@@ -335,9 +351,14 @@ async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflo
             assert {event.number: event.status for event in finished}[1] == "ok"
 
 
-async def test_a_cancellation_that_comes_with_a_reply_is_recorded_as_the_workflow_does(client: Client) -> None:
-    """A reply and a cancel request in one workflow task."""
-    desk = Desk(says("done"), spec=SPEC)
+@pytest.mark.parametrize(
+    ("reply", "status"), [(says("done"), "completed"), (calls("look"), "cancelled"), (calls("doubt"), "cancelled")]
+)
+async def test_a_cancellation_that_comes_with_a_reply_loses_no_word(
+    client: Client, reply: LLMReply, status: str
+) -> None:
+    """A reply and a cancel request in one workflow task: the reply is recorded, and what it leads to is stopped."""
+    desk = Desk(reply, spec=SPEC)
     desk.llm_open.clear()
     async with working(client, desk) as queue:
         async with deciding(client, queue):
@@ -347,8 +368,9 @@ async def test_a_cancellation_that_comes_with_a_reply_is_recorded_as_the_workflo
         await ended(run, 2)
         await run.cancel()
         async with deciding(client, queue):
-            await status_of(run, "cancelled")
+            await status_of(run, status)
             await check(run)
+            assert any(event.type == "llm_replied" for event in await events_of(run))
 
 
 @pytest.mark.parametrize("task", ["do it", " "])

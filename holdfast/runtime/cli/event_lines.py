@@ -9,7 +9,7 @@ from rich.text import Text
 
 from holdfast.describe import describe_call
 from holdfast.events import EVENTS
-from holdfast.messages import ToolCall
+from holdfast.messages import ToolCall, text_of
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.threads import JSON
 
@@ -17,6 +17,7 @@ PROGRESS = frozenset(
     {
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
+        *("message_taken", "message_awaited", "context_exceeded", "folded"),
         *("run_parked", "run_unparked", "run_finished"),
     }
 )
@@ -28,6 +29,9 @@ _STYLES = {
     "reply_rejected": "yellow",
     "run_parked": "bold red",
     "signal_rejected": "yellow",
+    "context_exceeded": "yellow",
+    "message_awaited": "bold green",
+    "user_message_received": "bold",
     "llm_replied": "cyan",
 }
 _STATUS_STYLES = {
@@ -75,9 +79,22 @@ def _whole(event: JSON) -> JSON:
 def _summary(event: JSON) -> str:
     match event["type"]:
         case "run_started":
-            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}"
+            idle = f", open for messages for {event['idle_limit']:g} s" if event["idle_limit"] else ""
+            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}"
+        case "run_continued":
+            return f"in Temporal run {event['run_id']}"
         case "user_message_received":
-            return brief(event["content"])
+            by = f"{event['by']}: " if event["by"] else ""
+            return brief(by + text_of(event["content"]))
+        case "message_taken":
+            return f"message {event['message']} is shown to the LLM"
+        case "message_awaited":
+            return brief(event["result"] or "nothing")
+        case "context_exceeded":
+            return brief(event["message"], 300)
+        case "folded":
+            kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
+            return brief(f"{count(event['messages'], 'message')} into one{kept}: {event['summary']}", 240)
         case "agent_loaded":
             spec = event["spec"]
             return brief(
@@ -100,7 +117,8 @@ def _summary(event: JSON) -> str:
         case "tool_call_finished":
             adopted = ", found done earlier" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
-            return f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
+            told = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
+            return told + _clipped(event)
         case "run_parked":
             return brief(f"{event['cause']}: {event['message']}", 300)
         case "run_unparked":
@@ -117,13 +135,21 @@ def _summary(event: JSON) -> str:
 def _reply(event: JSON) -> str:
     message = event["message"] or {}
     said = message.get("content")
-    words = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False) if said else ""
+    words = text_of(said)
     calls = ", ".join(call["name"] for call in message.get("tool_calls", ()))
     text = brief("; ".join(part for part in (words, f"calls {calls}" if calls else "") if part) or "nothing", 120)
     usage = event["usage"]
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
     tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
-    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again})"
+    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){_clipped(event)}"
+
+
+def _clipped(event: JSON) -> str:
+    """Where the whole is, of what the event holds head and tail of."""
+    if not event["artifact"]:
+        return ""
+    size = f", {event['size']:,} bytes" if event.get("size") else ""
+    return f"  [clipped{size}; whole in {visible(event['artifact'])}]"
 
 
 def _decision(event: JSON) -> str:
@@ -166,7 +192,7 @@ def message_text(message: JSON) -> Text:
     """A message of the transcript: who speaks, then what."""
     role = str(message.get("role"))
     content = message.get("content")
-    words = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False) if content else ""
+    words = text_of(content)
     lines = [visible(words)] if words else []
     for call in message.get("tool_calls") or ():
         function = call["function"]

@@ -1,8 +1,18 @@
 """Exit codes, and which error leads to which. Part of the CLI's contract."""
 
-from holdfast.errors import CatalogError, HoldfastError, LoadError, ServerUnreachable, SettingsError
+from holdfast.errors import (
+    CatalogError,
+    HistoryFileInvalid,
+    HistoryFileNotFound,
+    HoldfastError,
+    LoadError,
+    ServerUnreachable,
+    SettingsError,
+)
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
+    EventsMissing,
+    PositionInvalid,
     Refused,
     StatusInvalid,
     TaskInvalid,
@@ -14,7 +24,7 @@ from holdfast.runtime.thread_errors import (
 
 OK = 0
 FAILED = 1
-"""The run failed or was cancelled; or something went wrong that has no code of its own."""
+"""The run failed or was cancelled, or does not replay; or something went wrong that has no code of its own."""
 USAGE = 2
 NOT_FOUND = 3
 UNREACHABLE = 4
@@ -23,8 +33,9 @@ REFUSED = 5
 INTERRUPTED = 130
 
 _CODES: tuple[tuple[tuple[type[HoldfastError], ...], int], ...] = (
-    ((TaskInvalid, ThreadIdInvalid, ThreadExists, StatusInvalid, SettingsError, LoadError, CatalogError), USAGE),
-    ((ThreadNotFound, AgentNotFound, WorkspaceNotFound), NOT_FOUND),
+    ((TaskInvalid, ThreadIdInvalid, ThreadExists, StatusInvalid, PositionInvalid, HistoryFileInvalid), USAGE),
+    ((SettingsError, LoadError, CatalogError), USAGE),
+    ((ThreadNotFound, AgentNotFound, WorkspaceNotFound, EventsMissing, HistoryFileNotFound), NOT_FOUND),
     ((ServerUnreachable,), UNREACHABLE),
     ((Refused,), REFUSED),
 )

@@ -1,7 +1,7 @@
 """What the keys do in the live view: a small state machine, told characters, answering with decisions.
 
 1. Only a request that is on the screen can be decided, and the decision carries its digest.
-2. A decision asks for a reason first; Enter gives it, Escape takes the decision back.
+2. A decision asks for a reason first; Enter gives it, Escape takes the decision back. A message is typed likewise.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,14 @@ class Answer:
     reason: str
 
 
-Told = Answer | Literal["leave", "retry"] | None
+@dataclass(frozen=True)
+class Message:
+    """Something to say to the agent."""
+
+    text: str
+
+
+Told = Answer | Message | Literal["leave", "retry"] | None
 
 
 @dataclass
@@ -47,6 +54,8 @@ class Keys:
     postponed: set[str] = field(default_factory=set)
     decision: str | None = None
     """The decision whose reason is being typed."""
+    composing: bool = False
+    """Whether a message is being typed."""
     typed: str = ""
 
     @property
@@ -65,13 +74,17 @@ class Keys:
     def key(self, character: str) -> Told:
         """Take in one character; returns what it leads to, if anything."""
         request = self.request
+        if self.composing:
+            return self._compose(character)
         if self.decision is not None and request is not None:
             return self._type(character, request, self.decision)
         if character == "q":
             return "leave"
         if character == "r" and self.blocked:
             return "retry"
-        if character == "p":
+        if character == "m":
+            self.composing = True
+        elif character == "p":
             self.postponed.clear()
         elif request is not None and character == "l":
             self.postponed.add(request["request"])
@@ -86,10 +99,21 @@ class Keys:
             return answer
         if character == "\x1b":
             self.decision, self.typed = None, ""
-        elif character in "\x7f\b":
+        self._edit(character)
+        return None
+
+    def _compose(self, character: str) -> Told:
+        if character in "\r\n\x1b":
+            said = self.typed.strip() if character != "\x1b" else ""
+            self.composing, self.typed = False, ""
+            return Message(said) if said else None
+        self._edit(character)
+        return None
+
+    def _edit(self, character: str) -> None:
+        if character in "\x7f\b":
             self.typed = self.typed[:-1]
         elif character == "\x15":  # Ctrl-U
             self.typed = ""
         elif character.isprintable():
             self.typed += character
-        return None

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,14 @@ from holdfast.runtime.cli.exits import FAILED, INTERRUPTED, OK, exit_code
 
 if TYPE_CHECKING:
     from holdfast.runtime.cli.verbs import Verbs
+    from holdfast.runtime.record import Opener
 
 
 def carry_out(
     verb: Callable[["Verbs"], Awaitable[int]],
     *,
     root: Path,
+    record: "Opener",
     as_json: bool,
     debug: bool,
     interrupted: int = INTERRUPTED,
@@ -29,13 +32,14 @@ def carry_out(
     Args:
         verb: What to do with the verbs.
         root: The folder of `starter.py`.
+        record: Opens the permanent record, should the verb need it.
         as_json: Results as JSON.
         debug: Show tracebacks.
         interrupted: The exit code of Ctrl-C.
         farewell: What to say on Ctrl-C.
     """
     try:
-        return asyncio.run(_run(verb, root=root, as_json=as_json, debug=debug))
+        return asyncio.run(_run(verb, root=root, record=record, as_json=as_json, debug=debug))
     except KeyboardInterrupt:
         _say(farewell)
         return interrupted
@@ -54,7 +58,9 @@ def carry_out(
         return FAILED
 
 
-async def _run(verb: Callable[["Verbs"], Awaitable[int]], *, root: Path, as_json: bool, debug: bool) -> int:
+async def _run(
+    verb: Callable[["Verbs"], Awaitable[int]], *, root: Path, record: "Opener", as_json: bool, debug: bool
+) -> int:
     # Here, so that the words for bad settings and the help come without a quarter of a second of imports.
     from holdfast.runtime.settings import Settings
 
@@ -62,7 +68,10 @@ async def _run(verb: Callable[["Verbs"], Awaitable[int]], *, root: Path, as_json
     from holdfast.runtime.cli.output import Output
     from holdfast.runtime.cli.verbs import Verbs
 
-    return await verb(Verbs(settings, os.environ, output=Output(as_json=as_json), root=root, debug=debug))
+    async with AsyncExitStack() as cleanup:
+        output = Output(as_json=as_json)
+        verbs = Verbs(settings, os.environ, output=output, root=root, debug=debug, record=record, cleanup=cleanup)
+        return await verb(verbs)
 
 
 def _trace(debug: bool) -> None:

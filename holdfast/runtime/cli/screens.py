@@ -7,8 +7,10 @@ from rich.text import Text
 
 from holdfast.approval import ANSWERS
 from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
+from holdfast.runtime.record import Ended
 from holdfast.runtime.runs import Retrying
 from holdfast.runtime.threads import JSON
+from holdfast.runtime.verifying import Verified
 
 STATUS_STYLES = {
     "running": "cyan",
@@ -46,7 +48,9 @@ def show_screen(
         (visible(thread), "bold"),
         "  ",
         (status.replace("_", " "), STATUS_STYLES.get(status, "")),
-        f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}\n\n",
+        f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}",
+        (f", as it was after event {state['at']}" if "at" in state else "", "yellow"),
+        "\n\n",
     )
     usage = state["usage"]
     rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"]))]
@@ -64,8 +68,10 @@ def show_screen(
     for request in state["pending"]:
         screen.append("\n").append(request_screen({"thread": thread, **request}))
     if state["result"]:
-        title = "Result" if status == "completed" else "Why"
+        title = "Result" if status in ("completed", "waiting_message") else "Why"
         screen.append(f"\n{title}\n", "bold").append(indented(visible(state["result"])) + "\n")
+    if status == "waiting_message":
+        screen.append(f"\nIt is open for a message\n  {command('say', thread, 'MESSAGE')}\n", "bold")
     screen.rstrip()
     return screen
 
@@ -127,6 +133,24 @@ def list_screen(rows: Sequence[JSON]) -> Text:
         screen.append("  " + _columns(rest, widths[2:]) + "\n")
     screen.rstrip()
     return screen
+
+
+def verify_screen(verified: Verified) -> Text:
+    """What a check of a log came to."""
+    where = " and ".join(
+        {"history": "Temporal's histories", "record": "the permanent record"}[s] for s in verified.sources
+    )
+    head = ("ok       ", "green") if verified.ok else ("altered  ", "bold red")
+    screen = Text.assemble(head, (visible(verified.thread), "bold"), f"  {count(verified.events, 'event')} in {where}")
+    if not verified.ok:
+        screen.append(f"\n         event {verified.position}, in the {verified.where}: {visible(verified.reason)}")
+    return screen
+
+
+def prunable_line(one: Ended) -> Text:
+    """A thread that ended long ago, in one line."""
+    size = f"{count(one.events, 'event')}, {one.bytes:,} bytes"
+    return Text.assemble((clock(one.last_at.isoformat()), "dim"), f"  {visible(one.thread)}  ({size})")
 
 
 def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -24,12 +24,13 @@ from holdfast.approval import parsed
 from holdfast.errors import HoldfastError
 from holdfast.events import EVENTS
 from holdfast.runtime.cli.event_lines import event_line, running_calls
-from holdfast.runtime.cli.keys import HINTS, Answer, Keys
+from holdfast.runtime.cli.keys import HINTS, Answer, Keys, Message
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, tokens_words
-from holdfast.runtime.cli.text import arguments_text, brief, indented
+from holdfast.runtime.cli.text import arguments_text, brief, indented, visible
 from holdfast.runtime.decisions import Decided, decide, retry
 from holdfast.runtime.following import follow
 from holdfast.runtime.runs import Retrying, retrying
+from holdfast.runtime.saying import say
 from holdfast.runtime.threads import JSON, Threads
 from holdfast.state import RunState, evolve
 
@@ -63,6 +64,8 @@ class View:
             self.state = evolve(self.state, EVENTS.validate_python([event])[0])
         except ValidationError:
             self.note = "this run was recorded by a newer release; some of it may not show here"
+        except (KeyError, StopIteration, AssertionError):
+            self.note = "earlier events of this thread are not here; some of it may not show"
         if event["type"] == "llm_replied":
             self._recent.clear()  # calls of earlier steps are all finished
         self._recent.append(event)
@@ -90,9 +93,15 @@ class View:
             parts.append(Text(f"Blocked: {brief(f'{state.parked.cause}: {state.parked.message}', 400)}", "bold red"))
         if request := self.keys.request:
             parts += self._question(request)
+        elif state.status == "waiting_message":
+            parts.append(Text(f"Open for a message until {until(state.idle_until)}", "bold"))
         elif state.status == "running":
             self._spinner.update(text=Text("tools at work" if calls else "the LLM is thinking", "dim"))
             parts.append(self._spinner)
+        if self.keys.composing:
+            parts.append(
+                Text.assemble(("message: ", "bold"), f"(Enter sends, Esc takes back): {visible(self.keys.typed)}▌")
+            )
         if self.note:
             parts.append(Text(brief(self.note, 300), "yellow"))
         parts.append(Text(self._hints(), "dim"))
@@ -119,7 +128,12 @@ class View:
         postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
         hints = [f"[p] show {postponed} postponed"] if postponed else []
         hints += ["[r] retry"] if self.keys.blocked else []
-        return "   ".join([*hints, "[q] leave; the run goes on"])
+        return "   ".join([*hints, "[m] say something", "[q] leave; the run goes on"])
+
+
+def until(end: datetime | None) -> str:
+    """The time at which a run closes that nobody says anything to."""
+    return end.astimezone().strftime("%H:%M:%S") if end else "later"
 
 
 async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> bool:
@@ -130,12 +144,14 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> 
     """
     view = View(thread, console)
     with typed_characters() as characters, Live(view, console=console, refresh_per_second=8, transient=True) as live:
+        silence = ""
 
         def note(words: str) -> None:
-            view.note = words
+            nonlocal silence
+            view.note = silence = words
 
         def quiet() -> None:
-            if view.note.startswith("Temporal"):
+            if view.note == silence:
                 view.note = ""
 
         async def show() -> None:
@@ -177,9 +193,12 @@ async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _carry_out(threads: Threads, thread: str, told: Answer | Literal["retry"], *, by: str) -> str:
+async def _carry_out(threads: Threads, thread: str, told: Answer | Message | Literal["retry"], *, by: str) -> str:
     """Send what the keys led to; returns what is to be said of it: nothing, where the log will say it."""
     try:
+        if isinstance(told, Message):
+            said = await say(threads, thread, told.text, by=by)
+            return "" if said.outcome == "accepted" else f"{said.outcome}: {said.explanation}"
         if not isinstance(told, Answer):
             decided = await retry(threads, thread, by=by)
         else:

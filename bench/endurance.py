@@ -1,0 +1,136 @@
+"""`python -m bench.endurance`: one run of very many steps, folded and continued as it goes.
+
+Prints for each thousand steps how long it took and how much memory the worker held, and at the end what is stored.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import openai
+import psutil
+import typer
+from temporalio.client import Client
+
+from activities.stores.postgres import migrate, open_pool
+from bench import document
+from bench.llm import serve_llm
+from bench.stage import observation, open_stack
+from holdfast import Agent, Catalog, Limits, tool
+from holdfast.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.stack import Stack
+from worker import build_worker
+
+QUEUE = "endurance"
+EVERY = 1_000
+"""Steps between two looks."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one step."""
+
+    step: int
+    seconds: float
+    """Since the run began."""
+    megabytes: float
+    """Resident memory of the process that holds the worker."""
+
+
+async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
+    """Make the run, and tell about it."""
+    client = await connect(stack_config(stack))
+    await ensure_search_attributes(client)
+    await migrate(stack.database_url)
+    text, process, looks = observation(), psutil.Process(), list[Look]()
+    began = time.perf_counter()
+
+    @tool(effect="read")
+    async def observe(n: int) -> str:
+        """Look at something."""
+        if n % EVERY == 0 or n == 1:
+            look = Look(n, time.perf_counter() - began, process.memory_info().rss / 1e6)
+            looks.append(look)
+            print(f"step {look.step:>6}  {look.seconds:8.1f} s  {look.megabytes:6.0f} MB", flush=True)
+        return text
+
+    agent = Agent(name="bench", instructions="Call observe until you are done.", limits=Limits(max_steps=2 * steps))
+    async with (
+        open_pool(stack.database_url, size=4) as pool,
+        openai.AsyncOpenAI(api_key="bench", base_url=url, max_retries=0) as llm,
+        build_worker(
+            client,
+            task_queue=QUEUE,
+            catalog=Catalog(agents=[agent], tools=[observe]),
+            llm=llm,
+            default_llm="bench",
+            pool=pool,
+            database_url=stack.database_url,
+            workspaces=home / "workspaces",
+        ),
+    ):
+        run = await client.start_workflow(
+            WORKFLOW, RunInput(task=f"steps={steps}"), id=QUEUE, task_queue=QUEUE, result_type=RunResult
+        )
+        result = await run.result()
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT sum(pg_total_relation_size(c)) FROM (VALUES ('holdfast.events'::regclass), "
+                "('holdfast.threads'::regclass)) t(c)"
+            )
+            row = await rows.fetchone()
+            kinds = await connection.execute("SELECT count(*) FROM holdfast.events")
+            events = await kinds.fetchone()
+    history, runs = await _history(client)
+    assert row is not None
+    assert events is not None
+    spans = [(later.step, later.seconds - earlier.seconds) for earlier, later in pairwise(looks)]
+    transcript = result.steps * (len(text) + 250)
+    record = int(row[0])
+    first, last = looks[1], looks[-1]
+    told = [
+        f"- {result.steps:,} LLM calls in {last.seconds:.0f} s, over {runs} Temporal runs; {events[0]:,} events",
+        f"- the last thousand steps took {spans[-1][1] / spans[0][1]:.2f} × as long as the first (at most 1.20 ×)",
+        f"- the worker held {first.megabytes:.0f} MB after the first thousand, {last.megabytes:.0f} MB at the end",
+        f"- history {history / result.steps:,.0f} bytes a step, permanent record {record / result.steps:,.0f}",
+        f"- stored in total: {(history + record) / transcript:.2f} × the transcript's own bytes (at most 3 ×)",
+    ]
+    table = ["| thousand | seconds | MB |", "|--:|--:|--:|"]
+    for (step, took), look in zip(spans, looks[1:], strict=True):
+        table.append(f"| {step // EVERY} | {took:.1f} | {look.megabytes:.0f} |")
+    about = "`python -m bench.endurance`: one run, folded and continued as it goes. The process holds the driver, too."
+    print("\n".join(told))
+    document.write("endurance", "\n".join(["## A long run", "", about, "", *told, "", *table]))
+
+
+async def _history(client: Client) -> tuple[int, int]:
+    """Bytes of all Temporal runs of the thread, and how many there are."""
+    size = runs = 0
+    while True:
+        found = [run async for run in client.list_workflows(f"WorkflowId = '{QUEUE}'")]
+        if found and all(run.close_time for run in found):  # visibility lags a little behind
+            break
+        await asyncio.sleep(0.2)
+    for run in found:
+        described = await client.get_workflow_handle(QUEUE, run_id=run.run_id).describe()
+        size += described.raw_description.workflow_execution_info.history_size_bytes
+        runs += 1
+    return size, runs
+
+
+def main(steps: Annotated[int, typer.Option(min=2_000)] = 10_000) -> None:
+    """Make one run of so many steps, on an embedded stack of its own."""
+    with open_stack() as (stack, home), serve_llm() as url:
+        asyncio.run(endure(stack, home, url, steps))
+    sys.stdout.flush()
+    os._exit(0)  # temporalio can crash the interpreter at exit
+
+
+if __name__ == "__main__":
+    typer.run(main)

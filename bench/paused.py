@@ -1,0 +1,124 @@
+"""`python -m bench.paused`: very many runs that wait for a person, on one worker.
+
+Prints what a paused run holds of the worker's memory, and how long it takes to approve one while the others wait.
+"""
+
+import asyncio
+import gc
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Annotated, Any
+
+import openai
+import psutil
+import typer
+from temporalio.client import Client, WorkflowHandle
+
+from activities.stores.postgres import migrate, open_pool
+from bench import document
+from bench.llm import serve_llm
+from bench.stage import observation, open_stack
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.stack import Stack
+from worker import build_worker
+
+QUEUE = "paused"
+STEPS = 10
+"""Before the pause: 20 messages and the task."""
+AT_ONCE = 20
+
+
+@tool(effect="read")
+async def observe(n: int) -> str:
+    """Look at something."""
+    return OBSERVATION
+
+
+@tool(effect="idempotent")
+async def pay(n: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+OBSERVATION = observation()
+
+
+async def wait_paused(client: Client, count: int) -> None:
+    """Until that many runs wait for an approval."""
+    while (await client.count_workflows("HoldfastStatus = 'waiting_approval'")).count < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+
+
+async def start(client: Client, numbers: range) -> list[WorkflowHandle[Any, Any]]:
+    """Start runs, and wait until all of them wait."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> WorkflowHandle[Any, Any]:
+        async with limit:
+            task = RunInput(task=f"steps={STEPS} then=pay")
+            run = await client.start_workflow(WORKFLOW, task, id=f"{QUEUE}-{number}", task_queue=QUEUE)
+            while (await run.query("state"))["status"] != "waiting_approval":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            return run
+
+    return list(await asyncio.gather(*map(one, numbers)))
+
+
+async def measure(stack: Stack, home: Path, url: str, count: int) -> None:
+    """Pause the runs, and approve each."""
+    client = await connect(stack_config(stack))
+    await ensure_search_attributes(client)
+    await migrate(stack.database_url)
+    agent = Agent(name="bench", instructions="Go on.", policy=Policy(rules=(ask("pay"), allow())))
+    process = psutil.Process()
+    async with (
+        open_pool(stack.database_url, size=8) as pool,
+        openai.AsyncOpenAI(api_key="bench", base_url=url, max_retries=0) as llm,
+        build_worker(
+            client,
+            task_queue=QUEUE,
+            catalog=Catalog(agents=[agent], tools=[observe, pay]),
+            llm=llm,
+            default_llm="bench",
+            pool=pool,
+            database_url=stack.database_url,
+            workspaces=home / "workspaces",
+        ),
+    ):
+        await start(client, range(50))  # imports, connections, allocator: nothing of it is a run's
+        gc.collect()
+        before = process.memory_info().rss
+        runs = await start(client, range(50, 50 + count))
+        gc.collect()
+        held = (process.memory_info().rss - before) / count
+        told = [f"- {count} paused runs with {2 * STEPS} messages each: {held / 1e3:.0f} KB each (at most 200 KB)"]
+        answers, ends = [], []
+        for run in runs:
+            began = time.perf_counter()
+            await run.execute_update("decide", {"decision": "approve", "request": "1", "by": "bench"})
+            answers.append(time.perf_counter() - began)
+            await run.result()
+            ends.append(time.perf_counter() - began)
+        for what, times in (("the outcome", answers), ("the end of the run", ends)):
+            p99 = quantiles(times, n=100)[98]
+            told.append(f"- from approval to {what}: median {median(times) * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
+    print("\n".join(told))
+    about = "One worker, `python -m bench.paused`; each is approved while the others wait."
+    document.write("paused", "\n".join(["## Paused runs", "", about, "", *told]))
+
+
+def main(runs: Annotated[int, typer.Option(min=100)] = 500) -> None:
+    """Pause so many runs on an embedded stack of its own."""
+    with open_stack() as (stack, home), serve_llm() as url:
+        asyncio.run(measure(stack, home, url, runs))
+    sys.stdout.flush()
+    os._exit(0)  # temporalio can crash the interpreter at exit
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,109 @@
+"""`python -m bench.peers`: run every contender, print the comparison, and put it into `bench/RESULTS.md`."""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench import document
+from bench.peers.contender import Setup
+from bench.peers.contenders import CONTENDERS
+from bench.peers.driver import measure_contender, measure_resume
+from bench.peers.figures import PLAIN, TUNED, Resume, Run
+from bench.peers.llm import serve_model
+from bench.peers.report import Report, as_json, make_report, markdown
+from bench.peers.servers import plain_temporal
+from bench.stage import open_stack
+
+
+def compare(
+    names: list[str], *, lengths: list[int], repeat: int | None, resume: list[int], plain: list[int], limit: float
+) -> Report:
+    """Start everything, measure, stop everything."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    runs: list[Run] = []
+    resumes: list[Resume] = []
+    with open_stack() as (stack, home), serve_model() as model:
+        setup = Setup(stack.model_dump(mode="json"), str(home), model.url, limit)
+        for name in names:
+            runs += measure_contender(name, setup, model, server=TUNED, lengths=lengths, repeat=repeat, progress=_say)
+        if plain:
+            with plain_temporal(home / "logs" / "plain-temporal.log") as address:
+                untuned = Setup({**setup.stack, "temporal_address": address}, str(home), model.url, limit)
+                for name in [name for name in names if CONTENDERS[name].temporal]:
+                    runs += measure_contender(
+                        name, untuned, model, server=PLAIN, lengths=plain, repeat=1, progress=_say
+                    )
+        dead = {run.contender: run.steps for run in runs if run.died and run.server == TUNED}
+        for steps in resume:
+            for name in [name for name in names if steps < dead.get(name, steps + 1)]:
+                if steps > (CONTENDERS[name].longest or steps):
+                    continue
+                resumes.append(measure_resume(name, setup, model, steps=steps, progress=_say))
+    return make_report(runs, resumes, lengths=lengths, limit=limit, load=load)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        numbers = sorted({int(part) for part in text.split(",") if part})
+    except ValueError:
+        numbers = [0]
+    if any(number < 1 for number in numbers):
+        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 10,100", param_hint=option)
+    return numbers
+
+
+def main(
+    steps: Annotated[str, typer.Option(help="Lengths of the runs, in steps.")] = "10,50,100,200,1000",
+    only: Annotated[str, typer.Option(help=f"Contenders, of: {','.join(CONTENDERS)}.")] = ",".join(CONTENDERS),
+    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each; by default more of the short ones.")] = None,
+    resume: Annotated[str, typer.Option(help="Lengths of the runs whose worker is killed; empty for none.")] = "100",
+    plain: Annotated[str, typer.Option(help="Lengths on an untuned Temporal server; empty for none.")] = "50",
+    time_limit: Annotated[float, typer.Option(help="Seconds after which a run is given up.")] = 120,
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Put the section into bench/RESULTS.md.")] = True,
+    json_file: Annotated[Path | None, typer.Option("--json", help="A file for every single run.")] = None,
+) -> None:
+    """Compare Holdfast with its alternatives, on embedded servers of their own.
+
+    Takes about twelve minutes on two cores. Exits with 0 whatever was measured.
+    """
+    names = [name for name in CONTENDERS if name in only.split(",")]
+    lengths = _numbers(steps, "--steps")
+    if not names or not lengths:
+        raise typer.BadParameter("nothing to compare", param_hint="--only" if lengths else "--steps")
+    code = 0
+    try:
+        report = compare(
+            names,
+            lengths=lengths,
+            repeat=repeat,
+            resume=_numbers(resume, "--resume"),
+            plain=_numbers(plain, "--plain"),
+            limit=time_limit,
+        )
+        section = markdown(report)
+        print(section)
+        if json_file:
+            json_file.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
+        if write:
+            document.write("peers", section)
+    except KeyboardInterrupt:
+        code = 130
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+
+
+if __name__ == "__main__":
+    typer.run(main)

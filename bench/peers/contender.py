@@ -1,0 +1,85 @@
+"""What a contender's module gives the worker process: `open_contender(setup)`, an async context manager."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+OBSERVATION = "BENCH_OBSERVATION"
+"""Environment variable that holds what the tool returns: some contenders define their tools at import."""
+
+_SIZE = """
+    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'm') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+"""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where everything is. Crosses to the worker process as JSON."""
+
+    stack: dict[str, Any]
+    """The fields of `holdfast.runtime.stack.Stack`."""
+    home: str
+    llm_url: str
+    limit: float
+    """Seconds after which a run is given up."""
+
+    @property
+    def address(self) -> str:
+        """Of the Temporal server."""
+        return str(self.stack["temporal_address"])
+
+    def database_url(self, name: str) -> str:
+        """URL of the database `name` on the embedded PostgreSQL."""
+        return urlunsplit(urlsplit(str(self.stack["database_url"]))._replace(path=f"/{name}"))
+
+    def dump(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> "Setup":
+        """From JSON."""
+        return cls(**json.loads(text))
+
+
+class Contender(Protocol):
+    """One contender with its worker running."""
+
+    async def run(self, name: str, steps: int) -> None:
+        """Start the run `name` and wait until it is done. Raises what it dies of."""
+
+    async def resume(self, name: str) -> None:
+        """Wait until the run `name` is done, which a killed worker left behind."""
+
+    async def stored(self, name: str) -> int:
+        """Bytes that are stored now, of the run `name` or of all; only the growth during a run counts."""
+
+    async def autopsy(self, name: str) -> str:
+        """End a run that has died or hangs, and tell what its server knows of the cause; empty if nothing."""
+
+
+def observation() -> str:
+    """What the tool returns."""
+    return os.environ[OBSERVATION]
+
+
+async def create_database(setup: Setup, name: str) -> str:
+    """Create the database `name` unless it exists; returns its URL."""
+    async with await psycopg.AsyncConnection.connect(setup.database_url("postgres"), autocommit=True) as connection:
+        found = await connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
+        if await found.fetchone() is None:
+            await connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return setup.database_url(name)
+
+
+async def table_bytes(url: str) -> int:
+    """Bytes on disk of all tables of a database, with indexes and TOAST."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        row = await (await connection.execute(_SIZE)).fetchone()
+    return int(row[0]) if row else 0

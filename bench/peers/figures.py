@@ -1,0 +1,161 @@
+"""What is measured, and what is computed from it. Pure: no clock, no I/O.
+
+1. A run is measured whole, from its start to its result, and divided by its steps: fixed costs are in. One that was
+   given up is divided by the steps that it made.
+2. A contender that dies at a length is not tried at longer ones.
+3. The best of each length is marked, whoever it is, and every figure at which a peer beats Holdfast is listed.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.peers.contenders import HOLDFAST
+
+TUNED = "tuned"
+PLAIN = "plain"
+
+TIME_LIMIT = "time limit of the bench"
+"""The one cause of death that is not the contender's: it was slow, and might have come to its end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run."""
+
+    contender: str
+    server: str
+    """TUNED or PLAIN: the Temporal server's settings."""
+    steps: int
+    """Steps that it was to make."""
+    seconds: float
+    cpu_seconds: float
+    """CPU time of the worker's process."""
+    stored: int
+    """Bytes: history, or growth of tables, or both."""
+    reached: int
+    """The last step that the model server was asked for."""
+    died: str = ""
+    """Of what; empty if it made all of its steps."""
+
+    words: str = ""
+    """What was said of the death, in full."""
+    summaries: int = 0
+    """Model calls that asked for no step, beside the last one: summaries of the transcript."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the bench lost patience, and not the contender its life."""
+        return self.died == TIME_LIMIT
+
+
+@dataclass(frozen=True)
+class Resume:
+    """One run whose worker was killed, and another worker started."""
+
+    contender: str
+    steps: int
+    killed: int
+    """Model calls answered when the worker was killed."""
+    next_call: float
+    """Seconds from the kill to the next model call."""
+    done: float
+    """Seconds from the kill to the end of the run."""
+    repeated: int
+    """Model calls that were made twice."""
+    died: str = ""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the comparison: less is better."""
+
+    title: str
+    short: str
+    """For a sentence."""
+    digits: int
+
+    def of(self, run: Run) -> float:
+        """The figure of one run, per step."""
+        amount = {MS: run.seconds * 1000, CPU: run.cpu_seconds * 1000, BYTES: float(run.stored)}[self]
+        return amount / (max(1, run.reached) if run.died else run.steps)
+
+
+MS = Measure("Milliseconds per step", "ms a step", 1)
+CPU = Measure("Milliseconds of CPU per step, in the worker's process", "ms of CPU a step", 1)
+BYTES = Measure("Bytes stored per step", "bytes a step", 0)
+MEASURES = (MS, CPU, BYTES)
+
+Cells = Mapping[tuple[str, int], float]
+"""Contender and length → figure."""
+
+
+def repeats(steps: int) -> int:
+    """How often a length is run by default: short runs are cheap, and vary most."""
+    return max(1, min(3, 100 // steps))
+
+
+def answers_before_kill(steps: int) -> int:
+    """Model calls that are answered before the worker is killed: 90 % of the steps."""
+    return max(1, steps * 9 // 10)
+
+
+def cells(runs: Iterable[Run], measure: Measure, *, server: str = TUNED) -> Cells:
+    """Medians over the runs that made all of their steps."""
+    groups: dict[tuple[str, int], list[float]] = {}
+    for run in runs:
+        if not run.died and run.server == server:
+            groups.setdefault((run.contender, run.steps), []).append(measure.of(run))
+    return {key: median(group) for key, group in groups.items()}
+
+
+def deaths(runs: Iterable[Run], *, server: str = TUNED) -> dict[str, Run]:
+    """Contender → the run at which it died."""
+    return {run.contender: run for run in runs if run.died and run.server == server}
+
+
+def best(figures: Cells) -> set[tuple[str, int]]:
+    """The best contender of each length."""
+    lengths = {steps for _, steps in figures}
+    return {min((key for key in figures if key[1] == steps), key=lambda key: figures[key]) for steps in lengths}
+
+
+def wins(runs: Sequence[Run], resumes: Sequence[Resume]) -> list[tuple[str, str]]:
+    """Contender and sentence for every figure at which a peer beats Holdfast."""
+    found = []
+    for measure in MEASURES:
+        figures = cells(runs, measure)
+        for (contender, steps), value in sorted(figures.items(), key=lambda item: (item[0][1], item[0][0])):
+            own = figures.get((HOLDFAST, steps))
+            if own is not None and value < own:
+                numbers = f"{value:,.{measure.digits}f} {measure.short}, Holdfast {own:,.{measure.digits}f}"
+                found.append((contender, f"{steps:,} steps: {numbers}"))
+    survived = {resume.contender: resume for resume in resumes if not resume.died}
+    if ours := survived.get(HOLDFAST):
+        found += [
+            (name, f"after a SIGKILL: next model call in {one.next_call:.1f} s, Holdfast {ours.next_call:.1f} s")
+            for name, one in survived.items()
+            if one.next_call < ours.next_call
+        ]
+    return found
+
+
+_CAUSES = (
+    (r"history size exceeds|history count exceeds|History.*limit", "the server terminated it: history limit"),
+    (
+        r"PAYLOADS?_TOO_LARGE|payloads? size|payload.*exceed|BlobSize|BLOB_SIZE|exceeds size limit|TMPRL1103"
+        r"|PayloadSizeError|too large for|larger than max|message too large",
+        "payload limit of the server (2 MB a payload, 4 MB a request)",
+    ),
+    (r"no model call for too long", "no progress"),
+    (r"time limit|execution timeout|timed out", TIME_LIMIT),
+)
+
+
+def cause(words: str) -> str:
+    """A cause of death in a few words: the first that is known, most telling first, and else the beginning."""
+    for pattern, name in _CAUSES:
+        if re.search(pattern, words, re.IGNORECASE):
+            return name
+    return " ".join(words.split())[:160]

@@ -1,0 +1,70 @@
+"""What an agent run wants done (`holdfast.run`), and how it ends."""
+
+from dataclasses import dataclass
+
+from holdfast.contracts import (
+    AgentRequest,
+    Archived,
+    ArchiveRequest,
+    LLMReply,
+    LLMRequest,
+    LoadedAgent,
+    LoadedThread,
+    RunInput,
+    RunResult,
+    ThreadRequest,
+    ToolOutcome,
+    ToolRequest,
+)
+
+Request = ThreadRequest | AgentRequest | LLMRequest | ToolRequest | ArchiveRequest
+Result = LoadedThread | LoadedAgent | LLMReply | ToolOutcome | Archived
+
+
+@dataclass(frozen=True)
+class Call:
+    """Make this call; its id names it in `ended`, `failed` and `Stop`."""
+
+    id: int
+    request: Request
+    number: int = 0
+    """The number of a tool call."""
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Tell after so many seconds."""
+
+    id: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a call or a sleep. A tool call's end is still awaited, of anything else nothing more is wanted."""
+
+    id: int
+
+
+Command = Call | Sleep | Stop
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call came to nothing."""
+
+    cause: str
+    """A short name: the type of the error."""
+    message: str
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """How the run ended: with one of these."""
+
+    result: RunResult | None = None
+    failure: Failure | None = None
+    """Its `cancelled` tells a run that was cancelled from one that failed."""
+    next: RunInput | None = None
+    """It goes on in a new Temporal run, with this input."""

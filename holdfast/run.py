@@ -1,0 +1,431 @@
+"""An agent run without I/O: what reaches it goes in, commands come out.
+
+Signals, updates, the ends of calls and the request to cancel go in, in the order in which they reach the run; calls
+to make and to stop come out, and at last how it ends. `workflows/agent_run.py` carries the commands out through
+Temporal; `holdfast.history` finds them again in a recorded history. So both record the very same events.
+
+1. The run asks the agent, the LLM and the thread's past one at a time; tool calls run side by side.
+2. When Temporal's history has grown enough, the run starts nothing more, waits for what is under way, writes its
+   events into the permanent record, and goes on in a new Temporal run from a snapshot: at any boundary between calls.
+   What arrives meanwhile travels in the snapshot.
+3. Events are written into the permanent record when the run pauses, before it goes on elsewhere, and before it ends.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.agent import shared
+from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
+from holdfast.contracts import (
+    NOT_SETTLED,
+    AgentRequest,
+    Archived,
+    ArchiveRequest,
+    LLMReply,
+    LLMRequest,
+    LoadedAgent,
+    LoadedThread,
+    RunInput,
+    RunResult,
+    ThreadRequest,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.decide import (
+    AwaitMessage,
+    CallLLM,
+    Finish,
+    Fold,
+    LoadAgent,
+    Park,
+    StartCalls,
+    TakeMessages,
+    Wait,
+    next_action,
+    on_cancel,
+    on_fold,
+    on_idle,
+    on_lost_agent,
+    on_lost_call,
+    on_lost_llm,
+    on_message,
+    on_outcome,
+    on_payload,
+    on_reopen,
+    on_reply,
+    on_signal,
+    on_summary,
+    on_task,
+)
+from holdfast.effects import effect_key
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    DecisionReceived,
+    EventLog,
+    MessageTaken,
+    RunContinued,
+    RunParked,
+    RunStarted,
+    SignalRejected,
+    ToolCallStarted,
+    UserMessageReceived,
+)
+from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
+from holdfast.state import RunState, evolve
+from holdfast.transcript import Transcript
+
+
+class AgentRun:
+    """One Temporal run of a thread. The driver sets `at`, `history_length` and `crowded` before each input.
+
+    Args:
+        begin: The workflow's input.
+        thread: The workflow id.
+        run_id: Temporal's id of this run.
+        first_run_id: Temporal's first execution run id, which names effects.
+        at: The time.
+    """
+
+    def __init__(self, begin: RunInput, *, thread: str, run_id: str, first_run_id: str, at: datetime) -> None:
+        self.at = at
+        self.history_length = 0
+        """Events that Temporal's history has, as the workflow task that is being worked on sees it."""
+        self.crowded = False
+        """Whether Temporal suggests a new run."""
+        self.end: End | None = None
+        self._begin = begin
+        self._thread, self._run_id, self._first_run_id = thread, run_id, first_run_id
+        self._ids = 0
+        self._commands: list[Command] = []
+        self._calls: dict[int, Call | Sleep] = {}
+        self._held: list[tuple[str, Any]] = []
+        """Signals that came before the thread's past was loaded."""
+        self._loaded = True
+        self._agent: str | None = None
+        self._stopping = False
+        self._moving = False
+        """Whether the events have been written down in order to go on in a new Temporal run."""
+        self._stay_until = 0
+        """The step until which this run stays where it is, for its snapshot was too large."""
+        self._paused_at = -1
+        """The step at whose pause the events were last written down."""
+        self._unrecorded = False
+        """Whether the permanent record refuses this run's events for good."""
+        self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
+        self._base = self._archiving = RunSnapshot()
+        """Where the permanent record stands, and where it will when it has been written to."""
+        self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
+        if begin.snapshot:
+            self.record(RunContinued(run_id=run_id))
+        elif begin.resume:
+            self._loaded = False
+            self._call(ThreadRequest(previous_run=begin.previous_run))
+        else:
+            self._start()
+        self._go_on()
+
+    def commands(self) -> Sequence[Command]:
+        """What is to be carried out since this was last asked, in order."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def signal(self, name: str, payload: Any) -> None:
+        """A signal arrived."""
+        if not self._loaded:
+            self._held.append((name, payload))
+            return
+        if name == "say":
+            self._say(payload, door=name)
+        else:
+            self.record(*on_signal(self.state, name, payload))
+        self._go_on()
+
+    def update(self, name: str, payload: Any) -> dict[str, str]:
+        """An update arrived; returns its outcome and an explanation."""
+        if not self._loaded:
+            if name == "say":
+                self._held.append((name, payload))
+                expected, why, _, _ = on_message(self.state, payload, door=name)
+                return {"outcome": expected, "explanation": why}
+            return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+        if name == "say":
+            outcome, explanation = self._say(payload, door=name)
+            self._go_on()
+            return {"outcome": outcome, "explanation": explanation}
+        events = on_payload(self.state, name, payload)
+        self.record(*events)
+        self._go_on()
+        received = events[0]
+        if isinstance(received, DecisionReceived):
+            return {"outcome": received.outcome, "explanation": received.explanation}
+        assert isinstance(received, SignalRejected)
+        return {"outcome": "malformed", "explanation": received.explanation}
+
+    def ended(self, call_id: int, result: Result | None = None) -> None:
+        """A call returned, or a sleep is over."""
+        if (call := self._calls.pop(call_id, None)) is None or self.end:
+            return  # given up meanwhile, or what was to follow is the next Temporal run's business
+        if isinstance(call, Sleep):
+            self.record(*on_idle(self.state))
+        else:
+            self._take(call, result)
+        self._go_on()
+
+    def failed(self, call_id: int, failure: Failure) -> None:
+        """A call came to nothing."""
+        if (call := self._calls.pop(call_id, None)) is None or self.end:
+            return
+        assert isinstance(call, Call)
+        cause, message = failure.cause, failure.message
+        match call.request:
+            case ThreadRequest():
+                self.end = End(failure=failure)
+            case AgentRequest():
+                self.record(*on_lost_agent(cause, message))
+            case LLMRequest():
+                self.record(*on_lost_llm(cause, message))
+            case ToolRequest():
+                outcome = on_lost_call(self._effect(call.number), cause, message, cancelled=failure.cancelled)
+                self.record(*on_outcome(self.state, call.number, outcome, at=self.at))
+            case ArchiveRequest() if cause == NOT_SETTLED:
+                self._paused_at = -1
+            case ArchiveRequest():
+                self._unrecorded = True
+                if not self.state.outcome:
+                    self.record(RunParked(cause=cause, message=message))
+        self._go_on()
+
+    def cancel(self) -> None:
+        """The run is to stop: tools under way are stopped and waited for, everything else is given up."""
+        if not self._loaded:
+            self.end = End(failure=Failure("CancelledError", "cancelled before the thread was loaded", cancelled=True))
+            return
+        if self.end and self.end.next:
+            self.end = None  # nobody would tell the next Temporal run
+        self._stopping = True
+        for call in list(self._calls.values()):
+            if isinstance(call, Sleep) or not isinstance(call.request, ToolRequest | ArchiveRequest):
+                self._give_up(call.id)
+            elif isinstance(call.request, ToolRequest):
+                self._commands.append(Stop(call.id))
+        self._go_on()
+
+    def record(self, *events: AgentEvent) -> None:
+        """Append events to the log and fold them. Nothing else changes what the run knows."""
+        for event in events:
+            self._fold_in(self.log.append(event, at=self.at))
+
+    def _fold_in(self, event: AgentEvent) -> None:
+        self.state = evolve(self.state, event)
+        self.transcript.add(event)
+
+    def _open(self, snapshot: RunSnapshot) -> None:
+        """Stand where a snapshot does."""
+        self._base = snapshot.model_copy(update={"tail": ()})
+        self.log = EventLog(snapshot.position, snapshot.head)
+        self.state = snapshot.state
+        self.transcript = Transcript(snapshot.transcript)
+        for event in snapshot.tail:
+            self.log.restore(event)
+            self._fold_in(event)
+
+    def _start(self) -> None:
+        """Begin, or begin again where a closed run of the thread ended."""
+        begin, past = self._begin, self.state
+        self._agent = begin.agent or (past.spec.name if past.spec else None)
+        self.record(*on_reopen(past))
+        self.record(
+            RunStarted(thread=self._thread, run_id=self._run_id, agent=self._agent, idle_limit=begin.idle_limit)
+        )
+        self.record(UserMessageReceived(content=begin.task, by=begin.by))
+
+    # What comes back.
+
+    def _take(self, call: Call, result: Result | None) -> None:
+        match call.request, result:
+            case ThreadRequest(), LoadedThread():
+                self._open(result.snapshot)
+                self._loaded = True
+                self._start()
+                held, self._held = self._held, []
+                for name, payload in held:
+                    self.signal(name, payload)
+            case AgentRequest(), LoadedAgent():
+                spec = shared(result.spec)
+                self.record(AgentLoaded(spec=spec, spec_hash=spec.hash, workspace=result.workspace))
+            case LLMRequest(folding=True), LLMReply():
+                folded = call.request.transcript.length
+                kept = self.transcript.unanswered if folded < self.transcript.length else 0
+                self.record(*on_summary(self.state, result, folded=folded, kept=kept))
+            case LLMRequest(), LLMReply():
+                self.record(*on_reply(self.state, result, shown=call.request.transcript.length, at=self.at))
+            case ToolRequest(), ToolOutcome():
+                self.record(*on_outcome(self.state, call.number, result, at=self.at))
+            case ArchiveRequest(), Archived():
+                self._base = self._archiving
+            case _:
+                raise TypeError(f"{type(result).__name__} is no answer to {type(call.request).__name__}")
+
+    def _say(self, payload: Any, *, door: str) -> tuple[str, str]:
+        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door)
+        self.record(*events)
+        if when_busy == "interrupt" and outcome == "interrupting":
+            for call in self._under_way(LLMRequest):
+                if isinstance(call.request, LLMRequest) and not call.request.folding:
+                    self._give_up(call.id)
+        return outcome, explanation
+
+    # What follows.
+
+    def _go_on(self) -> None:
+        """Do what follows, until there is something to wait for."""
+        while not self.end and self._loaded and self._advance():
+            pass
+        if not self.end and self._loaded:
+            self._keep_record()
+
+    def _advance(self) -> bool:
+        """Take one action; False where nothing follows until something arrives."""
+        if self._stopping and not self.state.outcome:
+            if self._under_way(ToolRequest):
+                return False
+            self.record(*on_cancel(self.state))
+        if self._under_way(AgentRequest, LLMRequest):
+            return False
+        if self.state.outcome:
+            return self._close()
+        if self._full() and not self._under_way(ToolRequest):
+            return self._move()
+        action = next_action(self.state)
+        if not isinstance(action, AwaitMessage):
+            for call in [call for call in self._calls.values() if isinstance(call, Sleep)]:
+                self._give_up(call.id)
+        return self._carry_out(action)
+
+    def _carry_out(self, action: Any) -> bool:
+        match action:
+            case StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
+                return False  # what is under way ends first, and the next Temporal run goes on
+            case LoadAgent():
+                if refused := on_task(self._begin.task):
+                    self.record(*refused)
+                else:
+                    self._load_agent()
+            case CallLLM():
+                self._call(LLMRequest(transcript=self.transcript.ref(self.state.spec_hash)))
+            case Fold():
+                self._fold(action)
+            case TakeMessages():
+                self.record(*(MessageTaken(message=waiting.message) for waiting in self.state.inbox))
+            case StartCalls(numbers=numbers):
+                for number in numbers:
+                    self._start_call(number)
+            case Park(cause=cause, message=message):
+                self.record(RunParked(cause=cause, message=message))
+            case AwaitMessage(until=until):
+                if any(isinstance(call, Sleep) for call in self._calls.values()):
+                    return False
+                self._begin_call(Sleep(self._next_id(), max(0.0, (until - self.at).total_seconds())))
+            case Wait() | Finish():
+                return False
+        return True
+
+    def _load_agent(self) -> None:
+        workspace = self._begin.workspace or self.state.workspace or None
+        self._call(AgentRequest(agent=self._agent, workspace=workspace))
+
+    def _fold(self, action: Fold) -> None:
+        if action.asking:
+            ref = self.transcript.ref(self.state.spec_hash, shown=action.answered_only)
+            self._call(LLMRequest(transcript=ref, folding=True))
+        else:
+            self.record(on_fold(self.state, self.state.summary, folded=self.transcript.length, kept=0))
+
+    def _start_call(self, number: int) -> None:
+        state, call = self.state.call(number), self.state.call(number).call
+        key = effect_key(thread=self._thread, first_run_id=self._first_run_id, number=number, call_digest=call.digest)
+        assert self.state.spec is not None
+        clip = self.state.spec.limits.tool_result_chars
+        self.record(ToolCallStarted(number=number, key=key))
+        workspace = self.state.workspace
+        self._call(ToolRequest(call=call, key=key, epoch=state.epoch, workspace=workspace, clip=clip), number=number)
+
+    def _effect(self, number: int) -> Any:
+        assert self.state.spec is not None
+        tool = self.state.spec.tool(self.state.call(number).call.name)
+        assert tool is not None, "a call of an unknown tool never gets a verdict"
+        return tool.effect
+
+    # The permanent record, and the next Temporal run.
+
+    def _full(self) -> bool:
+        """Whether the run is to go on in a new Temporal run."""
+        spec = self.state.spec
+        if spec is None or self.state.step < self._stay_until or self._unrecorded:
+            return False
+        return self.crowded or self.history_length >= spec.limits.history_events
+
+    def _move(self) -> bool:
+        if self._under_way(ArchiveRequest):
+            return False
+        unwritten = self.log.size_since(self._base.position)
+        if unwritten and not (self._moving and unwritten <= TAIL_BYTES):
+            self._moving = True
+            self._archive()
+            return False
+        snapshot = self._base.model_copy(update={"tail": tuple(self.log.since(self._base.position))})
+        if len(snapshot.model_dump_json(exclude_defaults=True)) > MAX_BYTES:
+            self._stay_until, self._moving = self.state.step + 1, False
+            return True
+        self.end = End(next=RunInput(idle_limit=self._begin.idle_limit, snapshot=snapshot))
+        return False
+
+    def _close(self) -> bool:
+        if self._under_way(ArchiveRequest):
+            return False
+        if self._base.position < self.log.length and not self._unrecorded:
+            self._archive()
+            return False
+        state = self.state
+        if state.outcome == "completed":
+            self.end = End(result=RunResult(result=state.result, steps=state.step, usage=state.usage))
+        else:
+            self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))
+        return False
+
+    def _keep_record(self) -> None:
+        """Write the events down where the run pauses: once for each pause."""
+        pausing = self.state.status in ("waiting_approval", "waiting_message", "blocked")
+        due = pausing and self._paused_at != self.state.step and not self._unrecorded
+        if due and self._base.position < self.log.length and not self._under_way(ArchiveRequest):
+            self._paused_at = self.state.step
+            self._archive(pausing=True)
+
+    def _archive(self, *, pausing: bool = False) -> None:
+        self._archiving = RunSnapshot(
+            position=self.log.length, head=self.log.head, state=self.state, transcript=self.transcript.base
+        )
+        start, stop = self._base.position, self.log.length
+        self._call(ArchiveRequest(start=start, stop=stop, head=self.log.head, pausing=pausing))
+
+    # Calls under way.
+
+    def _under_way(self, *kinds: type[Request]) -> list[Call]:
+        return [call for call in self._calls.values() if isinstance(call, Call) and isinstance(call.request, kinds)]
+
+    def _call(self, request: Request, *, number: int = 0) -> None:
+        self._begin_call(Call(self._next_id(), request, number))
+
+    def _begin_call(self, call: Call | Sleep) -> None:
+        self._calls[call.id] = call
+        self._commands.append(call)
+
+    def _give_up(self, call_id: int) -> None:
+        del self._calls[call_id]
+        self._commands.append(Stop(call_id))
+
+    def _next_id(self) -> int:
+        self._ids += 1
+        return self._ids

@@ -1,0 +1,87 @@
+"""The verb `replay`: recorded runs through today's workflow code, one line a run."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.text import Text
+from temporalio.runtime import Runtime
+
+from holdfast.runtime.cli.exits import FAILED, OK
+from holdfast.runtime.cli.output import Output
+from holdfast.runtime.cli.text import count, visible
+from holdfast.runtime.replaying import Recorded, Replayed, recorded_in, replay
+
+PATIENCE = 1.0
+"""Seconds of silence before a word of progress; after each word, twice as many."""
+
+
+async def replay_all(
+    runs: AsyncIterator[Recorded],
+    workflows: Sequence[type],
+    *,
+    output: Output,
+    strict: bool,
+    runtime: Runtime | None,
+) -> int:
+    """Replay `runs`, say what became of each, and return the exit code."""
+    if runtime:
+        # The SDK would show a traceback of each failure; we say what it means. None: it is wanted (--debug).
+        logging.getLogger("temporalio").addHandler(logging.NullHandler())
+    results: list[Replayed] = []
+    async with _progress(output, results):
+        async for run in runs:
+            results.append(await replay(run, workflows, strict=strict, runtime=runtime))
+            output.result(asdict(results[-1]), _line(results[-1]))
+    diverged = sum(not each.ok for each in results)
+    if not output.as_json:
+        output.result(None, _verdict(len(results), diverged))
+    return FAILED if diverged else OK
+
+
+async def from_files(files: Sequence[Path]) -> AsyncIterator[Recorded]:
+    """The runs in `files`; nothing is replayed unless all can be read."""
+    for run in [recorded_in(file) for file in files]:
+        yield run
+
+
+def _line(replayed: Replayed) -> Text:
+    line = Text.assemble(
+        ("ok        ", "green") if replayed.ok else ("diverged  ", "bold red"),
+        (visible(replayed.thread), "bold"),
+        (f"  {visible(replayed.run_id)}", "dim"),
+    )
+    if not replayed.ok:
+        where = f"event {replayed.event_id}: " if replayed.event_id else ""
+        line.append(f"\n          {where}{visible(replayed.reason)}")
+    return line
+
+
+def _verdict(total: int, diverged: int) -> Text:
+    if not total:
+        return Text("There are no agent runs to replay.")
+    if not diverged:
+        return Text(f"{count(total, 'run')}, and today's code goes on with {'it' if total == 1 else 'all of them'}.")
+    return Text(
+        f"{diverged:,} of {count(total, 'run')} {'diverges' if diverged == 1 else 'diverge'}. A run that is still "
+        "open needs workers of the release that recorded it, or a workflow.patched() around what changed."
+    )
+
+
+@asynccontextmanager
+async def _progress(output: Output, results: Sequence[Replayed]) -> AsyncIterator[None]:
+    async def tell() -> None:
+        pause = PATIENCE
+        while True:
+            await asyncio.sleep(pause)
+            output.progress(Text(f"Replaying; {count(len(results), 'run')} done …", "dim"))
+            pause *= 2
+
+    teller = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        teller.cancel()

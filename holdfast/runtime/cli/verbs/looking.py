@@ -1,0 +1,148 @@
+"""Verbs that read threads."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from temporalio.client import WorkflowExecutionDescription
+
+from holdfast.errors import ServerUnreachable
+from holdfast.runtime.cli.event_lines import event_line, message_text, running_calls
+from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
+from holdfast.runtime.cli.screens import list_screen, request_screen, show_screen, verify_screen
+from holdfast.runtime.cli.text import visible
+from holdfast.runtime.cli.verbs.invocation import Invocation
+from holdfast.runtime.following import follow
+from holdfast.runtime.listing import all_pending, overview
+from holdfast.runtime.runs import retrying
+from holdfast.runtime.states import CLOSED
+from holdfast.runtime.thread_errors import EventsMissing
+from holdfast.runtime.threads import JSON, Threads
+from holdfast.runtime.verifying import verify
+
+RUN_EVENTS = 200
+"""How many events `show` looks back over to name the calls under way."""
+
+
+class Looking(Invocation):
+    """Reads threads."""
+
+    async def show(self, thread: str, *, at: int | None = None) -> int:
+        """Where a thread is, or was right after one of its events."""
+        threads = await self._connect(thread)
+        found = await threads.reader.find(thread)
+        if found is None:
+            self._forgotten(thread)
+        if at is not None:
+            state = await threads.state_at(thread, at, note=self._silent)
+            self._show(threads, {**state, "at": at}, found, running=[])
+            return OK
+        silence: list[str] = []
+        try:
+            state = await threads.state(thread, found=found, note=silence.append)
+            calm = found is None or silence or state["status"] in CLOSED
+            running = [] if calm else await _running(threads, thread, state)
+        except ServerUnreachable:
+            if found:
+                self._output.note(self._from_temporal(threads, found))
+            raise
+        for words in silence:
+            about = f"{self._from_temporal(threads, found)}\n" if found else ""
+            self._output.note(f"{about}{visible(words)}")
+        self._show(threads, state, found, running=running)
+        return OK
+
+    async def list(self, *, status: str | None, limit: int) -> int:
+        """Threads, newest first."""
+        threads = await self._connect()
+        rows = await overview(threads, status=status, limit=limit)
+        if self._output.as_json:
+            for row in rows:
+                self._output.result({name: row[name] for name in ("thread", "agent", "status", "step")})
+        else:
+            self._output.result(rows, list_screen(rows))
+            if not rows:
+                self._output.note("No threads" + (f" with status {status}." if status else " yet."))
+            elif len(rows) == limit:
+                self._output.note(f"There may be more than these {limit}; --limit shows more.")
+        return OK
+
+    async def log(self, thread: str, *, following: bool, after: int) -> int:
+        """Events of a thread."""
+        threads = await self._connect(thread)
+        found = await threads.reader.find(thread)
+        if found is None:
+            self._forgotten(thread)
+        if following:
+            events = follow(threads, thread, after=after, note=self._output.note)
+        else:
+            events = threads.events(thread, after=after, found=found, note=self._silent)
+        async for event in events:
+            self._output.result(event, None if self._output.as_json else event_line(event))
+        return OK
+
+    async def transcript(self, thread: str, *, active: bool) -> int:
+        """What was said, or what the LLM is sent now."""
+        threads = await self._connect(thread)
+        async for message in threads.messages(thread, active=active, note=self._silent):
+            self._output.result(message, None if self._output.as_json else message_text(message))
+        return OK
+
+    async def pending(self, thread: str | None) -> int:
+        """Open requests, of one thread or of all."""
+        threads = await self._connect(thread)
+        if thread is None:
+            requests, unanswered = await all_pending(threads)
+        else:
+            requests, unanswered = await threads.pending(thread), []
+        for request in requests:
+            self._output.result(request, None if self._output.as_json else request_screen(request))
+        if not requests and not unanswered and not self._output.as_json:
+            self._output.note("Nothing waits for a decision.")
+        for each in unanswered:
+            self._output.note(f"{visible(each.thread)}: {each.error}")
+        return UNREACHABLE if unanswered else OK
+
+    async def watch(self, thread: str, *, by: str, live: bool) -> int:
+        """Show a run until it ends; without a terminal, its log."""
+        if not live or self._output.as_json:
+            return await self.log(thread, following=True, after=-1)
+        from holdfast.runtime.cli.watch import watch
+
+        threads = await self._connect(thread)
+        await threads.reader.find(thread)
+        if not await watch(threads, thread, console=self._output.out, by=by):
+            self._output.note(f"Left {visible(thread)}; the run goes on.")
+            return OK
+        return await self.show(thread)
+
+    async def verify(self, thread: str) -> int:
+        """Whether the events of a thread are what was recorded."""
+        threads = await self._connect(thread)
+        found = await verify(threads, thread)
+        told = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
+        self._output.result({name: value for name, value in told.items() if name != "note"}, verify_screen(found))
+        if found.note:
+            self._output.note(visible(found.note))
+        if found.first:
+            self._output.note(
+                f"Events 0 to {found.first - 1} are of earlier Temporal runs, which Temporal has removed, and were not "
+                "checked. The permanent record has them: set DATABASE_URL to the one that the workers have."
+            )
+        return OK if found.ok else FAILED
+
+    def _show(self, threads: Threads, state: JSON, found: WorkflowExecutionDescription | None, *, running: Any) -> None:
+        link = self._link(threads, found.id, found.run_id) if found else None
+        tried = retrying(found) if found and "at" not in state else []
+        screen = show_screen(state, running=running, retrying=tried, ui=link)
+        self._output.result({**state, "ui": link}, screen)
+
+
+async def _running(threads: Threads, thread: str, state: JSON) -> Sequence[str]:
+    """The calls under way."""
+    after = max(-1, state["events"] - RUN_EVENTS)
+    try:
+        return running_calls([event async for event in threads.events(thread, after=after)])
+    except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
+        after = (error.stop or state["events"]) - 1
+        return running_calls([event async for event in threads.events(thread, after=after)])

@@ -1,0 +1,106 @@
+"""The histories of a thread's Temporal runs: what each recorded, where it began, and which run came before it."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.contracts import LoadedThread, RunInput
+from holdfast.errors import HistoryUnreadable
+from holdfast.events import AgentEvent
+from holdfast.history import read_events
+from holdfast.recorded import decode, result_payloads, scheduled_by
+from holdfast.runtime.runs import Runs
+from holdfast.snapshot import RunSnapshot
+
+_LIMIT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The history of one Temporal run."""
+
+    thread: str
+    run_id: str
+    events: Sequence[HistoryEvent]
+
+    @cached_property
+    def log(self) -> list[AgentEvent]:
+        """The events of the thread that it holds, in order; none where the run never got that far.
+
+        Raises:
+            HistoryUnreadable: This release cannot read them.
+        """
+        return read_events(self.events)
+
+    @property
+    def begin(self) -> RunSnapshot:
+        """Where the thread stood when its first event was recorded.
+
+        Raises:
+            HistoryUnreadable: This release cannot read it.
+        """
+        given = decode(1, self.events[0].workflow_execution_started_event_attributes.input.payloads, RunInput)
+        if given.snapshot or not given.resume:
+            return given.snapshot or RunSnapshot()
+        loading = set()
+        for event in self.events:
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_type.name == "load_thread":
+                loading.add(event.event_id)
+            elif event.HasField("activity_task_completed_event_attributes") and scheduled_by(event) in loading:
+                return decode(event.event_id, result_payloads(event), LoadedThread).snapshot
+        return RunSnapshot()
+
+    @property
+    def previous(self) -> str | None:
+        """Temporal's id of the thread's run before this one, as far as this one knows."""
+        return _previous(self.events[0])
+
+
+async def fetch(runs: Runs, thread: str, run_id: str) -> Recorded | None:
+    """The history of a run; None if Temporal has it no longer.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
+    handle = runs.client.get_workflow_handle(thread, run_id=run_id)
+    try:
+        return Recorded(thread, run_id, (await handle.fetch_history(rpc_timeout=_LIMIT)).events)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise runs.in_words(error, thread) from error
+
+
+async def runs_back(runs: Runs, thread: str, run_id: str) -> AsyncIterator[Recorded]:
+    """A run of a thread, then each one before it, as far as Temporal still has them."""
+    run = await fetch(runs, thread, run_id)
+    while run:
+        yield run
+        run = await fetch(runs, thread, run.previous) if run.previous else None
+
+
+async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:
+    """Temporal's id of the run before this one; reads no more of its history than the first event."""
+    handle = runs.client.get_workflow_handle(thread, run_id=run_id)
+    try:
+        async for event in handle.fetch_history_events(page_size=1, rpc_timeout=_LIMIT):
+            return _previous(event)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise runs.in_words(error, thread) from error
+    return None
+
+
+def _previous(first: HistoryEvent) -> str | None:
+    begin = first.workflow_execution_started_event_attributes
+    if begin.continued_execution_run_id:
+        return begin.continued_execution_run_id
+    try:
+        return decode(1, begin.input.payloads, RunInput).previous_run
+    except HistoryUnreadable:
+        return None

@@ -1,0 +1,50 @@
+"""The snapshot: where a thread stands, bounded whatever its length. Carried from one Temporal run to the next, and
+rebuilt from the permanent record when a closed thread is continued.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import field_serializer
+
+from holdfast.events import AgentEvent, event_json
+from holdfast.model import GENESIS, Frozen
+from holdfast.state import RunState, evolve
+from holdfast.transcript import Transcript, TranscriptBase
+
+VERSION = 1
+
+MAX_BYTES = 1_500_000
+"""A larger one is not carried: Temporal allows 2 MB a payload. The run goes on where it is until it is smaller."""
+
+TAIL_BYTES = 500_000
+"""What a snapshot may carry of events that the permanent record does not have yet."""
+
+
+class RunSnapshot(Frozen):
+    """A thread at one position, and the events since. Fields are only added, with a default."""
+
+    version: int = VERSION
+    position: int = 0
+    """How many events led to `state`."""
+    head: str = GENESIS
+    """The digest of the last of them."""
+    state: RunState = RunState()
+    transcript: TranscriptBase = TranscriptBase()
+    tail: tuple[AgentEvent, ...] = ()
+    """Events from `position` on: recorded, and not yet in the permanent record."""
+
+    @field_serializer("tail")
+    def _with_types(self, tail: tuple[AgentEvent, ...]) -> list[dict[str, Any]]:
+        """Whoever leaves out defaults, as `holdfast.payloads` does, would leave out what an event is known by."""
+        return [event_json(event) for event in tail]
+
+
+def snapshot_of(events: Iterable[AgentEvent]) -> RunSnapshot:
+    """Where all events of a thread, from the first one on, lead to."""
+    position, head, state, transcript = 0, GENESIS, RunState(), Transcript()
+    for event in events:
+        state = evolve(state, event)
+        transcript.add(event)
+        position, head = position + 1, event.digest
+    return RunSnapshot(position=position, head=head, state=state, transcript=transcript.base)

@@ -1,0 +1,159 @@
+"""Where a thread is kept for good, and where large content is: two protocols that anybody can implement.
+
+Both outlive Temporal's retention. What a store keeps it never interprets: lines and content come back byte for byte,
+and whoever reads them checks them, by the digest chain (`read_lines`) or by the address (`address_of`).
+`holdfast.testing.conformance` is the test suite that every implementation must pass.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from holdfast.errors import ArtifactNotFound, EventUnreadable, RecordUnreadable
+from holdfast.events import AgentEvent
+from holdfast.model import GENESIS, canonical, chain
+from holdfast.upcasters import decode_event
+
+_ADDRESS = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
+
+
+class ThreadStore(Protocol):
+    """Keeps the events of threads for good: per thread a list of lines that only ever grows.
+
+    A line is one event as canonical JSON in UTF-8, without a line break; its place in the list is its position.
+    Appends may come twice and at the same time, from any number of processes: Temporal retries an append whose answer
+    got lost. A store that cannot be reached raises whatever says so; Temporal tries again.
+
+    The smallest implementation that passes `ThreadStoreConformance` takes about 30 lines.
+    """
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Keep `lines` at the positions `start`, `start + 1`, …: all of them, durably, or none.
+
+        Nothing that is kept ever changes. Positions that are kept already must hold the very same bytes, so
+        the same append twice is the same as once, and one that overlaps adds what is new.
+
+        Args:
+            thread: Any text: the workflow id.
+            start: At most the length of what is kept.
+            lines: Oldest first.
+
+        Raises:
+            RecordConflict: A position holds other bytes. The message names the thread and that place: `position 7`.
+            RecordGap: `start` is beyond the length. The message names the thread and `start`, in the same way.
+        """
+        ...
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """The lines from position `start` on, oldest first, at most a page; empty when there are none.
+
+        A page is `holdfast.model.PAGE_BYTES` of lines, or one longer line. It may hold less: whoever wants everything
+        reads on until nothing comes.
+        """
+        ...
+
+    async def length(self, thread: str) -> int:
+        """How many lines are kept; 0 for an unknown thread."""
+        ...
+
+
+@runtime_checkable
+class SetsAside(Protocol):
+    """A thread store that keeps what a run has left behind which was reset. Without it, such runs are blocked."""
+
+    async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
+        """Keep the events from the first one on that is not that of `lines`, which are to be appended at `start`, as
+        a thread of its own, and return its id.
+        """
+        ...
+
+
+class ArtifactStore(Protocol):
+    """Keeps content under its own digest: the same content has the same address, in every store and for ever."""
+
+    async def put(self, content: bytes, *, thread: str) -> str:
+        """Keep `content` durably, and return its address (`address_of`). Content that is kept already is kept once.
+
+        Args:
+            content: Any bytes, from none to as many as fit memory.
+            thread: Who refers to it. A store may remove content that no thread refers to any more.
+        """
+        ...
+
+    async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
+        """The content, or the part of it from byte `offset` on, `limit` bytes at the most (neither is negative).
+
+        Empty where `offset` is at the end or beyond. A part of large content must not cost as much as all of it.
+
+        Raises:
+            ArtifactNotFound: There is nothing at this address, or it is none.
+        """
+        ...
+
+    async def size(self, address: str) -> int:
+        """How many bytes the content has.
+
+        Raises:
+            ArtifactNotFound: There is nothing at this address, or it is none.
+        """
+        ...
+
+
+def address_of(content: bytes) -> str:
+    """The address of `content`: `sha256:` and 64 hex digits."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def digest_of(address: str) -> str:
+    """The 64 hex digits of an address: fit for a file name or a key, whoever wrote the address.
+
+    Raises:
+        ArtifactNotFound: It is no address.
+    """
+    if match := _ADDRESS.fullmatch(address):
+        return match[1]
+    raise ArtifactNotFound(f"{address[:100]!r} is no artifact's address; it must be 'sha256:' and 64 hex digits")
+
+
+def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[AgentEvent]:
+    """Decode lines of the record, and check that none is missing, out of place or altered.
+
+    The digests are computed over the JSON as it is kept, not over what this release makes of it: fields that only
+    newer releases know, and events that are brought up to date on decoding, verify too.
+
+    Args:
+        thread: Named in errors.
+        start: The position of the first line.
+        lines: As `ThreadStore.read` gives them.
+        head: The digest of the event before `start`. Without it the first line is trusted as it is, unless `start`
+            is 0, where the chain begins.
+
+    Raises:
+        RecordUnreadable: A line does not decode, is not the event of its position, or was altered.
+    """
+    events = []
+    previous = GENESIS if start == 0 else head
+    for position, line in enumerate(lines, start):
+        try:
+            event = decode_event(line)
+            stored = json.loads(line)
+            claimed = stored.pop("digest", None)
+            digest = claimed if previous is None else chain(previous, canonical(stored))
+        except (ValueError, RecursionError, EventUnreadable) as error:
+            raise _unreadable(thread, position, f"does not decode ({error})") from error
+        if event.position != position:
+            raise _unreadable(thread, position, f"is missing: the line in its place is of position {event.position}")
+        if not claimed or digest != claimed:
+            raise _unreadable(thread, position, "was altered, or one before it: its digest does not follow")
+        events.append(event)
+        previous = digest
+    return events
+
+
+def _unreadable(thread: str, position: int, what: str) -> RecordUnreadable:
+    return RecordUnreadable(
+        f"event {position} of thread {thread} {what}. Nothing from there on can be trusted: restore the record "
+        "from a backup, or read it with the release that wrote it."
+    )

@@ -1,0 +1,90 @@
+"""Artifacts: in PostgreSQL and in a folder."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.exceptions import ApplicationError
+
+from activities.stores.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
+from activities.stores.postgres import migrate, open_pool
+from holdfast.errors import ArtifactNotFound
+from holdfast.stores import ArtifactStore, digest_of
+from holdfast.testing import ArtifactStoreConformance
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to a migrated database."""
+    await migrate(database_url)
+    async with open_pool(database_url, size=4) as pool:
+        yield pool
+
+
+class TestFolderArtifacts(ArtifactStoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ArtifactStore:
+        """A store of the test's own, in a folder that does not exist yet."""
+        return FolderArtifacts(tmp_path / "artifacts")
+
+    async def test_nothing_but_whole_files_is_left(self, tmp_path: Path) -> None:
+        """However often content is put at the same time, the folder holds it once and nothing else."""
+        store = FolderArtifacts(tmp_path)
+        await asyncio.gather(*(store.put(b"content", thread="t") for _ in range(8)))
+        assert [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()] == [b"content"]
+
+    async def test_a_file_that_was_cut_short_is_written_again(self, tmp_path: Path) -> None:
+        """A bucket that lost the end of a file gets it back when the content is put again."""
+        store = FolderArtifacts(tmp_path)
+        address = await store.put(b"content", thread="t")
+        (file,) = (file for file in tmp_path.rglob("*") if file.is_file())
+        file.write_bytes(b"con")
+        await store.put(b"content", thread="t")
+        assert await store.get(address) == b"content"
+
+
+class TestPostgresArtifacts(ArtifactStoreConformance):
+    @pytest.fixture
+    def store(self, pool: AsyncConnectionPool) -> ArtifactStore:
+        """The database that all tests share."""
+        return PostgresArtifacts(pool)
+
+    async def test_large_content_is_kept_in_parts(self, store: ArtifactStore, pool: AsyncConnectionPool) -> None:
+        """No row holds more than a part, so that reading a little of an artifact loads little."""
+        address = await store.put(b"\x00" * (2 * PART_BYTES + 1), thread="parts")
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT octet_length(content) FROM holdfast.artifact_parts WHERE digest = %s ORDER BY part",
+                [bytes.fromhex(digest_of(address))],
+            )
+            assert await rows.fetchall() == [(PART_BYTES,), (PART_BYTES,), (1,)]
+
+    async def test_content_that_lost_a_part_is_not_found(self, store: ArtifactStore, pool: AsyncConnectionPool) -> None:
+        """An artifact is given whole or not at all."""
+        address = await store.put(b"\x01" * (PART_BYTES + 1), thread="lost")
+        async with pool.connection() as connection:
+            await connection.execute(
+                "DELETE FROM holdfast.artifact_parts WHERE part = 1 AND digest = %s",
+                [bytes.fromhex(digest_of(address))],
+            )
+        with pytest.raises(ArtifactNotFound):
+            await store.get(address)
+
+
+async def test_without_a_database_artifacts_wait() -> None:
+    """Every method fails with an error that Temporal retries."""
+    pool = open_pool("postgresql://postgres@127.0.0.1:1/postgres", size=1)
+    pool.timeout = 0.2
+    await pool.open(wait=False)
+    try:
+        store = PostgresArtifacts(pool)
+        address = f"sha256:{64 * '0'}"
+        for call in (store.put(b"", thread="t"), store.get(address), store.size(address)):
+            with pytest.raises(ApplicationError, match="no connection to the database; artifact sha256:") as error:
+                await call
+            assert error.value.type == "DatabaseUnavailable"
+            assert not error.value.non_retryable
+    finally:
+        await pool.close()

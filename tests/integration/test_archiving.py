@@ -1,0 +1,255 @@
+"""The permanent record and artifacts, with stores that are away for a while, that refuse, and that are given much."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHandle
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
+from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
+from holdfast.events import event_line
+from holdfast.stores import address_of, read_lines
+from holdfast.testing import Conversation, Reply, call, say, steps
+from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
+
+
+class Threads:
+    """A `ThreadStore` in memory that can be away, and can refuse a position."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.conflict_from: int | None = None
+        self.refusals = 0
+        self._lines: dict[str, list[bytes]] = {}
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Keep lines."""
+        self._reach()
+        kept = self._lines.setdefault(thread, [])
+        if start > len(kept):
+            raise RecordGap(f"thread {thread} cannot go on at position {start}")
+        if self.conflict_from is not None and start + len(lines) > self.conflict_from:
+            raise RecordConflict(f"thread {thread} has another event at position {self.conflict_from}")
+        for position, line in enumerate(lines, start):
+            if position == len(kept):
+                kept.append(line)
+            assert kept[position] == line
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """All lines from there on."""
+        self._reach()
+        return self._lines.get(thread, [])[start:]
+
+    async def length(self, thread: str) -> int:
+        """How many there are."""
+        return len(self._lines.get(thread, []))
+
+    def _reach(self) -> None:
+        if self.away:
+            self.refusals += 1
+            raise OSError("the database is away")
+
+
+class Artifacts:
+    """An `ArtifactStore` in memory that can be away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.refusals = 0
+        self.contents: dict[str, bytes] = {}
+
+    async def put(self, content: bytes, *, thread: str) -> str:
+        """Keep content."""
+        if self.away:
+            self.refusals += 1
+            raise OSError("the store is away")
+        self.contents[address_of(content)] = content
+        return address_of(content)
+
+    async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
+        """A part of it."""
+        await self.size(address)
+        return self.contents[address][offset:][:limit]
+
+    async def size(self, address: str) -> int:
+        """Its bytes."""
+        if address not in self.contents:
+            raise ArtifactNotFound(address)
+        return len(self.contents[address])
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+@tool(effect="unsafe")
+def pay(amount: int, context: ToolContext) -> str:
+    """Pay, by a line in a file; the receipt is long."""
+    with (context.workspace / "paid").open("a") as paid:
+        paid.write(f"{context.key} {amount}\n")
+    return f"paid {amount}" + "." * 20_000
+
+
+@tool(effect="read")
+def dump() -> str:
+    """Return fifty megabytes."""
+    return "0123456789" * 5_000_000
+
+
+def catalog(threads: Threads | None = None, artifacts: Artifacts | None = None, **limits: Any) -> Catalog:
+    """An agent that must ask to pay."""
+    policy = Policy(rules=(allow("look"), allow("dump"), allow("read_artifact")))
+    agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
+    return Catalog(agents=[agent], tools=[look, pay, dump], threads=threads, artifacts=artifacts)
+
+
+@asynccontextmanager
+async def away(store: Threads | Artifacts) -> AsyncIterator[None]:
+    """The store is away for the length of the block, and until somebody has noticed."""
+    store.away = True
+    yield
+    await eventually(lambda: asyncio.sleep(0, store.refusals), bool)
+    store.away = False
+
+
+async def whole(run: WorkflowHandle[Any, Any], threads: Threads, client: Any) -> None:
+    """The record is complete, and what the histories say."""
+    events = await check_thread(client, run)
+    assert await threads.read(run.id) == [event_line(event) for event in events]
+    read_lines(run.id, 0, await threads.read(run.id))
+
+
+async def test_a_database_that_is_away_while_a_run_pauses_holds_nothing_back(rig: StartRig) -> None:
+    """A decision counts while the record cannot be written; the run waits for the record only to end."""
+    threads = Threads()
+    async with rig(catalog(threads), steps([call("pay", amount=1), say("done")])) as r:
+        async with away(threads):
+            run = await r.start()
+            await status_of(run, "waiting_approval")
+            await run.signal("approve", {"request": "1"})
+            await status_of(run, "completed")
+            assert await threads.length(run.id) == 0
+        assert (await run.result())["result"] == "done"
+        await whole(run, threads, r.client)
+
+
+async def test_a_database_that_is_away_delays_the_end_of_a_run(rig: StartRig) -> None:
+    """The result is there, and the run is over as soon as it is in the record."""
+    threads = Threads()
+    async with rig(catalog(threads), steps([say("done")])) as r:
+        async with away(threads):
+            run = await r.start()
+            assert (await status_of(run, "completed"))["result"] == "done"
+        assert (await run.result())["result"] == "done"
+        await whole(run, threads, r.client)
+
+
+async def test_a_database_that_is_away_delays_the_next_temporal_run(rig: StartRig) -> None:
+    """A run that is to go on in a new Temporal run waits where it is; nothing is lost, nothing is done twice."""
+    threads = Threads()
+    script = steps([call("look", at=str(n)) for n in range(8)] + [say("done")])
+    async with rig(catalog(threads, history_events=60), script, strict=False) as r:
+        async with away(threads):
+            run = await r.start()
+        assert (await run.result())["result"] == "done"
+        await whole(run, threads, r.client)
+        assert len(await runs_of(r.client, run)) >= 2
+        assert len(r.llm.requests) == 9
+
+
+async def test_a_record_that_refuses_parks_the_run_where_everybody_sees_it(rig: StartRig) -> None:
+    """Another run wrote under the same thread id: the run is blocked with the store's words; `retry` goes on."""
+    threads = Threads()
+    threads.conflict_from = 3
+    async with rig(catalog(threads), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert state["blocked"]["cause"] == "RecordConflict"
+        assert "has another event at position 3" in state["blocked"]["message"]
+        await run.signal("retry", {"by": "bob"})
+        await status_of(run, "waiting_approval")
+        await run.signal("approve", {"request": "1"})
+        assert (await run.result())["result"] == "done"
+        await check_thread(r.client, run)
+
+
+async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRig) -> None:
+    """`temporal workflow reset` takes a recorded run back: it goes on, and its record is what it did since."""
+    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        before = await eventually(lambda: r.threads.read(run.id), bool)
+        history = (await run.fetch_history()).events
+        task = [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")][1]
+        request = ResetWorkflowExecutionRequest(
+            namespace=r.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.first_execution_run_id or ""),
+            reason="a test",
+            request_id=run.id,
+            workflow_task_finish_event_id=task,
+        )
+        await r.client.workflow_service.reset_workflow_execution(request)
+        again = r.client.get_workflow_handle(run.id)
+        await status_of(again, "waiting_approval")
+        await again.signal("approve", {"request": "1"})
+        assert (await again.result())["result"] == "done"
+        lines = await r.threads.read(run.id)
+        assert [event.type for event in read_lines(run.id, 0, lines)][-1] == "run_finished"
+        aside = await r.threads.read(f"{run.id}~1")
+        assert aside
+        assert before == lines[: len(before) - len(aside)] + aside
+
+
+@pytest.mark.timeout(90)
+async def test_fifty_megabytes_of_output_are_read_a_part_at_a_time(rig: StartRig) -> None:
+    """The log gets head, tail and address; history stays small; the agent reads the part that it wants."""
+
+    def script(conversation: Conversation) -> Reply:
+        if not conversation.replies:
+            return call("dump")
+        if conversation.replies == 1:
+            address = conversation.results[0].split('read_artifact("')[1].split('"')[0]
+            return call("read_artifact", address=address, offset=25_000_005, limit=15)
+        return say(conversation.results[0])
+
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        assert (await run.result())["result"] == "[bytes 25,000,005 to 25,000,020 of 50,000,000]\n567890123456789"
+        assert len((await run.fetch_history()).to_json()) < 200_000
+        (dumped, _) = [event for event in await check_thread(r.client, run) if event.type == "tool_call_finished"]
+        assert (dumped.size, dumped.artifact[:7]) == (50_000_000, "sha256:")
+
+
+async def test_a_reply_of_three_hundred_kilobytes_is_clipped_into_an_artifact(rig: StartRig) -> None:
+    """The whole text is kept under its address; the log and the result have its head and tail."""
+    artifacts, text = Artifacts(), "0123456789" * 30_000
+    async with rig(catalog(artifacts=artifacts), steps([say(text)])) as r:
+        run = await r.start()
+        result = (await run.result())["result"]
+        assert len(result) < 101_000
+        assert result.startswith("0123456789")
+        (replied,) = [event for event in await check_thread(r.client, run) if event.type == "llm_replied"]
+        assert artifacts.contents[replied.artifact] == text.encode()
+        assert replied.artifact in result
+
+
+async def test_an_artifact_store_that_is_away_after_an_effect_repeats_no_effect(rig: StartRig) -> None:
+    """The effect has happened and its receipt cannot be kept yet: the call waits for the store."""
+    artifacts = Artifacts()
+    async with rig(catalog(artifacts=artifacts), steps([call("pay", amount=7), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        async with away(artifacts):
+            await run.signal("approve", {"request": "1"})
+        await run.result()
+        assert len((r.workspace / "paid").read_text().splitlines()) == 1
+        (finished,) = [event for event in await check_thread(r.client, run) if event.type == "tool_call_finished"]
+        assert (finished.status, finished.adopted) == ("ok", False)
+        assert artifacts.contents[finished.artifact].startswith(b"paid 7")

@@ -1,0 +1,145 @@
+"""Pruning the permanent record: what may go, and what goes with it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+
+from activities.stores.artifacts import PostgresArtifacts
+from activities.stores.postgres import migrate, open_pool
+from activities.stores.prune import Prunable, prunable, prune
+from activities.stores.record import PostgresThreads
+from holdfast.errors import ArtifactNotFound
+from holdfast.events import EventLog, RunFinished, UserMessageReceived, event_line
+
+DAY = timedelta(days=1)
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to a migrated database."""
+    await migrate(database_url)
+    async with open_pool(database_url, size=4) as pool:
+        yield pool
+
+
+@pytest.fixture
+def thread() -> str:
+    """The id of a thread of the test's own."""
+    return f"prune-{uuid4().hex}"
+
+
+async def record(pool: AsyncConnectionPool, thread: str, *, age: timedelta, finished: bool = True) -> None:
+    """Put a thread of two events into the record, the last of which is that old."""
+    log = EventLog()
+    log.append(UserMessageReceived(content="task"), at=NOW - 2 * age)
+    last = RunFinished(outcome="completed") if finished else UserMessageReceived(content="more")
+    log.append(last, at=NOW - age)
+    await PostgresThreads(pool).append(thread, 0, [event_line(event) for event in log.events])
+
+
+async def listed(pool: AsyncConnectionPool, thread: str, older_than: timedelta) -> list[Prunable]:
+    """What is listed of one thread; other tests have theirs."""
+    return [one for one in await prunable(pool, older_than) if one.thread == thread]
+
+
+async def test_a_thread_that_ended_long_ago_is_listed(pool: AsyncConnectionPool, thread: str) -> None:
+    """It is listed with its size and its last time."""
+    await record(pool, thread, age=30 * DAY)
+    (one,) = await listed(pool, thread, 29 * DAY)
+    assert (one.events, one.last_position, one.last_at) == (2, 1, NOW - 30 * DAY)
+    assert 200 < one.bytes < 500
+
+
+async def test_a_thread_that_ended_lately_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
+    """What counts is the last event, not the first."""
+    await record(pool, thread, age=30 * DAY)
+    assert await listed(pool, thread, 31 * DAY) == []
+
+
+async def test_a_thread_that_has_not_ended_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
+    """However long nothing has happened, a run that is not finished stays."""
+    await record(pool, thread, age=300 * DAY, finished=False)
+    assert await listed(pool, thread, DAY) == []
+
+
+async def test_a_thread_whose_end_cannot_be_read_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
+    """Nobody can tell that it ended."""
+    for number, line in enumerate([b"\xff", b"[]", b'{"type":"run_finished"}', b'{"type":"run_finished","at":"1999"}']):
+        await PostgresThreads(pool).append(f"{thread}-{number}", 0, [line])
+    assert [one for one in await prunable(pool, DAY) if one.thread.startswith(thread)] == []
+
+
+async def test_the_oldest_comes_first(pool: AsyncConnectionPool, thread: str) -> None:
+    """Threads are listed in the order of their last events."""
+    for days in (20, 40, 30):
+        await record(pool, f"{thread}-{days}", age=days * DAY)
+    found = [one.thread for one in await prunable(pool, DAY) if one.thread.startswith(thread)]
+    assert found == [f"{thread}-40", f"{thread}-30", f"{thread}-20"]
+
+
+async def test_pruning_removes_the_thread_and_nothing_else(pool: AsyncConnectionPool, thread: str) -> None:
+    """Events, effects and artifacts of the thread go; those of others stay."""
+    threads, artifacts, other = PostgresThreads(pool), PostgresArtifacts(pool), f"{thread}-other"
+    for name in (thread, other):
+        await record(pool, name, age=30 * DAY)
+        async with pool.connection() as connection:
+            await connection.execute(
+                "INSERT INTO holdfast.effects (key, epoch, thread, tool) VALUES (%s, 0, %s, 'act')", [name, name]
+            )
+    own = await artifacts.put(f"own {thread}".encode(), thread=thread)
+    shared = await artifacts.put(f"shared {thread}".encode(), thread=thread)
+    await artifacts.put(f"shared {thread}".encode(), thread=other)
+
+    assert await prune(pool, thread, last_position=1)
+
+    assert await threads.length(thread) == 0
+    assert await threads.length(other) == 2
+    with pytest.raises(ArtifactNotFound):
+        await artifacts.get(own)
+    assert await artifacts.get(shared) == f"shared {thread}".encode()
+    async with pool.connection() as connection:
+        left = await connection.execute("SELECT thread FROM holdfast.effects WHERE thread LIKE %s", [f"{thread}%"])
+        assert await left.fetchall() == [(other,)]
+    assert await prune(pool, other, last_position=1)
+    with pytest.raises(ArtifactNotFound):
+        await artifacts.get(shared)
+
+
+async def test_a_thread_that_has_grown_is_not_pruned(pool: AsyncConnectionPool, thread: str) -> None:
+    """Somebody sent a message after it was listed: nothing of it is removed."""
+    await record(pool, thread, age=30 * DAY)
+    (one,) = await listed(pool, thread, DAY)
+    await PostgresThreads(pool).append(thread, one.events, [b"{}"])
+    assert not await prune(pool, thread, last_position=one.last_position)
+    assert await PostgresThreads(pool).length(thread) == 3
+
+
+async def test_a_thread_is_pruned_once(pool: AsyncConnectionPool, thread: str) -> None:
+    """Of two that prune at the same time one does it; an unknown thread is no error."""
+    await record(pool, thread, age=30 * DAY)
+    ends = await asyncio.gather(*(prune(pool, thread, last_position=1) for _ in range(3)))
+    assert sorted(ends) == [False, False, True]
+    assert not await prune(pool, f"{thread}-unknown", last_position=0)
+
+
+async def test_what_is_put_while_others_are_pruned_is_kept(pool: AsyncConnectionPool, thread: str) -> None:
+    """A thread that refers to an artifact while its last other thread goes, has it."""
+    artifacts, content = PostgresArtifacts(pool), f"shared {thread}".encode()
+    for number in range(10):
+        name = f"{thread}-{number}"
+        await record(pool, name, age=30 * DAY)
+        address = await artifacts.put(content, thread=name)
+        pruned, _ = await asyncio.gather(
+            prune(pool, name, last_position=1), artifacts.put(content, thread=f"{thread}-keeps-{number}")
+        )
+        assert pruned
+        assert await artifacts.get(address) == content
+        await record(pool, f"{thread}-keeps-{number}", age=30 * DAY)
+        assert await prune(pool, f"{thread}-keeps-{number}", last_position=1)
+        with pytest.raises(ArtifactNotFound):
+            await artifacts.get(address)

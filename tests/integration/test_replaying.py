@@ -1,0 +1,268 @@
+"""The replay gate for users: recorded runs pass or are named, from a server and from files."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from holdfast import Agent, Catalog, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound
+from holdfast.runtime.replaying import Recorded, Replayed, latest_runs, recorded_in, replay, runs_of
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.thread_errors import ThreadNotFound
+from holdfast.runtime.threads import Threads
+from holdfast.testing import call, say, steps
+from tests.integration.test_cli import Ran, Shell
+from tests.replay.record import HISTORIES
+from tests.rig import StartRig, eventually, status_of
+from workflows import WORKFLOWS
+
+RELEASED = HISTORIES / "0.1.0"
+RECORDED = sorted(RELEASED.glob("*.json"))
+
+Events = list[dict[str, Any]]
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay])
+
+
+@workflow.defn(name=WORKFLOW)
+class Continued:
+    """A thread of three runs."""
+
+    @workflow.run
+    async def run(self, run: RunInput) -> str:
+        """Go on in a new run, twice."""
+        task = str(run.task)
+        if len(task) < 3:
+            workflow.continue_as_new(RunInput(task=f"{task}x"))
+        return task
+
+
+def altered(name: str, change: Callable[[Events], Any], folder: Path) -> Path:
+    """A recorded history with its events changed, in a file."""
+    history = json.loads((RELEASED / f"{name}.json").read_text())
+    change(history["events"])
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(history))
+    return file
+
+
+def first(events: Events, kind: str) -> dict[str, Any]:
+    """The first event of a type."""
+    return next(event for event in events if event["eventType"] == f"EVENT_TYPE_{kind}")
+
+
+def renamed(events: Events) -> None:
+    """The agent was loaded by an activity of another name."""
+    scheduled = first(events, "ACTIVITY_TASK_SCHEDULED")
+    scheduled["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "other"
+
+
+def dropped(events: Events) -> None:
+    """An event is missing, and its number with it."""
+    events.remove(first(events, "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES"))
+
+
+def left_out(events: Events) -> None:
+    """A release that did not set search attributes at first."""
+    dropped(events)
+    for number, event in enumerate(events, start=1):
+        event["eventId"] = str(number)
+
+
+def ended_otherwise(events: Events) -> None:
+    """The run failed where today's code completes."""
+    del events[-1]["workflowExecutionCompletedEventAttributes"]
+    events[-1] |= {
+        "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_FAILED",
+        "workflowExecutionFailedEventAttributes": {"failure": {"message": "it failed"}},
+    }
+
+
+def undecodable(events: Events) -> None:
+    """What an activity returned is of a shape that today's code does not know."""
+    completed = first(events, "ACTIVITY_TASK_COMPLETED")["activityTaskCompletedEventAttributes"]
+    completed["result"]["payloads"][0]["data"] = "e30="
+
+
+def asks_for_another_transcript(events: Events) -> None:
+    """The input of an activity is another one: the SDK does not compare inputs."""
+    scheduled = [event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_SCHEDULED"][1]
+    of_agent = first(events, "ACTIVITY_TASK_SCHEDULED")["activityTaskScheduledEventAttributes"]["input"]
+    scheduled["activityTaskScheduledEventAttributes"]["input"] = of_agent
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["worker", "strict"])
+@pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
+async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
+    """What a release recorded goes on today, and is told by its thread and run."""
+    run = recorded_in(file)
+    thread, _, _ = file.stem.partition(".")  # a thread of several runs has several files
+    assert (run.thread, len(run.run_id)) == (thread, 36)
+    assert await replay(run, WORKFLOWS, strict=strict) == Replayed(run.thread, run.run_id, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "event_id", "reason"),
+    [
+        (renamed, 5, "the history has the activity 'other' where today's code asks for 'load_agent'"),
+        (dropped, 7, "today's code cannot go on with this history: Fatal error in workflow machines: History is out"),
+        (left_out, 9, "today's code does something else than the history holds: "),
+        (ended_otherwise, 48, "today's code does something else than the history holds: Complete workflow machine"),
+        (undecodable, 8, "today's code cannot go on with this history: Failed decoding arguments: 2 validation errors"),
+        (asks_for_another_transcript, 12, "replays, but cannot be read without a worker: event 12 of the history"),
+    ],
+)
+async def test_a_divergence_is_named(
+    change: Callable[[Events], None], event_id: int, reason: str, tmp_path: Path
+) -> None:
+    """Whatever differs, the first event where it does is told, with the reason in words."""
+    result = await replay(recorded_in(altered("plain", change, tmp_path)), WORKFLOWS)
+    assert (result.thread, result.ok, result.event_id) == ("plain", False, event_id)
+    assert result.reason.startswith(reason)
+    assert "Failure {" not in result.reason
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 9, 20])
+async def test_a_run_that_has_not_gone_far_passes(length: int) -> None:
+    """An open run passes as far as it has come, and one that no worker has had does not keep the replay waiting."""
+    run = recorded_in(RELEASED / "plain.json")
+    begun = Recorded(run.thread, run.run_id, run.events[:length])
+    assert (await asyncio.wait_for(replay(begun, WORKFLOWS), 10)).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "holds no history of a run (JSONDecodeError"),
+        ("[]", "holds no history of a run"),
+        ('{"events": []}', "holds no history of a run"),
+        ('{"events": [{"eventId": "5"}]}', "no workflow from its first event on, and not of an agent run"),
+        ('{"events": [{"eventId": "one"}]}', "holds no history of a run (ParseError"),
+    ],
+)
+def test_a_file_that_holds_no_agent_run_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    """A file that is none of ours is an error that names it, and no divergence."""
+    file = tmp_path / "history.json"
+    file.write_text(text)
+    with pytest.raises(HistoryFileInvalid, match=r"history\.json") as raised:
+        recorded_in(file)
+    assert said in str(raised.value)
+    with pytest.raises(HistoryFileNotFound):
+        recorded_in(tmp_path / "none.json")
+
+
+def test_a_history_of_another_workflow_is_refused(tmp_path: Path) -> None:
+    """The history of somebody else's workflow is refused by its type."""
+
+    def change(events: Events) -> None:
+        events[0]["workflowExecutionStartedEventAttributes"]["workflowType"]["name"] = "Payroll"
+
+    with pytest.raises(HistoryFileInvalid, match="a workflow of type 'Payroll', and not of an agent run"):
+        recorded_in(altered("plain", change, tmp_path))
+
+
+async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client) -> None:
+    """A thread that was continued is replayed whole, the latest run first; an unknown one is told as such."""
+    async with Worker(
+        client, task_queue="continued", workflows=[Continued], workflow_runner=UnsandboxedWorkflowRunner()
+    ):
+        run = await client.start_workflow(WORKFLOW, RunInput(task="x"), id="continued", task_queue="continued")
+        assert await run.result() == "xxx"
+    found = [each async for each in runs_of(Threads(client), "continued")]
+    begins = [each.events[0].workflow_execution_started_event_attributes for each in found]
+    assert [begin.continued_execution_run_id for begin in begins] == [found[1].run_id, found[2].run_id, ""]
+    assert found[2].run_id == run.first_execution_run_id
+    results = [await replay(each, [Continued]) for each in found]
+    assert [each.run_id for each in results] == [each.run_id for each in found]
+    assert all(each.reason.startswith("replays, but cannot be read") for each in results)
+    with pytest.raises(ThreadNotFound, match="no-such-thread"):
+        await anext(runs_of(Threads(client), "no-such-thread"))
+
+
+async def test_the_command_line_replays_what_a_server_has(
+    rig: StartRig, client: Client, stack: Stack, tmp_path: Path
+) -> None:
+    """Open and closed runs pass by thread and by age, and a history written to a file passes or is named."""
+    shell = Shell({"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": stack.temporal_address})
+
+    async def starter(*words: str) -> Ran:
+        return await asyncio.to_thread(shell, "replay", *words)
+
+    async with rig(CATALOG, steps([call("pay", amount=1), say("done")])) as at_work:
+        closed, waiting = await at_work.start(), await at_work.start()
+        await status_of(closed, "waiting_approval")
+        await closed.signal("approve", {"request": "1", "by": "ann"})
+        await closed.result()
+        await status_of(waiting, "waiting_approval")
+        threads = Threads(client)
+
+        async def latest() -> list[str]:
+            return [run.thread async for run in latest_runs(threads, 2)]
+
+        # Visibility lags behind.
+        await eventually(latest, lambda found: found == [waiting.id, closed.id])
+        by_age, by_thread = await starter("--last", "2", "--json"), await starter(closed.id)
+        file = tmp_path / "history.json"
+        file.write_text((await closed.fetch_history()).to_json())
+        await waiting.cancel()
+        await status_of(waiting, "cancelled")
+    assert (by_age.code, by_age.err) == (0, "")
+    assert [line["thread"] for line in by_age.lines] == [waiting.id, closed.id]
+    assert by_age.lines[1] == {
+        "thread": closed.id,
+        "run_id": closed.first_execution_run_id,
+        "ok": True,
+        "event_id": None,
+        "reason": "",
+    }
+    assert by_thread.code == 0
+    assert by_thread.out.splitlines() == [
+        f"ok        {closed.id}  {closed.first_execution_run_id}",
+        "1 run, and today's code goes on with it.",
+    ]
+    bad = tmp_path / "bad.json"
+    bad.write_text(file.read_text().replace('"call_tool"', '"call_somebody"'))
+    both = await starter("--file", str(file), "--file", str(bad), "--json")
+    assert (both.code, [line["ok"] for line in both.lines], both.err) == (1, [True, False], "")
+    assert "'call_somebody'" in both.lines[1]["reason"]
+    people = await starter("--file", str(bad))
+    assert (people.code, people.err) == (1, "")
+    assert f"diverged  {closed.id}" in people.out
+    assert "1 of 1 run diverges" in people.out
+    unknown = await starter("no-such-thread")
+    assert (unknown.code, unknown.out) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "say one of THREAD, --file and --last"),
+        (("x", "--last", "1"), 2, "say one of THREAD, --file and --last"),
+        (("--file", "x", "--last", "1"), 2, "say one of THREAD, --file and --last"),
+        (("--last", "0"), 2, "--last"),
+        (("--file", "no-such-file.json"), 3, "there is no file 'no-such-file.json'"),
+        (("--file", "pyproject.toml"), 2, "file 'pyproject.toml' holds no history of a run"),
+    ],
+)
+def test_what_cannot_be_replayed_has_a_code_of_its_own(
+    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """Bad usage is 2 and a missing file 3; neither needs a server."""
+    ran = Shell({"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1"})("replay", *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err

@@ -1,0 +1,419 @@
+"""Threads that span several Temporal runs: read, followed, continued, talked to, checked and pruned as one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import openai
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from psycopg_pool import AsyncConnectionPool
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+
+from activities.stores.postgres import migrate, open_pool
+from activities.stores.prune import prunable, prune
+from activities.stores.record import PostgresThreads
+from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.errors import RecordUnreadable
+from holdfast.inbox import MAX_TEXT_BYTES
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.decisions import decide
+from holdfast.runtime.following import follow
+from holdfast.runtime.listing import overview
+from holdfast.runtime.pruning import candidates
+from holdfast.runtime.record import OpenRecord
+from holdfast.runtime.saying import say
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.thread_errors import EventsMissing, LogBroken, PositionInvalid, ThreadExists, ThreadNotFound
+from holdfast.runtime.threads import Threads
+from holdfast.runtime.verifying import verify
+from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
+from holdfast.testing import say as reply
+from tests.rig import Rig, StartRig, eventually
+from worker import build_worker
+
+JSON = dict[str, Any]
+LOOKS = [call("look", at=str(n)) for n in range(7)]
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def catalog(**limits: Any) -> Catalog:
+    """An agent that looks without asking."""
+    policy = Policy(rules=(allow("look"),))
+    return Catalog(
+        agents=[Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))], tools=[look, pay]
+    )
+
+
+def script(conversation: Conversation) -> Reply:
+    """Answer the last message, at length or late where it says so."""
+    said = conversation.last_user_message
+    number = sum(message["role"] == "user" for message in conversation.messages)
+    if "long" in said:
+        return steps([*LOOKS, call("pay", amount=1), reply("Paid.")])(conversation)
+    return slow(reply(f"Answer {number}."), 0.4 if "slow" in said else 0)
+
+
+@pytest.fixture
+async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to the database of the rig's worker."""
+    await migrate(stack.database_url)
+    async with open_pool(stack.database_url, size=2) as pool:
+        yield pool
+
+
+class Away:
+    """A permanent record that does not answer."""
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Nothing is kept."""
+        raise ConnectionError("the database is away")
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """Nothing is read."""
+        raise ConnectionError("the database is away")
+
+    async def length(self, thread: str) -> int:
+        """Nothing is known."""
+        raise ConnectionError("the database is away")
+
+
+@dataclass
+class Site:
+    """A worker at work in another namespace."""
+
+    client: Client
+    llm: ScriptedLLM
+    task_queue: str
+
+
+def both(rig: Rig | Site, pool: AsyncConnectionPool) -> tuple[Threads, Threads]:
+    """The threads of a rig, with their permanent record and without."""
+    return (
+        Threads(rig.client, task_queue=rig.task_queue, record=PostgresThreads(pool)),
+        Threads(rig.client, task_queue=rig.task_queue),
+    )
+
+
+def fresh() -> str:
+    """A thread id of a test's own."""
+    return f"thread-{uuid4().hex[:8]}"
+
+
+async def all_of(events: AsyncIterator[JSON]) -> list[JSON]:
+    """What an iterator yields."""
+    return [event async for event in events]
+
+
+async def until(threads: Threads, thread: str, status: str) -> JSON:
+    """Wait until a thread has that status; returns its state."""
+    state: JSON = await eventually(lambda: threads.state(thread), lambda state: state["status"] == status)
+    return state
+
+
+async def run_to_end(threads: Threads, thread: str, task: str = "short") -> None:
+    """Have one run of a thread made."""
+    await threads.start(task, thread=thread)
+    await until(threads, thread, "completed")
+    await threads.runs.until_closed(await threads.runs.describe(thread))  # its last events are written down by then
+
+
+@pytest.fixture
+async def elsewhere(stack: Stack) -> Stack:
+    """A namespace that knows no thread, on the same server: as where Temporal has removed all that was there."""
+    client = await connect(stack_config(stack))
+    name = f"elsewhere-{uuid4().hex[:8]}"
+    kept = Duration(seconds=86_400)
+    request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
+    await client.workflow_service.register_namespace(request)
+    other = stack.model_copy(update={"namespace": name})
+    await ensure_search_attributes(await connect(stack_config(other)))
+    return other
+
+
+@asynccontextmanager
+async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> AsyncIterator[Site]:
+    """A worker in another namespace."""
+    with ScriptedLLM(script) as llm:
+        async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint:
+            client = await connect(stack_config(stack))
+            async with build_worker(
+                client,
+                task_queue="elsewhere",
+                catalog=catalog(),
+                llm=endpoint,
+                default_llm="scripted",
+                pool=pool,
+                database_url=stack.database_url,
+                workspaces=folder,
+            ):
+                yield Site(client, llm, "elsewhere")
+
+
+async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """Open or closed, with its record or without, followed or read: one log without gap, and all its messages."""
+    async with rig(catalog(history_events=45), script, strict=False) as r:
+        recorded, alone = both(r, pool)
+        thread = fresh()
+        await alone.start("long", thread=thread)
+        following = asyncio.create_task(all_of(follow(alone, thread)))
+        waiting = await until(alone, thread, "waiting_approval")
+        events: list[JSON] = []
+        for threads in (recorded, alone):
+            events = await all_of(threads.events(thread))
+            assert [event["position"] for event in events] == list(range(waiting["events"]))
+            assert [event.digest for event in await threads.settled(thread)] == [each["digest"] for each in events]
+            assert (await all_of(threads.events(thread, after=4)))[0]["position"] == 5
+        assert sum(event["type"] == "run_continued" for event in events) >= 2
+
+        await decide(alone, thread, {"decision": "approve", "request": "1", "by": "ann"})
+        done = await until(alone, thread, "completed")
+        followed = await following
+        assert [event["position"] for event in followed] == list(range(done["events"]))
+        sent = r.llm.requests[-1].json()["messages"][1:]
+        for threads in (recorded, alone):
+            assert await all_of(threads.events(thread)) == followed
+            assert await threads.state(thread) == done
+            messages = await all_of(threads.messages(thread))
+            assert messages == [*sent, {"role": "assistant", "content": "Paid."}]
+            assert await all_of(threads.messages(thread, active=True)) == messages
+            assert (await verify(threads, thread)).ok
+
+        at = await alone.state_at(thread, waiting["events"] - 1)
+        assert (at["status"], at["events"], at["pending"]) == (
+            "waiting_approval",
+            waiting["events"],
+            waiting["pending"],
+        )
+        with pytest.raises(PositionInvalid, match=f"positions 0 to {done['events'] - 1}"):
+            await alone.state_at(thread, done["events"])
+
+
+async def test_a_closed_thread_goes_on(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """A second run under the same id begins with the very bytes of the first one's prompt, in one log; one that is
+    open is refused, and without an id nothing is looked for.
+    """
+    async with rig(catalog(), script) as r:
+        recorded, alone = both(r, pool)
+        thread = fresh()
+        await run_to_end(alone, thread)
+        first = await alone.settled(thread)
+        again = await alone.start("slow, please", thread=thread)
+        assert again.continued
+        with pytest.raises(ThreadExists, match=f"starter.py say {thread}"):
+            await alone.start("more", thread=thread)
+        followed = await all_of(follow(alone, thread))
+        assert [event["type"] for event in followed].count("run_finished") == 2
+        for threads in (recorded, alone):
+            assert await all_of(threads.events(thread)) == followed
+            assert [m["content"] for m in await all_of(threads.messages(thread))] == [
+                *("short", "Answer 1."),
+                *("slow, please", "Answer 2."),
+            ]
+        assert [event["digest"] for event in followed][: len(first)] == [event.digest for event in first]
+        early, late = (request.body for request in r.llm.requests)
+        assert late.startswith(early[: -len(b"]}")])
+        rows = await eventually(
+            partial(overview, alone, status="completed"), lambda rows: thread in [row["thread"] for row in rows]
+        )
+        assert [row["thread"] for row in rows].count(thread) == 1
+
+        other = await alone.start("short")
+        assert (await until(alone, other.thread, "completed"))["events"] < len(followed)
+        begin = await r.client.get_workflow_handle(other.thread).fetch_history()
+        scheduled = [event.activity_task_scheduled_event_attributes.activity_type.name for event in begin.events]
+        assert "load_thread" not in scheduled
+
+
+async def test_a_thread_that_temporal_has_forgotten_goes_on(
+    rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack, tmp_path: Path
+) -> None:
+    """What only the permanent record has can be read, and is sent to the LLM again byte for byte."""
+    async with rig(catalog(), script) as r:
+        recorded, alone = both(r, pool)
+        thread = fresh()
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+        await recorded.start([{"type": "text", "text": "Look at this."}, picture], thread=thread)
+        before = await until(recorded, thread, "completed")
+        await recorded.runs.until_closed(await recorded.runs.describe(thread))
+        events = await all_of(recorded.events(thread))
+        messages = await all_of(recorded.messages(thread))
+        (early,) = (request.body for request in r.llm.requests)
+    async with working(elsewhere, pool, tmp_path) as site:
+        recorded, alone = both(site, pool)
+        away = Threads(site.client, record=Away())
+        with pytest.raises(ThreadNotFound):
+            await alone.state(thread)
+        with pytest.raises(ThreadNotFound, match="the permanent record cannot be read"):
+            await away.state(thread)
+        assert await recorded.state(thread) == before
+        assert await all_of(recorded.events(thread)) == events
+        assert await all_of(recorded.messages(thread)) == messages
+        assert await all_of(follow(recorded, thread)) == events
+        assert (await verify(recorded, thread)).sources == ("record",)
+        assert await recorded.pending(thread) == []
+
+        await run_to_end(recorded, thread, "And now?")
+        (late,) = (request.body for request in site.llm.requests)
+        assert late.startswith(early[: -len(b"]}")])
+        whole = await all_of(recorded.events(thread))
+        assert whole[: len(events)] == events
+        with pytest.raises(EventsMissing, match=f"events 0 to {len(events) - 1} .* set DATABASE_URL"):
+            await all_of(alone.events(thread))
+        with pytest.raises(EventsMissing, match="the database is away"):
+            await all_of(away.events(thread))
+        assert (await alone.state(thread))["result"] == "Answer 2."
+        notes: list[str] = []
+        assert await all_of(follow(alone, thread, note=notes.append)) == whole[len(events) :]
+        assert [f"events 0 to {len(events) - 1}" in note for note in notes] == [True]
+        partly = await verify(alone, thread)
+        assert (partly.ok, partly.first) == (True, len(events))
+
+
+async def test_a_message_finds_the_run_or_reopens_it(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """A run that waits takes it at once, one at work queues it or turns it away, a closed thread goes on with it."""
+    async with rig(catalog(), script) as r:
+        threads, _ = both(r, pool)
+        thread = fresh()
+        await threads.start("slow, first", thread=thread, idle_limit=30)
+        busy = await say(threads, thread, "not now", when_busy="reject")
+        queued = await say(threads, thread, "queued", by="ann")
+        assert [(said.outcome, said.counts) for said in (busy, queued)] == [("busy", False), ("queued", True)]
+        await until(threads, thread, "waiting_message")
+        assert (await say(threads, thread, "third")).outcome == "accepted"
+        await until(threads, thread, "waiting_message")
+        for bad, outcome in ((" ", "malformed"), ("x" * (MAX_TEXT_BYTES + 1), "too_long")):
+            said = await say(threads, thread, bad)
+            assert (said.outcome, said.counts) == (outcome, False)
+        await r.client.get_workflow_handle(thread).cancel()
+        await until(threads, thread, "cancelled")
+        reopened = await say(threads, thread, "fourth")
+        assert (reopened.outcome, reopened.counts) == ("reopened", True)
+        await until(threads, thread, "completed")
+        assert (await r.client.get_workflow_handle(thread).describe()).run_id == reopened.run_id
+        assert [m["content"] for m in await all_of(threads.messages(thread)) if m["role"] == "user"] == [
+            *("slow, first", "queued", "third", "fourth")
+        ]
+        with pytest.raises(ThreadNotFound):
+            await say(threads, "nobody-knows", "hello")
+
+
+async def test_a_message_left_without_a_worker_is_said_once(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """Where no worker answers, Temporal keeps the message, and the agent reads it once."""
+    queue, thread = f"test-{uuid4().hex[:8]}", fresh()
+    async with rig(catalog(), script, task_queue=queue) as r:
+        threads, _ = both(r, pool)
+        await threads.start("first", thread=thread, idle_limit=60)
+        await until(threads, thread, "waiting_message")
+    sent = await say(Threads(r.client, answer_within=1), thread, "second")
+    assert (sent.outcome, sent.counts) == ("sent", True)
+    async with rig(catalog(), script, task_queue=queue):
+        await eventually(lambda: threads.state(thread), lambda state: state["result"] == "Answer 2.")
+        contents = [m["content"] for m in await all_of(threads.messages(thread))]
+        assert contents == ["first", "Answer 1.", "second", "Answer 2."]
+
+
+async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack) -> None:
+    """The check names the first altered or missing row, and where; a log is not put together over it."""
+    async with rig(catalog(), script) as r:
+        threads, alone = both(r, pool)
+        thread = fresh()
+        await run_to_end(threads, thread)
+        await run_to_end(threads, thread, "more")
+        good = await verify(threads, thread)
+        assert (good.ok, good.events, good.sources) == (True, good.events, ("history", "record"))
+
+        where = "thread = (SELECT id FROM holdfast.threads WHERE thread = %s)"
+        async with pool.connection() as connection:
+            last = f"DELETE FROM holdfast.events WHERE {where} AND position = %s RETURNING position, at, digest, body"
+            kept = await (await connection.execute(last, [thread, good.events - 1])).fetchone()
+            short = await verify(threads, thread)
+            assert (short.ok, short.where, short.position) == (False, "record", good.events - 1)
+            assert kept is not None
+            await connection.execute(
+                "INSERT INTO holdfast.events (thread, position, at, digest, body) "
+                "SELECT id, %s, %s, %s, %s FROM holdfast.threads WHERE thread = %s",
+                [*kept, thread],
+            )
+            assert (await verify(threads, thread)).ok
+            await connection.execute(
+                f"UPDATE holdfast.events SET body = %s WHERE {where} AND position = 1",
+                [b'\x02{"content":"other","type":"user_message_received"}', thread],
+            )
+        bad = await verify(threads, thread)
+        assert (bad.ok, bad.where, bad.position) == (False, "record", 1)
+        assert "was altered" in bad.reason
+        assert (await verify(alone, thread)).ok
+        forgotten = Threads(await connect(stack_config(elsewhere)), record=PostgresThreads(pool))
+        alone_bad = await verify(forgotten, thread)
+        assert (alone_bad.ok, alone_bad.where, alone_bad.position) == (False, "record", 1)
+        with pytest.raises(RecordUnreadable, match="event 1 of thread"):
+            await all_of(forgotten.events(thread))
+        await threads.start("more", thread=thread)
+        failed = await threads.loaded(thread, within=20)
+        assert failed is not None
+        assert (failed["status"], "event 1 of thread" in failed["result"]) == ("failed", True)
+        assert await threads.state(thread) == failed
+
+
+async def test_parts_that_do_not_fit_together_are_no_log(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """Where the record and Temporal hold different events, reading says so instead of mixing them."""
+    async with rig(catalog(), script) as r:
+        threads, _ = both(r, pool)
+        thread, other = fresh(), fresh()
+        await run_to_end(threads, thread)
+        await run_to_end(threads, other)
+        await run_to_end(threads, thread, "more")
+        store = PostgresThreads(pool)
+
+        class Mixed(Away):
+            async def read(self, _: str, start: int = 0) -> list[bytes]:
+                return await store.read(other, start)
+
+            async def length(self, _: str) -> int:
+                return await store.length(other)
+
+        with pytest.raises(LogBroken, match="does not follow from the one before it"):
+            await all_of(Threads(r.client, record=Mixed()).events(thread))
+        found = await verify(Threads(r.client, record=Mixed()), thread)
+        assert (found.ok, found.where, found.position) == (False, "record", 0)
+
+
+async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """A thread whose record ended long ago, and that is open again, is left out."""
+    async with rig(catalog(), script) as r:
+        threads, _ = both(r, pool)
+        old, live = fresh(), fresh()
+        for thread in (old, live):
+            await run_to_end(threads, thread)
+        async with pool.connection() as connection:
+            await connection.execute(
+                "UPDATE holdfast.events SET at = at - %s WHERE thread IN "
+                "(SELECT id FROM holdfast.threads WHERE thread = ANY(%s))",
+                [400 * 86_400 * 1_000_000, [old, live]],
+            )
+        record = OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
+        held = await r.client.start_workflow("AgentRunWorkflow", {}, id=live, task_queue="nobody")
+        found = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
+        await held.terminate()
+        again = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
+        assert (old in found, live in found) == (True, False)
+        assert {old, live} <= again

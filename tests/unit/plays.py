@@ -1,0 +1,220 @@
+"""Whole threads made up at random, for `tests/unit/test_run_properties.py`. A seed is a play, the same every time."""
+
+import random
+from functools import cache
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from holdfast.agent import Limits
+from holdfast.approval import DecisionKind
+from holdfast.commands import Call, Sleep
+from holdfast.contracts import (
+    CONTEXT_TOO_LONG,
+    LLM_REJECTED,
+    RECORD_CONFLICT,
+    AgentRequest,
+    ArchiveRequest,
+    LLMReply,
+    LLMRequest,
+    ThreadRequest,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.messages import AssistantMessage, ToolCall, Usage
+from tests.unit.runs import Thread, agent_spec
+
+SEEDS = st.integers(0, 59)
+"""Plays by number: few enough for all tests to look at the same ones, each of which is played once."""
+
+DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
+GARBAGE: tuple[Any, ...] = (
+    None,
+    7,
+    [],
+    {},
+    "",
+    "what?",
+    '{"request": 99999}',
+    {"request": True},
+    {"message": ""},
+    [{}],
+)
+LIMITS = Limits(max_steps=25, max_rejected_replies=3, fold_tokens=1_000, idle_limit=5)
+TEXTS = ("fine", "naïve 😀", "\n\r\u2028", 'quotes " and \\', "x" * 300)
+
+
+class Play:
+    """A thread, and chance, which decides what happens to it.
+
+    Args:
+        seed: Names the play.
+        steps: After how many things that happen it is brought to its end.
+    """
+
+    def __init__(self, seed: int, steps: int = 150) -> None:
+        self.chance = random.Random(seed)
+        self.moods = {
+            "crowded": self.chance.choice([0, 0.05, 0.3]),
+            "overflow": self.chance.choice([0, 0.1, 0.5]),
+            "refusal": self.chance.choice([0, 0.3]),
+            "long": self.chance.choice([0, 0.3]),
+            "conflict": self.chance.choice([0, 0, 0, 0.05]),
+            "end": self.chance.choice([0.02, 0.15]),
+        }
+        self.said: dict[str, str] = {}
+        """What was said and taken in, and its outcome."""
+        self.accepted: list[str] = []
+        """Requests that were decided, in the order of the decisions."""
+        self.terminated = False
+        self.thread = Thread(agent_spec(limits=LIMITS), idle_limit=self.chance.choice([None, 0, 5]))
+        for _ in range(steps):
+            self._happen()
+        self._wind_up()
+
+    def _happen(self) -> None:
+        """Let one thing happen."""
+        thread, chance = self.thread, self.chance
+        if thread.closed:
+            if not thread.intact:
+                return
+            thread.reopen(f"task {chance.randrange(1000)}")
+        thread.crowded = chance.random() < self.moods["crowded"]
+        under_way = list(thread.under_way.values())
+        match chance.random():
+            case dice if dice < 0.66 and under_way:
+                self._end(chance.choice(under_way))
+            case dice if dice < 0.80:
+                self._decide()
+            case dice if dice < 0.90:
+                self._say()
+            case dice if dice < 0.95:
+                thread.signal("retry", chance.choice([*GARBAGE, {"by": "bob"}]))
+            case dice if dice < 0.99:
+                name = chance.choice(["approve", "deny", "reconcile", "retry", "say", "what?", ""])
+                thread.signal(name, chance.choice(GARBAGE))
+                thread.update(chance.choice(["decide", "say"]), chance.choice(GARBAGE))
+            case _ if not thread.run.log.length:
+                pass  # who stops a thread before its past was read, has said nothing that would be known
+            case dice if dice < 0.995:
+                thread.cancel()
+            case _ if thread.intact:
+                self.terminated = True
+                thread.reopen("begin again")
+            case _:
+                pass
+
+    def _wind_up(self) -> None:
+        """Bring the thread to its end, without further trouble."""
+        thread = self.thread
+        self.moods = dict.fromkeys(self.moods, 0.0) | {"end": 1.0}
+        thread.crowded = False
+        for _ in range(500):
+            if thread.closed:
+                return
+            if thread.state.parked:
+                thread.signal("retry", {"by": "bob"})
+            elif request := next(iter(thread.state.requests), None):
+                self.accepted.append(request.request)
+                assert thread.decide(request.request, "deny" if request.kind == "approval" else "abandon") == "accepted"
+            else:
+                self._end(next(iter(thread.under_way.values())))
+        raise AssertionError("the run does not come to an end")
+
+    def _end(self, call: Call | Sleep) -> None:
+        """A call comes to an end."""
+        thread, chance = self.thread, self.chance
+        match call.request if isinstance(call, Call) else call:
+            case Sleep():
+                thread.wake()
+            case ThreadRequest():
+                thread.load_thread()
+            case AgentRequest():
+                thread.load()
+            case LLMRequest(folding=True):
+                self._reply_to_fold()
+            case LLMRequest():
+                self._reply()
+            case ToolRequest():
+                assert isinstance(call, Call)
+                if chance.random() < 0.1:
+                    thread.fail(call, "TimeoutError", cancelled=chance.random() < 0.5)
+                else:
+                    status = chance.choice(["ok", "ok", "failed", "unknown"])
+                    content = f"result {call.number} {chance.choice(TEXTS)}"
+                    thread.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
+            case ArchiveRequest() as request:
+                if chance.random() < self.moods["refusal"]:
+                    thread.archive_unsettled(chance.randrange(request.stop - request.start))
+                elif chance.random() < self.moods["conflict"]:
+                    thread.archive_refused(RECORD_CONFLICT)
+                else:
+                    thread.archive()
+
+    def _reply(self) -> None:
+        thread, chance = self.thread, self.chance
+        usage = Usage(prompt_tokens=1_500 if chance.random() < self.moods["long"] else 10, completion_tokens=1)
+        step = thread.state.step
+        if chance.random() < self.moods["end"]:
+            thread.reply(LLMReply(message=AssistantMessage(content=f"done at {step}"), usage=usage))
+        elif chance.random() < self.moods["overflow"]:
+            thread.refuse(CONTEXT_TOO_LONG)
+        elif chance.random() < 0.05:
+            thread.refuse(LLM_REJECTED)
+        elif chance.random() < 0.1:
+            thread.reply(LLMReply(rejected="it is empty.", usage=usage))
+        else:
+            names = chance.choices(["look", "look", "pay", "pay", "wipe", "nonsense"], k=chance.randint(1, 5))
+            made = tuple(
+                ToolCall(id=f"c{step}.{n}", name=name, arguments=f'{{"n": {n}, "at": {chance.randrange(3)}}}')
+                for n, name in enumerate(names)
+            )
+            problems = {call.id: "n: too small" for call in made if chance.random() < 0.1}
+            message = AssistantMessage(content=chance.choice([None, *TEXTS]), tool_calls=made, extra={"reasoning": "…"})
+            thread.reply(LLMReply(message=message, problems=problems, usage=usage))
+
+    def _reply_to_fold(self) -> None:
+        thread, chance = self.thread, self.chance
+        if chance.random() < self.moods["overflow"] / 2:
+            thread.refuse(CONTEXT_TOO_LONG)
+        elif chance.random() < self.moods["overflow"]:
+            made = (ToolCall(id="f", name="look", arguments="{}"),)
+            message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(tool_calls=made)])
+            thread.reply(LLMReply(message=message, usage=Usage(prompt_tokens=9)))
+        else:
+            summary = f"summary at step {thread.state.step} {chance.choice(TEXTS)}"
+            thread.reply(LLMReply(message=AssistantMessage(content=summary), usage=Usage(prompt_tokens=9)))
+
+    def _decide(self) -> None:
+        thread, chance = self.thread, self.chance
+        request = str(chance.randint(0, thread.state.asked + 1))
+        decision = chance.choice(DECISIONS)
+        if thread.state.requests and chance.random() < 0.8:
+            one = chance.choice(thread.state.requests)
+            request = one.request
+            if chance.random() < 0.8:
+                decision = chance.choice(("approve", "deny") if one.kind == "approval" else DECISIONS[2:])
+        before = {one.request for one in thread.state.requests}
+        if chance.random() < 0.5:
+            if thread.decide(request, decision, reason="because") == "accepted":
+                self.accepted.append(request)
+        else:
+            name = decision if decision in ("approve", "deny") else "reconcile"
+            thread.signal(name, {"request": request, "decision": decision, "by": "älice"})
+            if thread.run.log.events and before - {one.request for one in thread.state.requests} == {request}:
+                self.accepted.append(request)
+
+    def _say(self) -> None:
+        thread, chance = self.thread, self.chance
+        text = f"<said {len(self.said)}>"
+        message: Any = text if chance.random() < 0.7 else [{"type": "text", "text": text}, {"type": "image_url"}]
+        payload = {"message": message, "when_busy": chance.choice(["queue", "interrupt", "reject"])}
+        outcome = thread.update("say", payload)["outcome"]
+        assert outcome in ("accepted", "queued", "interrupting", "busy", "too_late")
+        self.said[text] = outcome
+
+
+@cache
+def play(seed: int) -> Play:
+    """The play of that number."""
+    return Play(seed)

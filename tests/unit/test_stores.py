@@ -1,0 +1,139 @@
+"""Reading the record back, and addresses."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ArtifactNotFound, RecordUnreadable
+from holdfast.events import AgentEvent, EventLog, MessageTaken, UserMessageReceived, event_line
+from holdfast.model import GENESIS, canonical, chain
+from holdfast.stores import address_of, digest_of, read_lines
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def recorded(*texts: str) -> tuple[list[AgentEvent], list[bytes]]:
+    """A log in which somebody says these texts, and its lines."""
+    log = EventLog()
+    for text in texts:
+        log.append(UserMessageReceived(content=text), at=AT)
+    return log.events, [event_line(event) for event in log.events]
+
+
+def altered(line: bytes, **changes: object) -> bytes:
+    """The line with other values."""
+    return canonical(json.loads(line) | changes)
+
+
+@given(st.lists(st.text(st.characters(codec=None)), max_size=4))
+def test_lines_are_read_as_the_events_they_were(texts: list[str]) -> None:
+    """The events that were recorded come back, whatever they hold."""
+    events, lines = recorded(*texts)
+    assert read_lines("t", 0, lines) == events
+
+
+def test_reading_goes_on_from_the_last_digest() -> None:
+    """The first line of a page is checked against the digest before it, where that is known."""
+    events, lines = recorded("a", "b", "c")
+    assert read_lines("t", 1, lines[1:], head=events[0].digest) == events[1:]
+    with pytest.raises(RecordUnreadable, match="event 1 of thread t was altered"):
+        read_lines("t", 1, lines[1:], head=GENESIS)
+
+
+def test_without_the_digest_before_it_the_first_line_is_trusted() -> None:
+    """The lines after it are checked all the same."""
+    events, lines = recorded("a", "b", "c")
+    assert read_lines("t", 1, lines[1:]) == events[1:]
+    with pytest.raises(RecordUnreadable, match="event 2 of thread t was altered"):
+        read_lines("t", 1, [lines[1], altered(lines[2], content="d")])
+    with pytest.raises(RecordUnreadable, match="event 1 of thread t was altered"):
+        read_lines("t", 1, [altered(lines[1], digest=""), lines[2]])
+
+
+@pytest.mark.parametrize("changes", [{"content": "x"}, {"digest": "0" * 64}, {"digest": None}, {"unheard": "of"}])
+def test_an_altered_line_is_named(changes: dict[str, object]) -> None:
+    """The first line whose digest does not follow is named; fields that nobody knows count, too."""
+    _, lines = recorded("a", "b", "c")
+    with pytest.raises(RecordUnreadable, match=r"event 1 of thread t .*restore the record from a backup"):
+        read_lines("t", 0, [lines[0], altered(lines[1], **changes), lines[2]])
+
+
+def test_a_missing_line_is_named() -> None:
+    """A gap is found by position, a thread's first page included."""
+    _, lines = recorded("a", "b", "c")
+    with pytest.raises(
+        RecordUnreadable, match="event 1 of thread t is missing: the line in its place is of position 2"
+    ):
+        read_lines("t", 0, [lines[0], lines[2]])
+    with pytest.raises(RecordUnreadable, match="event 0 of thread t is missing"):
+        read_lines("t", 0, lines[1:])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"no JSON",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"type":"of_tomorrow"}',
+        b'{"type":"message_taken"}',
+        b'{"type":"message_taken","schema_version":1}',
+        b'{"type":"message_taken","schema_version":99,"message":4}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"type":"message_taken","message":' + b"9" * 5000 + b"}",
+    ],
+)
+def test_a_line_that_does_not_decode_is_named(line: bytes) -> None:
+    """Whatever stands in a line, the error says which line it is, in few words, and does not quote its content."""
+    with pytest.raises(RecordUnreadable, match="event 3 of thread t does not decode") as error:
+        read_lines("t", 3, [line])
+    assert "999" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_fields_of_a_newer_release_verify() -> None:
+    """The digest is computed over what is kept, not over what this release makes of it."""
+    stored = {
+        "schema_version": 1,
+        "type": "message_taken",
+        "position": 0,
+        "at": "2026-01-02T03:04:05Z",
+        "message": 4,
+        "mood": "sunny",
+    }
+    stored["digest"] = chain(GENESIS, canonical(stored))
+    (event,) = read_lines("t", 0, [canonical(stored)])
+    assert isinstance(event, MessageTaken)
+    assert event.message == 4
+
+
+def test_an_address_is_the_sha_256_of_the_content() -> None:
+    """Anybody can compute an address, and take it apart."""
+    address = address_of(b"content")
+    assert address == f"sha256:{hashlib.sha256(b'content').hexdigest()}"
+    assert digest_of(address) == address.removeprefix("sha256:")
+
+
+@pytest.mark.parametrize("address", ["", "sha256:", "sha256:" + 64 * "G", "sha256:" + 64 * "A", 64 * "0", "a" * 10**6])
+def test_what_is_no_address_is_refused_in_few_words(address: str) -> None:
+    """An address may come from an LLM: it is checked, and an endless one is not repeated."""
+    with pytest.raises(ArtifactNotFound, match="is no artifact's address") as error:
+        digest_of(address)
+    assert len(str(error.value)) < 250
+
+
+def test_the_conformance_suite_needs_no_test_library_to_be_imported() -> None:
+    """A worker with the scripted LLM imports `holdfast.testing`; pytest is not there in production."""
+    program = "import sys, holdfast.testing; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "holdfast.testing.conformance" in loaded
+    assert "pytest" not in loaded

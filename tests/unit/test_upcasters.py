@@ -1,0 +1,121 @@
+"""Events of every release decode: step by step to today's schema, or with words that say why not."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from holdfast.errors import EventUnreadable
+from holdfast.events import EventLog, RunUnparked
+from holdfast.upcasters import CURRENT, UPCASTERS, Upcaster, decode_event
+from tests.unit.plays import SEEDS, play
+from tests.unit.runs import NOW
+
+RENAMED = Upcaster("run_unparked", 1, "`who` became `by`", lambda event: {**event, "by": event["who"]})
+TRIMMED = Upcaster("run_unparked", 2, "`by` without white space", lambda event: {**event, "by": event["by"].strip()})
+TABLE = (TRIMMED, RENAMED)  # the order in the table is not the order of the steps
+KNOWN = {**CURRENT, "run_unparked": 3}
+
+
+def stored(**fields: Any) -> str:
+    """A line of a record."""
+    told = {"type": "run_unparked", "schema_version": 1, "position": 7, "who": " bob "}
+    return json.dumps({name: value for name, value in (told | fields).items() if value is not None})
+
+
+def faults(upcasters: Sequence[Upcaster], current: Mapping[str, int]) -> list[str]:
+    """What is wrong with a table: steps that are missing, there twice, without a summary, or lead nowhere."""
+    steps = [(upcaster.type, upcaster.version) for upcaster in upcasters]
+    wanted = {(kind, version) for kind, latest in current.items() for version in range(1, latest)}
+    found = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]
+    found += [f"{step}: leads nowhere" for step in steps if step not in wanted]
+    return found + [f"{each.type} {each.version}: no summary" for each in upcasters if not each.summary.strip()]
+
+
+@given(SEEDS)
+def test_every_event_of_a_run_decodes_to_itself(seed: int) -> None:
+    """What the log writes today is read today, field by field, digest included."""
+    run = play(seed).thread.run
+    lines = run.log.page(0).split(b"\n")
+    assert run.log.events == [decode_event(line) for line in lines]
+    assert run.log.events[0] == decode_event(lines[0].decode())
+
+
+def test_an_old_event_is_brought_up_step_by_step() -> None:
+    """Each version is led to the next, in the order of versions, from wherever the event stands."""
+    assert decode_event(stored(), upcasters=TABLE, current=KNOWN) == RunUnparked(schema_version=3, position=7, by="bob")
+    second = stored(schema_version=2, who=None, by=" eve ")
+    assert decode_event(second, upcasters=TABLE, current=KNOWN).model_dump()["by"] == "eve"
+    third = stored(schema_version=3, who=None, by=" eve ")
+    assert decode_event(third, upcasters=TABLE, current=KNOWN).model_dump()["by"] == " eve "
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "it is not JSON"),
+        (b"\xff\xfe\xfd", "it is not JSON"),
+        ("", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("[]", "not an object"),
+        (stored(type=None), "event 7 cannot be read: it has no type"),
+        (stored(type="teleported"), "no event is of type 'teleported'; if it was written by a newer release, update"),
+        (stored(type=["run_unparked"]), "no event is of type ['run_unparked']"),
+        (stored(schema_version=None), "its schema_version is None"),
+        (stored(schema_version=0), "its schema_version is 0"),
+        (stored(schema_version=True), "its schema_version is True"),
+        (stored(schema_version="1"), "its schema_version is '1'"),
+        (
+            stored(schema_version=4),
+            "event 7 (run_unparked) cannot be read: it has schema version 4, and this release knows 3. "
+            "It was written by a newer release; update Holdfast.",
+        ),
+        (stored(who=None), "it cannot be brought from version 1 to 2: KeyError: 'who'"),
+        (stored(schema_version=3, by=5), "event 7 (run_unparked) cannot be read: by: Input should be a valid string"),
+        (stored(schema_version=3), "by: Field required"),
+        (
+            json.dumps({"type": "tool_call_requested", "schema_version": 1, "number": 1, "call": {"id": "c"}}),
+            "an event (tool_call_requested) cannot be read: call.name: Field required",
+        ),
+    ],
+)
+def test_what_cannot_be_read_says_what_is_wrong(line: bytes | str, said: str) -> None:
+    """Every failure is one kind of error, which names the event and the fault."""
+    with pytest.raises(EventUnreadable) as raised:
+        decode_event(line, upcasters=TABLE, current=KNOWN)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(("table", "count"), [((TRIMMED,), "no"), ((*TABLE, RENAMED), "2")])
+def test_a_gap_in_the_upcasters_is_named(table: tuple[Upcaster, ...], count: str) -> None:
+    """A step that is missing, or there twice, is a fault of ours, and told as one."""
+    with pytest.raises(EventUnreadable, match=f"{count} upcasters lead from version 1 to 2"):
+        decode_event(stored(), upcasters=table, current=KNOWN)
+
+
+def test_an_upcast_event_keeps_its_digest() -> None:
+    """What a step adds is there, and the digest stays the one of the line as it was stored."""
+    log = EventLog()
+    log.append(RunUnparked(by="bob"), at=NOW)
+    reason = Upcaster("run_unparked", 1, "a reason is required", lambda event: {**event, "reason": "not told"})
+    event = decode_event(log.page(0), upcasters=(reason,), current={**CURRENT, "run_unparked": 2})
+    assert (event.digest, event.schema_version) == (log.events[0].digest, 2)
+    assert isinstance(event, RunUnparked)
+    assert (event.by, event.reason) == ("bob", "not told")
+
+
+def test_every_version_that_was_ever_written_has_one_upcaster() -> None:
+    """For each type of event and each version below today's there is one step, with a summary, and no other."""
+    assert faults(UPCASTERS, CURRENT) == []
+    assert {"run_started", "run_finished", "llm_replied"} <= CURRENT.keys()
+
+
+def test_the_check_of_the_table_can_fail() -> None:
+    """A missing, a doubled, a wordless and a useless upcaster are each found."""
+    assert faults(TABLE, KNOWN) == []
+    assert faults((TRIMMED,), KNOWN) == ["('run_unparked', 1): 0 upcasters"]
+    assert faults((*TABLE, RENAMED), KNOWN) == ["('run_unparked', 1): 2 upcasters"]
+    assert faults((TRIMMED, RENAMED._replace(summary=" ")), KNOWN) == ["run_unparked 1: no summary"]
+    assert faults(TABLE, CURRENT) == [f"('run_unparked', {version}): leads nowhere" for version in (2, 1)]

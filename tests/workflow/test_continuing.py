@@ -1,0 +1,418 @@
+"""Runs of any length on a real server: folding, new Temporal runs, follow-up messages, and workers that come and go.
+
+Each test ends with `check_thread`: the histories of all Temporal runs replay, and give the events that were told.
+"""
+
+import asyncio
+import random
+import re
+import sysconfig
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.client import (
+    Client,
+    RPCError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.testing import WorkflowEnvironment
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
+from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.events import AgentEvent
+from holdfast.fold import INSTRUCTION
+from holdfast.payloads import data_converter
+from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
+from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
+from tests.unit.runs import agent_spec, calls, says
+from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, working
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+@tool(effect="unsafe")
+def pay(amount: int, context: ToolContext) -> str:
+    """Pay, by a line in a file."""
+    with (context.workspace / "paid").open("a") as paid:
+        paid.write(f"{context.key} {amount}\n")
+    return f"paid {amount}"
+
+
+def catalog(**limits: Any) -> Catalog:
+    """An agent that may look, must ask to pay, and whose runs go on in a new Temporal run often."""
+    given = {"history_events": 60, "max_steps": 1_000, **limits}
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**given))
+    return Catalog(agents=[agent], tools=[look, pay])
+
+
+def paid(workspace: Path) -> list[int]:
+    """The amounts that were paid, each effect once."""
+    lines = (workspace / "paid").read_text().splitlines()
+    keys = Counter(line.split()[0] for line in lines)
+    assert set(keys.values()) == {1}, "an effect happened twice"
+    return sorted(int(line.split()[1]) for line in lines)
+
+
+def count(events: list[AgentEvent], kind: str) -> int:
+    """How many events are of that type."""
+    return sum(event.type == kind for event in events)
+
+
+async def in_record(rig: Rig, thread: str) -> int:
+    """How many events the permanent record has."""
+    return await rig.threads.length(thread)
+
+
+async def test_a_run_goes_on_in_new_temporal_runs_with_one_log(rig: StartRig) -> None:
+    """Thirty steps over several Temporal runs: one chain of events, one transcript, and every request extends it."""
+    script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
+    async with rig(catalog(history_events=150), script, strict=False) as r:
+        run = await r.start("look around")
+        result = await run.result()
+        assert (result["result"], result["steps"]) == ("done", 31)
+        bodies = [request.body for request in r.llm.requests]
+        for earlier, later in pairwise(bodies):
+            assert later.startswith(earlier[:-2])
+        events = await check_thread(r.client, run)
+        assert events[-1].type == "run_finished"
+        assert count(events, "run_continued") >= 2
+        assert await in_record(r, run.id) == len(events)
+
+
+async def test_a_step_of_many_calls_goes_on_with_its_requests_open(rig: StartRig) -> None:
+    """Sixty-four calls at once, sixteen of which ask: decided in any order across Temporal runs, each happens once."""
+    made = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
+    async with rig(catalog(history_events=60), steps([together(*made), say("done")]), strict=False) as r:
+        run = await r.start()
+        await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 16)
+        numbers = [str(number) for number in range(1, 17)]
+        random.Random(1).shuffle(numbers)
+        for number in numbers:
+            await run.signal("deny" if number == "7" else "approve", {"request": number, "by": "alice"})
+            await asyncio.sleep(0.05)
+        await run.result()
+        assert paid(r.workspace) == [n for n in range(16) if n != 6]
+        results = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "tool"]
+        wanted = [f"paid {n // 4}" if n % 4 == 0 else f"it is {n}" for n in range(64)]
+        wanted[24] = "Denied by alice"
+        assert results == wanted
+        assert count(await check_thread(r.client, run), "run_continued") >= 2
+
+
+@pytest.mark.slow
+async def test_nothing_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) -> None:
+    """Two hundred signals and twenty updates while the run goes on elsewhere: each recorded once, each answered."""
+    chance = random.Random(7)
+    steps_before_the_end = 10
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.replies < steps_before_the_end:
+            return together(call("pay", amount=conversation.replies), call("pay", amount=100 + conversation.replies))
+        if conversation.replies == steps_before_the_end:
+            return call("pay", amount=999)
+        return say("done")
+
+    async with rig(catalog(history_events=250), script, strict=False) as r:
+        run = await r.start()
+        last = str(2 * steps_before_the_end + 1)
+        answers: dict[str, str] = {}
+
+        async def signal(number: int) -> None:
+            await asyncio.sleep(chance.random() * 3)
+            request = {"request": str(chance.randrange(1, 2 * steps_before_the_end + 1)), "by": f"s{number}"}
+            match number % 4:
+                case 0:
+                    await run.signal("say", {"message": f"<s{number}>", "by": f"s{number}"})
+                case 1:
+                    await run.signal(f"s{number}", {"request": last})
+                case 2:
+                    await run.signal("deny" if number % 8 == 2 else "approve", request)
+                case _:
+                    await run.signal("approve", request)
+
+        async def update(number: int) -> None:
+            await asyncio.sleep(chance.random() * 3)
+            name, by = ("say", f"u{number}"), f"u{number}"
+            request = str(chance.randrange(1, 2 * steps_before_the_end + 1))
+            payload = {"message": f"<u{number}>", "by": by}
+            if number % 2:
+                name, payload = ("decide", by), {"decision": "approve", "request": request, "by": by}
+            while by not in answers:
+                try:
+                    answers[by] = (await run.execute_update(name[0], payload, id=name[1]))["outcome"]
+                except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError):
+                    await asyncio.sleep(0.1)  # the Temporal run that it had reached is over
+
+        await asyncio.gather(*map(signal, range(200)), *map(update, range(20)))
+        while (state := await run.query("state"))["step"] <= steps_before_the_end:
+            for pending in state["pending"]:
+                await run.signal("approve", {"request": pending["request"], "by": "alice"})
+            await asyncio.sleep(0.05)
+        await run.signal("approve", {"request": last, "by": "alice"})
+        await run.result()
+        events = await check_thread(r.client, run)
+        assert count(events, "run_continued") >= 2
+        told = Counter(
+            event.signal if event.type == "signal_rejected" else event.by
+            for event in events
+            if event.type in ("signal_rejected", "decision_received", "user_message_received")
+        )
+        assert {f"s{number}": told[f"s{number}"] for number in range(200)} == {f"s{number}": 1 for number in range(200)}
+        assert {f"u{number}": told[f"u{number}"] for number in range(20)} == {f"u{number}": 1 for number in range(20)}
+        accepted = [e for e in events if e.type == "decision_received" and e.outcome == "accepted"]
+        assert len({event.request for event in accepted}) == len(accepted) == int(last)
+        assert len(paid(r.workspace)) == sum(event.decision == "approve" for event in accepted)
+        spoken = r.llm.requests[-1].body
+        assert all(f"<s{number}>".encode() in spoken for number in range(0, 200, 4))
+        assert await in_record(r, run.id) == len(events)
+
+
+def folding(conversation: Conversation, until: int) -> Reply:
+    """Look at one thing after another; a summary says at how many."""
+    text = conversation.messages[1]["content"]
+    before = re.search(r"looked at (\d+)", text if isinstance(text, str) else "")
+    looked = int(before[1]) if before else 0
+    results = [message for message in conversation.messages if message["role"] == "tool"]
+    looked += len(results) - ("kept" in conversation.request)
+    if conversation.last_user_message == INSTRUCTION:
+        return say(f"looked at {looked}")
+    return call("look", at=f"{looked} " + "x" * 400) if looked < until else say(f"done {looked}")
+
+
+async def test_a_transcript_is_folded_by_its_reported_size(rig: StartRig) -> None:
+    """On the wire: requests extend each other up to the fold, whose request extends them too; then a new prefix."""
+    script = lambda conversation: folding(conversation, 16)  # noqa: E731
+    async with rig(catalog(fold_tokens=1_500, history_events=120), script, strict=False) as r:
+        run = await r.start("look at sixteen things")
+        assert (await run.result())["result"] == "done 16"
+        bodies = [request.body for request in r.llm.requests]
+        folds = [number for number, body in enumerate(bodies) if b"is about to be folded" in body]
+        assert len(folds) >= 2
+        tail = b',"tool_choice":"none"}'
+        for number, (earlier, later) in enumerate(pairwise(bodies)):
+            if number in folds:
+                assert earlier.endswith(tail)
+                messages = r.llm.requests[number + 1].json()["messages"]
+                assert [message["role"] for message in messages] == ["system", "user"]
+                assert "look at sixteen things" in messages[1]["content"]
+            else:
+                assert later.startswith(earlier[:-2])
+        events = await check_thread(r.client, run)
+        assert count(events, "folded") == len(folds)
+        assert count(events, "run_continued") >= 1
+
+
+async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_stays(rig: StartRig) -> None:
+    """The provider says 'context too long': the answered part is folded, the last result stays word for word."""
+    too_long = 6_000
+
+    def script(conversation: Conversation) -> Reply:
+        size = sum(len(str(message)) for message in conversation.messages)
+        folding_now = conversation.last_user_message == INSTRUCTION
+        if size > too_long and not folding_now:
+            return fail(400, "this model's maximum context length is small", code="context_length_exceeded")
+        results = [str(message["content"]) for message in conversation.messages if message["role"] == "tool"]
+        seen = [int(found[1]) for text in [str(conversation.messages[1]["content"]), *results] if (
+            found := re.search(r"(?:looked at|it is) (\d+)", text)
+        )]  # fmt: skip
+        looked = max(seen, default=0)
+        if folding_now:
+            return say(f"looked at {looked}")
+        return call("look", at=f"{looked + 1} " + "x" * 900) if looked < 9 else say(f"done {looked}")
+
+    async with rig(catalog(history_events=80), script, strict=False) as r:
+        run = await r.start("look at nine things")
+        assert (await run.result())["result"] == "done 9"
+        events = await check_thread(r.client, run)
+        assert count(events, "context_exceeded") >= 1
+        assert count(events, "run_continued") >= 1
+        folds = [event for event in events if event.type == "folded"]
+        assert [event.kept for event in folds] == [2] * len(folds), "the reply and its result"
+        looked = [event.call.arguments.split()[1] for event in events if event.type == "tool_call_requested"]
+        assert looked == [f'"{n}' for n in range(1, 10)], "nothing was looked at twice"
+
+
+async def test_an_interrupt_gives_up_the_llm_call_in_flight(rig: StartRig) -> None:
+    """Queue waits, reject is turned away, interrupt ends the HTTP request: the next one has what was said."""
+
+    def script(conversation: Conversation) -> Reply:
+        return say("stopped") if conversation.last_user_message == "stop" else hang()
+
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        await eventually(lambda: asyncio.sleep(0, len(r.llm.requests)), lambda count: count == 1)
+        outcomes = [
+            (await run.execute_update("say", payload))["outcome"]
+            for payload in (
+                {"message": "wait", "when_busy": "queue"},
+                {"message": "now or never", "when_busy": "reject"},
+                {"message": [{"type": "text", "text": "stop"}], "when_busy": "interrupt", "by": "alice"},
+            )
+        ]
+        assert outcomes == ["queued", "busy", "interrupting"]
+        assert (await run.result())["result"] == "stopped"
+        said = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "user"]
+        assert said == ["do it", "wait", [{"type": "text", "text": "stop"}]]
+        await check_thread(r.client, run)
+
+
+async def test_a_finished_run_stays_open_for_as_long_as_it_was_told(rig: StartRig) -> None:
+    """With an idle limit the answer is there and the run waits; a message goes on with it; then it closes."""
+
+    def script(conversation: Conversation) -> Reply:
+        return say(f"answer {conversation.replies + 1}")
+
+    async with rig(catalog(), script) as r:
+        run = await r.start(idle_limit=2.0)
+        assert (await status_of(run, "waiting_message"))["result"] == "answer 1"
+        await eventually(lambda: in_record(r, run.id), bool)
+        await run.signal("say", "and then?")
+        await eventually(lambda: run.query("state"), lambda state: state["result"] == "answer 2")
+        assert (await run.result())["result"] == "answer 2"
+        events = await check_thread(r.client, run)
+        assert count(events, "message_awaited") == 2
+        assert await in_record(r, run.id) == len(events)
+        assert (events[-1].at - events[-2].at).total_seconds() >= 1.9
+
+
+async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig) -> None:
+    """A worker that knows nothing rebuilds the transcript from the record and the run: the LLM gets the very bytes."""
+    script = steps([call("look", at=str(n)) for n in range(6)] + [call("pay", amount=1), say("done")])
+    offer = catalog(history_events=60)
+    async with rig(offer, script, strict=False) as one:
+        run = await one.start()
+        await status_of(run, "waiting_approval")
+        assert len(await runs_of(one.client, run)) >= 2
+    async with rig(offer, script, strict=False, task_queue=one.task_queue) as other:
+        await run.signal("approve", {"request": "1"})
+        assert (await run.result())["result"] == "done"
+        assert len(other.llm.requests) == 1
+        assert other.llm.requests[0].body.startswith(one.llm.requests[-1].body[:-2])
+        assert b"it is 0" in other.llm.requests[0].body
+        await check_thread(other.client, run)
+
+
+@pytest.mark.parametrize("door", ["signal", "update"])
+async def test_a_message_that_comes_with_the_last_reply_is_taken(client: Client, door: str) -> None:
+    """In one workflow task: the LLM's last words, and a message. The run does not close over its sender's head."""
+    desk = Desk(says("done"), says("done again"), spec=agent_spec())
+    desk.llm_open.clear()
+    async with working(client, desk) as queue:
+        async with deciding(client, queue):
+            run = await begin(client, queue)
+            await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 1)
+        desk.llm_open.set()
+        await ended(run, 2)
+        payload = {"message": "one more thing", "by": "alice"}
+        sending = asyncio.create_task(
+            run.signal("say", payload) if door == "signal" else run.execute_update("say", payload)
+        )
+        await asyncio.sleep(0.1)
+        async with deciding(client, queue):
+            answer = await sending
+            assert door == "signal" or answer["outcome"] == "queued"
+            assert (await run.result())["result"] == "done again"
+            assert count(await check_thread(client, run), "message_taken") == 1
+
+
+async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_it_is_too_late(client: Client) -> None:
+    """The run has its result, and its events are being archived: the sender hears it, and may open the thread again."""
+    desk = Desk(says("done"), spec=agent_spec())
+    desk.record_open.clear()
+    async with working(client, desk) as queue, deciding(client, queue):
+        run = await begin(client, queue)
+        await status_of(run, "completed")
+        assert (await run.execute_update("say", "one more thing"))["outcome"] == "too_late"
+        await run.signal("say", "and another")
+        await run.signal("approve", {"request": "1"})
+        desk.record_open.set()
+        assert (await run.result())["result"] == "done"
+        events = await check_thread(client, run)
+        assert [event.type for event in events[-3:]] == ["signal_rejected", "signal_rejected", "decision_received"]
+
+
+async def test_a_run_waits_a_month_for_a_message() -> None:
+    """A durable timer: a follow-up after three weeks is taken, and after thirty days without one the run closes."""
+    binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
+    desk = Desk(says("done"), says("done again"), spec=agent_spec())
+    server = await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(binary), data_converter=data_converter
+    )
+    async with server, working(server.client, desk) as queue, deciding(server.client, queue):
+        kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}
+        types = {name: kinds[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+        await server.client.operator_service.add_search_attributes(AddSearchAttributesRequest(search_attributes=types))
+        month = timedelta(days=30)
+        run = await begin(server.client, queue, idle_limit=month.total_seconds())
+        await status_of(run, "waiting_message")
+        await server.sleep(timedelta(days=21))
+        assert (await status_of(run, "waiting_message"))["result"] == "done"
+        await run.signal("say", "still there?")
+        assert (await run.result())["result"] == "done again"
+        events = await events_of(run)  # this server's histories do not tell the workflow's id, so `read_events` refuses
+        awaited = [event.at for event in events if event.type == "message_awaited"]
+        assert events[-1].at - awaited[-1] >= month
+        assert awaited[1] - awaited[0] >= timedelta(days=21)
+
+
+@pytest.mark.slow
+async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client) -> None:
+    """A cold worker, queries that come first, a signal beyond the last task, an update that waits: ten times.
+
+    The SDK shows a run the signal in the time of the task before it, and the run notices (`_notice_foresight`).
+    """
+
+    async def attempt() -> Handle:
+        desk = Desk(calls("pay", "look"), calls("look", first=9), says("done"), spec=SPEC)
+        desk.open.set()
+        async with working(client, desk) as queue:
+            async with deciding(client, queue, sticky=timedelta(seconds=1)):
+                run = await begin(client, queue)
+                await status_of(run, "waiting_approval")
+
+            async def ask() -> None:
+                for _ in range(4):
+                    with suppress(RPCError):
+                        await run.query("state", rpc_timeout=timedelta(seconds=8))
+
+            asking = asyncio.gather(*(ask() for _ in range(4)))
+            with suppress(WorkflowUpdateRPCTimeoutOrCancelledError, RPCError):
+                await run.execute_update("decide", {"decision": "approve"}, rpc_timeout=timedelta(seconds=1.5))
+            await run.signal("approve", {"request": "1", "by": "alice"})
+            async with deciding(client, queue, sticky=timedelta(seconds=1)):
+                await run.result()
+                await asking
+                await check_thread(client, run)
+        return run
+
+    await asyncio.gather(*(attempt() for _ in range(10)))
+
+
+@pytest.mark.slow
+async def test_a_run_that_waits_for_weeks_goes_on_elsewhere_too(rig: StartRig) -> None:
+    """Signals that mean nothing fill the history of a run that waits: it goes on in a new one, and still waits."""
+    async with rig(catalog(history_events=30), steps([call("pay", amount=1), say("done")]), strict=False) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        for number in range(12):
+            await run.signal("whatever", number)
+            await asyncio.sleep(0.05)
+        await eventually(lambda: runs_of(r.client, run), lambda runs: len(runs) >= 2)
+        assert (await status_of(run, "waiting_approval"))["pending"][0]["request"] == "1"
+        await run.signal("approve", {"request": "1"})
+        await run.result()
+        events = await check_thread(r.client, run)
+        assert count(events, "signal_rejected") == 12
+        assert paid(r.workspace) == [1]

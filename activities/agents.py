@@ -6,6 +6,7 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.calling import calling_thread
 from holdfast.catalog import Catalog
 from holdfast.contracts import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND, AgentRequest, LoadedAgent
 from holdfast.errors import CatalogError
@@ -38,7 +39,7 @@ class Agents:
     def _workspace(self, asked_for: str | None) -> Path:
         if asked_for is None:
             # A thread id may hold anything, a folder's name may not.
-            name = "".join(c if c.isalnum() or c in "-_." else "_" for c in activity.info().workflow_id or "")
+            name = "".join(c if c.isalnum() or c in "-_." else "_" for c in calling_thread())
             own = self._workspaces / (name.lstrip(".") or "_")
             own.mkdir(parents=True, exist_ok=True)
             return own.resolve()

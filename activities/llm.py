@@ -12,6 +12,7 @@ import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.calling import calling_thread
 from activities.clipping import clip_to
 from activities.heartbeats import heartbeats
 from activities.replies import MAX_REPLY_BYTES, read_reply
@@ -20,7 +21,7 @@ from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.fold import fold_tail
-from holdfast.messages import AssistantMessage, encode
+from holdfast.messages import encode
 from holdfast.stores import ArtifactStore
 from holdfast.transcript import request_body
 
@@ -83,10 +84,9 @@ class LLM:
             return reply
         artifact = ""
         if isinstance(message.content, str):
-            thread = activity.info().workflow_id or ""
-            text = await clip_to(self._artifacts, message.content, REPLY_CHARS, thread=thread)
+            text = await clip_to(self._artifacts, message.content, REPLY_CHARS, thread=calling_thread())
             message, artifact = message.model_copy(update={"content": text.content}), text.artifact
-        if _size(message) > MAX_REPLY_BYTES:
+        if len(encode(message)) > MAX_REPLY_BYTES:
             why = f"it is over {MAX_REPLY_BYTES:,} bytes long."
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
@@ -114,10 +114,6 @@ def _sorted(error: openai.APIStatusError) -> ApplicationError:
         return ApplicationError(words, type=type(error).__name__, next_retry_delay=retry_after(error.response.headers))
     kind = CONTEXT_TOO_LONG if error.code == "context_length_exceeded" else LLM_REJECTED
     return ApplicationError(words, type=kind, non_retryable=True)
-
-
-def _size(message: AssistantMessage) -> int:
-    return len(encode(message))
 
 
 def _words(error: openai.APIStatusError) -> str:

@@ -9,6 +9,7 @@ from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from activities.calling import CallingRun, calling_thread
 from activities.heartbeats import heartbeats
 from holdfast.contracts import (
     NOT_SETTLED,
@@ -43,17 +44,17 @@ class Record:
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
         """See `holdfast.contracts.archive`."""
-        thread, run_id = _calling_run()
-        workflow = activity.client().get_workflow_handle(thread, run_id=run_id)
+        run = CallingRun.of()
+        thread = run.thread
         position, digest = request.start, ""
         while position < request.stop:
-            page: bytes = await workflow.query("log", position, result_type=bytes)
+            page: bytes = await run.ask("log", position, kind=bytes)
             lines = page.split(b"\n")[: request.stop - position] if page else []
             events = read_lines(thread, position, lines)
             if not events:
                 message = f"thread {thread}: event {position} is not settled yet"
                 raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
-            await self._append(workflow, position, lines)
+            await self._append(run.handle, position, lines)
             position, digest = position + len(lines), events[-1].digest
         if digest != request.head:
             message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
@@ -65,7 +66,7 @@ class Record:
     @activity.defn
     async def load_thread(self, request: ThreadRequest) -> LoadedThread:
         """See `holdfast.contracts.load_thread`."""
-        thread, _ = _calling_run()
+        thread = calling_thread()
         async with heartbeats():
             try:
                 events = await read_thread(self._store, thread)
@@ -120,10 +121,3 @@ async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int
         events += await asyncio.to_thread(read_lines, thread, start + len(events), lines, head=head)
         head = events[-1].digest
     return events if stop is None else events[: stop - start]
-
-
-def _calling_run() -> tuple[str, str]:
-    info = activity.info()
-    assert info.workflow_id is not None
-    assert info.workflow_run_id is not None
-    return info.workflow_id, info.workflow_run_id

@@ -12,6 +12,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.calling import calling_thread
 from activities.clipping import Clipped, clip_to
 from activities.heartbeats import heartbeats
 from activities.stores.ledger import Entry, Ledger
@@ -55,10 +56,11 @@ class Tools:
             arguments = tool.parse(request.call.arguments)
         except ArgumentsInvalid as error:
             return ToolOutcome(status="invalid", content=f"Not called: the arguments do not fit: {error}")
-        info = activity.info()
-        assert info.workflow_id is not None
         context = ToolContext(
-            thread=info.workflow_id, workspace=Path(request.workspace), key=request.key, attempt=info.attempt
+            thread=calling_thread(),
+            workspace=Path(request.workspace),
+            key=request.key,
+            attempt=activity.info().attempt,
         )
         async with heartbeats():
             outcome = await self._run(tool, arguments, context, request)

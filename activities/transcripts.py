@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio import activity
-from temporalio.client import WorkflowHandle
-
+from activities.calling import CallingRun, calling_thread
 from activities.record import read_thread
 from holdfast.agent import AgentSpec, shared
 from holdfast.errors import TranscriptMismatch
@@ -88,14 +86,14 @@ class Sessions:
         Raises:
             TranscriptMismatch: What the workflow and the record hold does not have the digest it gave.
         """
-        thread, run_id = _calling_run()
-        workflow = activity.client().get_workflow_handle(thread, run_id=run_id)
+        run = CallingRun.of()
+        thread = run.thread
         # Taken out while in use: a second attempt of the same call that overlaps this one builds its own.
         session = self._sessions.pop(thread, None)
         if session is not None:
             self._size -= session.size
-        if session is None or not await _catch_up(workflow, session, ref):
-            session = await self._rebuild(workflow, ref)
+        if session is None or not await _catch_up(run, session, ref):
+            session = await self._rebuild(run, ref)
         self._sessions[thread] = session
         self._size += session.size
         while self._size > self._limit and len(self._sessions) > 1:
@@ -104,45 +102,38 @@ class Sessions:
 
     def replied(self, reply: AssistantMessage | None) -> None:
         """Keep what the LLM said to the calling run, for the next step."""
-        if session := self._sessions.get(_calling_run()[0]):
+        if session := self._sessions.get(calling_thread()):
             session.reply, session.results = reply, {}
 
     def finished(self, call_id: str, result: str) -> None:
         """Keep the result of one of the calling run's tool calls, for the next step."""
-        if session := self._sessions.get(_calling_run()[0]):
+        if session := self._sessions.get(calling_thread()):
             session.results[call_id] = result
 
     def forget(self) -> None:
         """Drop what is kept of the calling run, which waits: it is read again when it goes on."""
-        if session := self._sessions.pop(_calling_run()[0], None):
+        if session := self._sessions.pop(calling_thread(), None):
             self._size -= session.size
 
-    async def _rebuild(self, workflow: WorkflowHandle[object, object], ref: TranscriptRef) -> Session:
+    async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> Session:
         """Read the agent and all messages since the last fold."""
-        told: dict[str, Any] = await workflow.query("session")
+        told: dict[str, Any] = await run.ask("session")
         spec = shared(AgentSpec.model_validate(told["spec"]))
         session = Session(fold=told["fold"], spec=spec, prefix=request_prefix(spec))
         if told["first"]:
             older = Transcript()
-            for event in await read_thread(self._record, workflow.id, told["since"], told["position"]):
+            for event in await read_thread(self._record, run.thread, told["since"], told["position"]):
                 older.add(event)
             for message in older.messages:
                 session.append(message)
-        await _read_tail(workflow, session, ref)
+        await _read_tail(run, session, ref)
         if not session.holds(ref):
             what = f"{ref.length} messages since fold {ref.fold}"
-            raise TranscriptMismatch(f"thread {workflow.id}: {what} do not have the digest {ref.digest}")
+            raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
         return session
 
 
-def _calling_run() -> tuple[str, str]:
-    info = activity.info()
-    assert info.workflow_id is not None
-    assert info.workflow_run_id is not None
-    return info.workflow_id, info.workflow_run_id
-
-
-async def _catch_up(workflow: WorkflowHandle[object, object], session: Session, ref: TranscriptRef) -> bool:
+async def _catch_up(run: CallingRun, session: Session, ref: TranscriptRef) -> bool:
     """Add what is missing; False where it does not fit: a fold, another agent, or a reset run that went another way."""
     known = len(session.messages)
     for message in session.foresee():
@@ -152,13 +143,13 @@ async def _catch_up(workflow: WorkflowHandle[object, object], session: Session, 
         return True
     session.truncate(known)
     if session.fold == ref.fold and known < ref.length:
-        await _read_tail(workflow, session, ref)
+        await _read_tail(run, session, ref)
     return session.holds(ref)
 
 
-async def _read_tail(workflow: WorkflowHandle[object, object], session: Session, ref: TranscriptRef) -> None:
+async def _read_tail(run: CallingRun, session: Session, ref: TranscriptRef) -> None:
     while len(session.messages) < ref.length:
-        lines: bytes = await workflow.query("transcript", len(session.messages), result_type=bytes)
+        lines: bytes = await run.ask("transcript", len(session.messages), kind=bytes)
         if not lines:
             break
         for line in lines.split(b"\n"):

@@ -20,6 +20,7 @@ from holdfast.commands import Call, Failure, Sleep, Stop
 from holdfast.contracts import RunInput, RunResult, cause_of
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
+from holdfast.state import RunState
 from workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
@@ -47,8 +48,8 @@ class AgentRunWorkflow:
         self._waiters: set[asyncio.Task[None]] = set()
         self._published: tuple[object, ...] = ()
         self._activation: tuple[object, int] | None = None
-        self._settled: int | None = None
-        """How many events are settled, where there are some that are not."""
+        self._settled: tuple[int, RunState] | None = None
+        """How many events are settled, and the state after them, where there are some that are not."""
         self._outdated = False
 
     @workflow.run
@@ -138,15 +139,16 @@ class AgentRunWorkflow:
         To answer a query after a crash, the SDK passes on what lies in history beyond the last workflow task, in that
         task's time: the same time at a greater length of history. When the real task comes, the SDK passes on only
         what is new since, so time and order of events would not be those of a replay, nor would the order of commands
-        where an update is among them: that run could never be replayed. So the query `log` does not show such
-        events, and the next workflow task that brings something fails once, and has the run replayed.
+        where an update is among them: that run could never be replayed. So the next workflow task that brings
+        something fails once, and has the run replayed. Until then queries show nothing of such events: a request
+        that somebody saw, and decided, might come after the decision in the replay.
         """
         activation = (workflow.now(), workflow.info().get_current_history_length())
         if self._activation and activation != self._activation:
-            if self._settled is not None:
+            if self._settled:
                 self._outdated = activation[0] != self._activation[0]
             elif activation[0] == self._activation[0]:
-                self._settled = self._run.log.length
+                self._settled = self._run.log.length, self._run.state
         self._activation = activation
 
     def _publish(self, *, silent: bool) -> None:
@@ -156,7 +158,8 @@ class AgentRunWorkflow:
         the next one's time, and the log would not be the same on every replay.
         """
         state = self._run.state
-        workflow.set_current_details(current_details(state))
+        if not self._settled:
+            workflow.set_current_details(current_details(state))
         published = (state.spec_hash, state.status, len(state.requests))
         if published == self._published and not silent:
             return
@@ -223,15 +226,19 @@ class AgentRunWorkflow:
 
     # Queries leave no trace in history.
 
+    @property
+    def _shown(self) -> RunState:
+        return self._settled[1] if self._settled else self._run.state
+
     @workflow.query
     def state(self) -> dict[str, Any]:
         """The derived state, as `starter.py show` prints it."""
-        return self._run.state.view()
+        return self._shown.view()
 
     @workflow.query
     def pending_approvals(self) -> list[dict[str, Any]]:
         """The open requests."""
-        return [request.view() for request in self._run.state.requests]
+        return [request.view() for request in self._shown.requests]
 
     @workflow.query
     def log(self, start: int = 0) -> bytes:
@@ -239,7 +246,7 @@ class AgentRunWorkflow:
 
         This Temporal run has those that the permanent record did not when it began; older ones are in the record.
         """
-        return self._run.log.page(start, self._settled)
+        return self._run.log.page(start, self._settled[0] if self._settled else None)
 
     @workflow.query
     def session(self) -> dict[str, Any]:

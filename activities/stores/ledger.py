@@ -13,9 +13,10 @@ from datetime import timedelta
 
 import psycopg
 import structlog
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
+from activities.stores.away import retried_by_temporal
 from activities.stores.postgres import unlock_all
 from holdfast.contracts import ToolOutcome
 
@@ -86,7 +87,7 @@ class Ledger:
         Raises:
             ApplicationError: Another attempt still has it, or the database is away; to be tried again.
         """
-        try:
+        with retried_by_temporal(tool):
             async with self._pool.connection() as connection:
                 entry = await self._read(connection, key, epoch, thread=thread, tool=tool)
                 try:
@@ -94,9 +95,6 @@ class Ledger:
                 finally:
                     if not connection.closed:
                         await unlock_all(connection)
-        except (psycopg.OperationalError, PoolTimeout) as error:
-            reason = f"no connection to the database; {tool} waits for one ({str(error).strip()})"
-            raise ApplicationError(reason, type="DatabaseUnavailable") from None
 
     async def _read(
         self, connection: psycopg.AsyncConnection, key: str, epoch: int, *, thread: str, tool: str

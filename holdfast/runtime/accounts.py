@@ -1,5 +1,6 @@
 """Who runs PostgreSQL, which refuses to run as root, and what that account may reach."""
 
+import fcntl
 import os
 import pwd
 import stat
@@ -26,18 +27,27 @@ def for_server(folder: Path) -> int | None:
         return None
     if folder.exists() and (owner := folder.stat().st_uid) != 0:
         return owner
-    with suppress(KeyError):
-        return pwd.getpwnam(ACCOUNT).pw_uid
+    return _find_or_create()
+
+
+def _find_or_create() -> int:
+    """Return the id of `ACCOUNT`. Several stacks that start at once create it once: `useradd` does not see to that."""
+    lock = os.open("/etc", os.O_RDONLY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(KeyError):
+            return pwd.getpwnam(ACCOUNT).pw_uid
         command = ["useradd", "-s", "/bin/bash", ACCOUNT]
         subprocess.run(command, check=True, capture_output=True, text=True)
+        return pwd.getpwnam(ACCOUNT).pw_uid
     except (OSError, subprocess.CalledProcessError) as error:
         words = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
         raise StackError(
             f"PostgreSQL refuses to run as root, and the account {ACCOUNT} cannot be created: {words}. "
             "Create it, or start as another user, or set DATABASE_URL."
         ) from error
-    return pwd.getpwnam(ACCOUNT).pw_uid
+    finally:
+        os.close(lock)
 
 
 def make_private(folder: Path, account: int | None) -> None:

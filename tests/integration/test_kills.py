@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +17,7 @@ from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import write_stack
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
-from tests.rig import events_of, eventually, status_of
+from tests.rig import PATIENCE, events_of, eventually, status_of
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +209,9 @@ async def test_a_follower_never_reads_what_is_not_settled(
     (activity,) = (await run.describe()).raw_description.pending_activities
     worker.kill()
     worker.start()
-    early = asyncio.create_task(run.query("log", 0, result_type=bytes))
+    patience = timedelta(seconds=PATIENCE)
+    early = asyncio.create_task(run.query("log", 0, result_type=bytes, rpc_timeout=patience))
+    early_state = asyncio.create_task(run.query("state", rpc_timeout=patience))
     await asyncio.sleep(1)
     pending = client.get_async_activity_handle(
         workflow_id=run.id, run_id=run.first_execution_run_id, activity_id=activity.activity_id
@@ -218,3 +221,4 @@ async def test_a_follower_never_reads_what_is_not_settled(
     await run.result()
     final = (await run.query("log", 0, result_type=bytes)).split(b"\n")
     assert seen == final[: len(seen)]
+    assert (await early_state)["events"] in (len(seen), len(final))

@@ -45,11 +45,11 @@ class Workflow:
         """The handle."""
         return self
 
-    async def query(self, name: str, start: int = 0, *, result_type: type | None = None) -> Any:
+    async def query(self, name: str, *, args: tuple[int, ...] = (), **options: Any) -> Any:
         """Answer as AgentRunWorkflow does."""
         self.queries.append(name)
         if name == "transcript":
-            return self.transcript.page(start)
+            return self.transcript.page(*args)
         spec = SPEC.model_dump(mode="json", exclude_defaults=True)
         base = self.transcript.base
         return {"spec": spec, "fold": base.fold, "first": 0, "since": base.since, "position": 0}

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -119,17 +118,14 @@ async def workflow_is_there(stack: Stack, name: str) -> bool:
 
 
 async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) -> None:
-    """Within seconds of a first start Temporal takes workflows with our search attributes, and PostgreSQL vectors."""
+    """After a first start Temporal takes workflows with our search attributes, and PostgreSQL vectors."""
     devstack = DevStack(home, usual=usual)
-    begun = time.monotonic()
     stack = devstack.start()
-    took = time.monotonic() - begun
     try:
         await start_workflow(stack, "first")
         with psycopg.connect(stack.database_url) as database:
             database.execute("CREATE EXTENSION vector")
 
-        assert took < 30
         assert devstack.owned
         assert stack == read_stack(home)
         assert (usual.grpc, usual.ui, usual.http) == (stack.temporal_port, stack.ui_port, stack.http_port)

@@ -27,6 +27,8 @@ class Limits(Frozen):
     fifths of the LLM's context window are a good choice."""
     idle_limit: float = Field(default=0, ge=0)
     """Seconds that a run stays open for follow-up messages after the LLM has answered; 0 to finish at once."""
+    stale_after: float = Field(default=86_400, gt=0)
+    """Seconds of waiting after which the agent's `verify` tools run before anything else."""
     history_events: int = Field(default=4_000, ge=20)
     """Events of Temporal's history from which the run goes on in a new Temporal run, at the latest when Temporal
     suggests it: what a worker has to replay after a crash."""
@@ -42,6 +44,8 @@ class ToolSpec(Frozen):
     effect: Effect
     timeout: float
     """Seconds that one call may take."""
+    undoable: bool = False
+    """It can take its effect back (`@tool(undo=…)`)."""
 
 
 class Agent(Frozen):
@@ -52,6 +56,9 @@ class Agent(Frozen):
     """The system message."""
     tools: tuple[str, ...] | None = None
     """Names of tools in the same catalog; None for all of them."""
+    verify: tuple[str, ...] = ()
+    """Reads without arguments that run when the agent goes on after a long pause (`Limits.stale_after`), so that the
+    LLM sees what has changed meanwhile."""
     policy: Policy = Policy()
     llm: str | None = None
     """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
@@ -66,6 +73,7 @@ class AgentSpec(Frozen):
     name: str
     instructions: str
     tools: tuple[ToolSpec, ...]
+    verify: tuple[str, ...] = ()
     policy: Policy
     llm: str
     llm_options: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """What an agent run wants done (`holdfast.run`), and how it ends."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from holdfast.contracts import (
     AgentRequest,
@@ -10,6 +11,8 @@ from holdfast.contracts import (
     LLMRequest,
     LoadedAgent,
     LoadedThread,
+    Notice,
+    Notified,
     RunInput,
     RunResult,
     ThreadRequest,
@@ -17,8 +20,8 @@ from holdfast.contracts import (
     ToolRequest,
 )
 
-Request = ThreadRequest | AgentRequest | LLMRequest | ToolRequest | ArchiveRequest
-Result = LoadedThread | LoadedAgent | LLMReply | ToolOutcome | Archived
+Request = ThreadRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
+Result = LoadedThread | LoadedAgent | LLMReply | ToolOutcome | Notified | Archived
 
 
 @dataclass(frozen=True)
@@ -28,15 +31,17 @@ class Call:
     id: int
     request: Request
     number: int = 0
-    """The number of a tool call."""
+    """The number of a tool call; 0 for one that no LLM asked for (`Verify`)."""
 
 
 @dataclass(frozen=True)
 class Sleep:
-    """Tell after so many seconds."""
+    """Tell when that time has come."""
 
     id: int
+    until: datetime
     seconds: float
+    """From now."""
 
 
 @dataclass(frozen=True)

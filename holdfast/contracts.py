@@ -4,10 +4,13 @@ Workflows call the stubs at the end; the implementations of the same names are i
 is imported by workflow code, and mypy checks both sides.
 """
 
+from typing import Literal
+
 from temporalio import activity
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast.agent import AgentSpec
+from holdfast.approval import Request
 from holdfast.events import ToolStatus
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
@@ -45,6 +48,8 @@ class RunInput(Frozen):
     """The thread may have a past: load it, and go on from there."""
     previous_run: str | None = None
     """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
+    depth: int = 0
+    """How many agents stand between the run and a person."""
     snapshot: RunSnapshot | None = None
     """Where the Temporal run before this one stopped; set by the workflow alone."""
 
@@ -83,6 +88,8 @@ class LoadedAgent(Frozen):
     spec: AgentSpec
     workspace: str
     """Absolute path on the worker."""
+    notify: bool = False
+    """The worker has somebody to tell of requests and endings."""
 
 
 class LLMRequest(Frozen):
@@ -122,6 +129,8 @@ class ToolRequest(Frozen):
     workspace: str
     clip: int = 8_000
     """Characters of the result that are kept."""
+    undo: bool = False
+    """Take the effect back, instead of making it."""
 
 
 class ToolOutcome(Frozen):
@@ -136,6 +145,31 @@ class ToolOutcome(Frozen):
     """Address of the whole result, where `content` holds its head and tail only."""
     size: int = 0
     """Bytes of the whole result; 0 where `content` is the whole."""
+
+
+Occasion = Literal[
+    "request_opened", "request_reminded", "request_escalated", "request_expired", "run_blocked", "run_finished"
+]
+
+
+class Notice(Frozen):
+    """Input of `notify`: what happened, for people who are elsewhere."""
+
+    occasion: Occasion
+    position: int
+    """Of the event: with the thread's id it names the notice, whoever gets it twice."""
+    agent: str = ""
+    request: Request | None = None
+    status: str = ""
+    text: str = ""
+    """The result, or why the run is blocked."""
+
+
+class Notified(Frozen):
+    """Result of `notify`."""
+
+    receivers: int = 0
+    """How many were told."""
 
 
 class ArchiveRequest(Frozen):
@@ -203,6 +237,12 @@ async def call_llm(request: LLMRequest) -> LLMReply:
 @activity.defn(name="call_tool")
 async def call_tool(request: ToolRequest) -> ToolOutcome:
     """Run one tool call by the rules of `holdfast.effects`."""
+    raise NotImplementedError
+
+
+@activity.defn(name="notify")
+async def notify(notice: Notice) -> Notified:
+    """Tell those whom the worker is configured to tell."""
     raise NotImplementedError
 
 

@@ -10,17 +10,13 @@ Pure functions: state in, events or an action out. The workflow carries the acti
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from holdfast.approval import (
-    ANSWERS,
-    Decision,
-    DecisionKind,
-    DecisionOutcome,
     Request,
+    RequestKind,
     approval_digest,
-    read_decision,
 )
+from holdfast.authority import judge_call, on_due
 from holdfast.contracts import (
     CONTEXT_TOO_LONG,
     TASK_EMPTY,
@@ -34,7 +30,6 @@ from holdfast.events import (
     AgentEvent,
     ApprovalRequested,
     ContextExceeded,
-    DecisionReceived,
     Folded,
     LLMReplied,
     MessageAwaited,
@@ -42,23 +37,17 @@ from holdfast.events import (
     ReplyRejected,
     RunFinished,
     RunParked,
-    RunUnparked,
-    SignalRejected,
     ToolCallFinished,
     ToolCallRequested,
-    UserMessageReceived,
     VerdictGiven,
 )
 from holdfast.fold import handoff
-from holdfast.inbox import MessageOutcome, WhenBusy, read_message, too_long, unfit
-from holdfast.messages import Content, Usage, text_of
-from holdfast.policy import evaluate
-from holdfast.state import RunState
+from holdfast.inbox import too_long, unfit
+from holdfast.messages import Content, ToolCall, Usage, text_of
+from holdfast.policy import Terms
+from holdfast.state import Phase, RunState
 
 Events = list[AgentEvent]
-
-SIGNALS = frozenset({"approve", "deny", "reconcile", "retry", "say"})
-"""The signals that mean something. Any other name is recorded, too."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +76,10 @@ class TakeMessages:
 
 
 @dataclass(frozen=True)
-class AwaitMessage:
-    """Stay open for a follow-up message until then."""
+class Verify:
+    """Look at the world, after a long pause, with these tools."""
 
-    until: datetime
+    tools: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -118,13 +107,15 @@ class Finish:
     """The run is over."""
 
 
-Action = LoadAgent | CallLLM | Fold | TakeMessages | AwaitMessage | StartCalls | Park | Wait | Finish
+Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | StartCalls | Park | Wait | Finish
 
 
 def next_action(state: RunState) -> Action:
     """What the run does next."""
     if state.outcome:
         return Finish()
+    if state.stale_seconds and state.spec:
+        return Verify(state.spec.verify)
     if cleared := tuple(call.number for call in state.calls if call.phase == "cleared"):
         return StartCalls(cleared)
     if state.parked or any(call.phase != "finished" for call in state.calls):
@@ -135,7 +126,7 @@ def next_action(state: RunState) -> Action:
     if state.rejected_replies >= limits.max_rejected_replies:
         return Park("RepliesRejected", f"{state.rejected_replies} replies in a row could not be used")
     if state.awaiting and not state.inbox:
-        return AwaitMessage(state.idle_until or state.updated_at)
+        return Wait()
     if fold := _fold_due(state):
         return fold
     if state.inbox:
@@ -211,9 +202,11 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     return [*events, RunFinished(outcome="completed", result=result)]
 
 
-def on_idle(state: RunState) -> Events:
-    """The events that the end of the idle limit leads to."""
-    return [RunFinished(outcome="completed", result=state.result)]
+def on_time(state: RunState, *, at: datetime) -> Events:
+    """The events that the passing of time leads to: the end of the idle limit, and what is due about requests."""
+    if state.awaiting and not state.inbox and state.idle_until and state.idle_until <= at:
+        return [RunFinished(outcome="completed", result=state.result)]
+    return on_due(state, at=at)
 
 
 def on_lost_llm(cause: str, message: str) -> Events:
@@ -247,37 +240,19 @@ def on_fold(state: RunState, summary: str, *, folded: int, kept: int, usage: Usa
 
 def on_reopen(state: RunState) -> Events:
     """The events that end what was under way when a thread was closed from outside."""
-    ended: Events = []
-    for call in state.calls:
-        if call.phase in ("started", "unclear"):
-            content = "The run was closed from outside meanwhile; nobody can tell whether this happened."
-            ended.append(ToolCallFinished(number=call.number, status="unknown", content=content))
-        elif call.phase != "finished":
-            content = "The run was closed from outside before this was done."
-            ended.append(ToolCallFinished(number=call.number, status="cancelled", content=content))
-    return ended
+    return _ended(state, "The run was closed from outside before this was done.", in_doubt=("started", "unclear"))
 
 
-def on_message(state: RunState, payload: Any, *, door: str) -> tuple[MessageOutcome, str, Events, WhenBusy]:
-    """What becomes of a follow-up message: its outcome, why, the events it leads to, and what the sender wished."""
-    given = read_message(payload)
-    if isinstance(given, tuple):
-        outcome, why = given
-        return outcome, why, [SignalRejected(signal=door, explanation=why)], "queue"
-    received = UserMessageReceived(content=given.message, by=given.by)
-    if state.outcome:
-        why = f"the run is {state.outcome}"
-        return "too_late", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
-    if state.awaiting:
-        return "accepted", "the run goes on with it", [received], given.when_busy
-    match given.when_busy:
-        case "reject":
-            why = f"the run is {state.status}, and the message was not to wait"
-            return "busy", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
-        case "interrupt":
-            return "interrupting", "the LLM is asked anew, with the message", [received], given.when_busy
-        case "queue":
-            return "queued", "it is taken at the end of the step", [received], given.when_busy
+def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...]) -> Events:
+    """Every open call ends; of those in doubt, nobody can tell whether they happened."""
+    doubt = f"{why} Nobody can tell whether it happened."
+    return [
+        ToolCallFinished(number=call.number, status="unknown", content=doubt)
+        if call.phase in in_doubt
+        else ToolCallFinished(number=call.number, status="cancelled", content=why)
+        for call in state.calls
+        if call.phase != "finished"
+    ]
 
 
 def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
@@ -292,22 +267,14 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             problem = reply.problems.get(call.id) or f"there is no tool named {call.name!r}"
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
-        verdict = evaluate(state.spec.policy, call.name, tool.effect)
+        verdict = judge_call(state, call)
         events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule))
         if verdict.verdict == "deny":
             denial = f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
             events.append(ToolCallFinished(number=number, status="denied", content=denial))
         elif verdict.verdict == "ask":
-            request = Request(
-                request=_request_id(state, questions),
-                kind="approval",
-                number=number,
-                tool=call.name,
-                arguments=call.arguments,
-                digest=approval_digest(call, state.spec_hash),
-                why=verdict.reason or verdict.rule,
-                asked_at=at,
-            )
+            why = verdict.reason or verdict.rule
+            request = _request(state, "approval", number, call, why, at=at, ahead=questions, terms=verdict.terms)
             questions += 1
             events.append(ApprovalRequested(request=request))
     if not any(isinstance(event, VerdictGiven) for event in events):
@@ -317,114 +284,57 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
 
 def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
     """The events that the end of a tool call leads to: its result, or the question whether it happened."""
-    if outcome.status != "unknown":
-        return [
-            ToolCallFinished(
-                number=number,
-                status=outcome.status,
-                content=outcome.content,
-                adopted=outcome.adopted,
-                duration_ms=outcome.duration_ms,
-                artifact=outcome.artifact,
-                size=outcome.size,
-            )
-        ]
-    call = state.call(number).call
-    request = Request(
-        request=_request_id(state),
-        kind="reconcile",
+    call = state.call(number)
+    if call.undo and outcome.status != "ok":
+        why = f"it could not be taken back: {outcome.content}"
+        outcome = outcome.model_copy(update={"status": "unknown", "content": why})
+    if outcome.status == "unknown":
+        # One person is enough to say what became of it, and nobody but a person can: it never expires.
+        terms = state.spec.policy.terms.model_copy(update={"quorum": 1}) if state.spec else Terms()
+        request = _request(state, "reconcile", number, call.call, outcome.content, at=at, terms=terms)
+        return [ReconcileRequested(request=request)]
+    content, status = outcome.content, outcome.status
+    if call.undo:
+        content, status = f"This happened, and was taken back: {content}", "undone"
+    elif call.edited_by:
+        content = f"[{call.edited_by} has changed the arguments to {call.call.arguments[:2_000]}]\n{content}"
+    return [
+        ToolCallFinished(
+            number=number,
+            status=status,
+            content=content,
+            adopted=outcome.adopted,
+            duration_ms=outcome.duration_ms,
+            artifact=outcome.artifact,
+            size=outcome.size,
+        )
+    ]
+
+
+def _request(
+    state: RunState,
+    kind: RequestKind,
+    number: int,
+    call: ToolCall,
+    why: str,
+    *,
+    at: datetime,
+    ahead: int = 0,
+    terms: Terms,
+) -> Request:
+    tool = state.spec.tool(call.name) if state.spec else None
+    return Request(
+        request=str(state.asked + ahead + 1),
+        kind=kind,
         number=number,
         tool=call.name,
         arguments=call.arguments,
         digest=approval_digest(call, state.spec_hash),
-        why=outcome.content,
+        why=why,
         asked_at=at,
+        terms=terms,
+        undoable=tool is not None and tool.undoable,
     )
-    return [ReconcileRequested(request=request)]
-
-
-def on_signal(state: RunState, signal: str, payload: Any) -> Events:
-    """The events that a signal of any name and payload leads to."""
-    match signal:
-        case "approve" | "deny":
-            return on_payload(state, signal, payload, decision=signal)
-        case "reconcile":
-            return on_payload(state, signal, payload)
-        case "retry":
-            given = payload if isinstance(payload, dict) else {}
-            return on_retry(state, by=str(given.get("by") or "unknown"), reason=str(given.get("reason") or ""))
-        case "say":
-            return on_message(state, payload, door=signal)[2]
-        case _:
-            return [SignalRejected(signal=signal[:200], explanation="no such signal")]
-
-
-def on_payload(state: RunState, door: str, payload: Any, *, decision: DecisionKind | None = None) -> Events:
-    """The events that a decision leads to as it was sent: first how it was received, then what follows from it.
-
-    Args:
-        state: The state before.
-        door: The signal or update that it came by.
-        payload: What was sent.
-        decision: What the door's name says; None where the payload says it.
-    """
-    given = read_decision(payload, decision=decision)
-    if isinstance(given, str):
-        return [SignalRejected(signal=door, explanation=given[:2_000])]
-    received, consequences = on_decision(state, given)
-    return [received, *consequences]
-
-
-def on_decision(state: RunState, decision: Decision) -> tuple[DecisionReceived, Events]:
-    """The event that records a person's decision and its outcome, and the events that follow from it."""
-    request = next((request for request in state.requests if request.request == decision.request), None)
-    outcome, explanation = _judge(state, decision, request)
-    received = DecisionReceived(
-        request=decision.request,
-        decision=decision.decision,
-        by=decision.by,
-        reason=decision.reason,
-        outcome=outcome,
-        explanation=explanation,
-    )
-    if outcome != "accepted" or request is None:
-        return received, []
-    because = f": {decision.reason}" if decision.reason else ""
-    match decision.decision:
-        case "approve" | "absent":
-            return received, []
-        case "deny":
-            content = f"Denied by {decision.by}{because}"
-            return received, [ToolCallFinished(number=request.number, status="denied", content=content)]
-        case "happened":
-            content = decision.result or f"Done. ({decision.by} looked it up{because})"
-            return received, [ToolCallFinished(number=request.number, status="ok", content=content, adopted=True)]
-        case "abandon":
-            content = f"Nobody can tell whether this happened; given up by {decision.by}{because}"
-            return received, [ToolCallFinished(number=request.number, status="unknown", content=content)]
-
-
-def _judge(state: RunState, decision: Decision, request: Request | None) -> tuple[DecisionOutcome, str]:
-    if request is None:
-        if state.outcome:
-            return "too_late", f"the run is {state.outcome}"
-        if how := state.decided.get(decision.request):
-            return "duplicate", f"request {decision.request} was decided before: {how}"
-        still_open = ", ".join(request.request for request in state.requests) or "none"
-        return "unknown_request", f"no request {decision.request}; open: {still_open}"
-    if decision.decision not in ANSWERS[request.kind]:
-        wanted = " or ".join(ANSWERS[request.kind])
-        return "wrong_kind", f"request {request.request} asks for {wanted}, not {decision.decision}"
-    if decision.digest and decision.digest != request.digest:
-        return "digest_mismatch", f"request {request.request} has the digest {request.digest}"
-    return "accepted", ""
-
-
-def on_retry(state: RunState, *, by: str, reason: str) -> Events:
-    """The events that the signal `retry` leads to."""
-    if state.parked is None:
-        return [SignalRejected(signal="retry", explanation=f"the run is {state.status}, not blocked")]
-    return [RunUnparked(by=by, reason=reason)]
 
 
 def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -> ToolOutcome:
@@ -438,19 +348,9 @@ def on_cancel(state: RunState) -> Events:
     """The events that cancellation leads to: every open call ends, then the run, unless it has ended already."""
     if state.outcome:
         return []
-    ended: Events = []
-    for call in state.calls:
-        if call.phase == "unclear":
-            content = "The run was cancelled while nobody could tell whether this happened."
-            ended.append(ToolCallFinished(number=call.number, status="unknown", content=content))
-        elif call.phase != "finished":
-            ended.append(ToolCallFinished(number=call.number, status="cancelled", content="The run was cancelled."))
+    ended = _ended(state, "The run was cancelled.", in_doubt=("unclear",))
     return [*ended, RunFinished(outcome="cancelled", result="cancelled")]
 
 
 def _failed(cause: str, message: str) -> RunFinished:
     return RunFinished(outcome="failed", cause=cause, result=message)
-
-
-def _request_id(state: RunState, ahead: int = 0) -> str:
-    return str(state.asked + ahead + 1)

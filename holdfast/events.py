@@ -15,13 +15,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter
 
 from holdfast.agent import AgentSpec
-from holdfast.approval import DecisionKind, DecisionOutcome, Request
+from holdfast.approval import Decision, DecisionKind, DecisionOutcome, Proof, Request
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import GENESIS, Frozen, Lines, canonical, chain, page
 from holdfast.policy import VerdictKind
 
-ToolStatus = Literal["ok", "failed", "invalid", "denied", "unknown", "cancelled"]
-"""How a call ended: returned · raised or timed out · not callable as asked · refused · nobody can tell · stopped."""
+ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled"]
+"""How a call ended: returned · raised or timed out · not callable as asked · refused · a person answered in its place ·
+nobody can tell · took place and was taken back · stopped."""
 
 RunOutcome = Literal["completed", "failed", "cancelled"]
 
@@ -49,6 +50,8 @@ class RunStarted(Event):
     """The agent asked for; None for the catalog's first."""
     idle_limit: float | None = None
     """Seconds that the run stays open for follow-up messages; None for what the agent says."""
+    depth: int = 0
+    """How many agents stand between the run and a person."""
 
 
 class RunContinued(Event):
@@ -83,6 +86,9 @@ class AgentLoaded(Event):
     spec_hash: str
     workspace: str
     """The run's folder, on the worker."""
+    policy_hash: str = ""
+    notify: bool = False
+    """The worker tells somebody of requests and endings (`notify`)."""
 
 
 class LLMReplied(Event):
@@ -175,8 +181,32 @@ class ReconcileRequested(Event):
     request: Request
 
 
+class ApprovalReminded(Event):
+    """Nobody has decided; those who may are reminded."""
+
+    type: Literal["approval_reminded"] = "approval_reminded"
+    request: str
+
+
+class ApprovalEscalated(Event):
+    """Nobody has decided; more people may."""
+
+    type: Literal["approval_escalated"] = "approval_escalated"
+    request: str
+    by: tuple[str, ...]
+    """The people and roles who are asked besides."""
+
+
+class ApprovalExpired(Event):
+    """Nobody has decided in time; the policy has."""
+
+    type: Literal["approval_expired"] = "approval_expired"
+    request: str
+    decision: Literal["deny", "approve"]
+
+
 class DecisionReceived(Event):
-    """A person's decision arrived. Only `accepted` changes anything."""
+    """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything."""
 
     type: Literal["decision_received"] = "decision_received"
     request: str
@@ -185,6 +215,91 @@ class DecisionReceived(Event):
     reason: str
     outcome: DecisionOutcome
     explanation: str = ""
+    digest_given: str = ""
+    """The digest of what the person saw, as they gave it."""
+    arguments: dict[str, Any] | None = None
+    """Those to run with, where a person has changed them; the LLM's own are in `tool_call_requested`."""
+    result: str | None = None
+    remember: bool = False
+    right: str = ""
+    """Whose right was used, where it was lent."""
+    proof: Proof = ""
+    """How it is known who decided."""
+    key: str = ""
+    """The public key whose signature was found right."""
+    signature: str = ""
+
+    @property
+    def said(self) -> Decision:
+        """The decision as it was sent: what the signature is over."""
+        return Decision(
+            decision=self.decision,
+            request=self.request,
+            by=self.by,
+            reason=self.reason,
+            digest=self.digest_given or None,
+            arguments=self.arguments,
+            result=self.result,
+            remember=self.remember,
+            signature=self.signature,
+        )
+
+
+class RuleRemembered(Event):
+    """The same call is allowed from here on, in this thread: a person said so with an approval."""
+
+    type: Literal["rule_remembered"] = "rule_remembered"
+    rule: str
+    """Its id, for the signal `revoke`."""
+    tool: str
+    call_digest: str
+    """Digest of tool and arguments."""
+    by: str
+
+
+class RuleRevoked(Event):
+    """A remembered rule counts no more."""
+
+    type: Literal["rule_revoked"] = "rule_revoked"
+    rule: str
+    by: str
+    proof: Proof = ""
+
+
+class RightDelegated(Event):
+    """An approver has lent their right to another, within this thread."""
+
+    type: Literal["right_delegated"] = "right_delegated"
+    by: str
+    to: str
+    until: datetime
+    reason: str = ""
+    proof: Proof = ""
+
+
+class DelegationRevoked(Event):
+    """A right that was lent is taken back."""
+
+    type: Literal["delegation_revoked"] = "delegation_revoked"
+    by: str
+    to: str
+    proof: Proof = ""
+
+
+class Finding(Frozen):
+    """What one `verify` tool found."""
+
+    tool: str
+    status: ToolStatus
+    content: str
+
+
+class StateVerified(Event):
+    """After a long pause, the agent's `verify` tools have looked at the world. The LLM is told before its next step."""
+
+    type: Literal["state_verified"] = "state_verified"
+    paused_seconds: int
+    findings: tuple[Finding, ...]
 
 
 class ToolCallStarted(Event):
@@ -194,6 +309,10 @@ class ToolCallStarted(Event):
     number: int
     key: str
     """Names the effect (`holdfast.effects.effect_key`)."""
+    request: str = ""
+    """The request whose approval this start uses up; empty where the policy allows the call."""
+    undo: bool = False
+    """The effect is taken back, not made."""
 
 
 class ToolCallFinished(Event):
@@ -263,7 +382,15 @@ AgentEvent = Annotated[
     | VerdictGiven
     | ApprovalRequested
     | ReconcileRequested
+    | ApprovalReminded
+    | ApprovalEscalated
+    | ApprovalExpired
     | DecisionReceived
+    | RuleRemembered
+    | RuleRevoked
+    | RightDelegated
+    | DelegationRevoked
+    | StateVerified
     | ToolCallStarted
     | ToolCallFinished
     | RunParked

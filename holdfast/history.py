@@ -30,13 +30,14 @@ from holdfast.contracts import (
     LLMRequest,
     LoadedAgent,
     LoadedThread,
+    Notice,
+    Notified,
     RunInput,
     ThreadRequest,
     ToolOutcome,
     ToolRequest,
     cause_of,
 )
-from holdfast.decide import SIGNALS
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.recorded import (
@@ -54,17 +55,19 @@ from holdfast.recorded import (
     unreadable,
 )
 from holdfast.run import AgentRun
+from holdfast.signals import SIGNALS
 
 _ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
     ThreadRequest: ("load_thread", LoadedThread),
     AgentRequest: ("load_agent", LoadedAgent),
     LLMRequest: ("call_llm", LLMReply),
     ToolRequest: ("call_tool", ToolOutcome),
+    Notice: ("notify", Notified),
     ArchiveRequest: ("archive", Archived),
 }
 """Kind of request → the activity's name and result."""
 
-_UPDATES = ("decide", "say")
+_UPDATES = ("decide", "say", "delegate", "revoke")
 
 
 def read_events(history: History | Iterable[HistoryEvent]) -> list[AgentEvent]:

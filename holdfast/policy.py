@@ -1,45 +1,191 @@
-"""Policy: which tool calls run at once, which wait for a person, which never run.
+"""Policy: which tool calls run at once, which wait for people, which never run; and who those people are.
 
-1. Rules are tried in order; the first whose tool pattern and effect both match gives the verdict.
+1. Rules are tried in order; the first that matches gives the verdict.
 2. Where none matches, reads are allowed and everything that has an effect asks.
-3. A policy is data: it is recorded with the agent when a run starts, and evaluated here, by a pure function.
+3. A condition that has no answer fails closed: the rule counts if it asks or denies, and not if it allows.
+4. A policy is data: it is recorded with the agent when a run starts, and evaluated here, by a pure function.
 """
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import AfterValidator, Field, model_validator
+
+from holdfast.conditions import ConditionFailed, check_condition, holds
 from holdfast.effects import Effect
-from holdfast.model import Frozen
+from holdfast.model import Frozen, digest
+from holdfast.signatures import check_key
 
 VerdictKind = Literal["allow", "ask", "deny"]
+
+Key = Annotated[str, AfterValidator(check_key)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$")]
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
+
+
+class Approver(Frozen):
+    """Somebody who may decide."""
+
+    name: Name
+    roles: tuple[Name, ...] = ()
+    keys: tuple[Key, ...] = ()
+    """Public keys (`starter.py keygen`), each as good as the other: one for each device."""
+
+
+class Gateway(Frozen):
+    """A service that knows people by other means, and vouches for who decides (`gateway.py`)."""
+
+    name: Name
+    keys: tuple[Key, ...] = Field(min_length=1)
+
+
+class Escalation(Frozen):
+    """More people are asked, where nobody has decided for so long."""
+
+    after: Seconds
+    """Since the request was opened."""
+    by: tuple[Name, ...] = Field(min_length=1)
+
+
+class Terms(Frozen):
+    """How a request is decided: by whom, by how many, and until when. Times are seconds since it was opened."""
+
+    by: tuple[Name, ...] = ()
+    """People and roles who may decide; empty for every approver of the policy, or anybody if it has none."""
+    quorum: int = Field(default=1, ge=1, le=20)
+    """How many of them have to approve. One denial is enough to deny."""
+    veto: tuple[Name, ...] = ()
+    """People and roles who may deny, besides."""
+    requester_may_decide: bool = True
+    """Whether those who gave the run its task and messages may approve what it asks for."""
+    expires_after: Seconds | None = None
+    """When `on_expiry` takes the place of a decision; None for never."""
+    on_expiry: Literal["deny", "approve"] = "deny"
+    remind_every: Seconds | None = None
+    """How often those who may decide are reminded."""
+    escalate: tuple[Escalation, ...] = ()
+    """Who is asked besides, later, in the order of time."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        times = [step.after for step in self.escalate]
+        if times != sorted(times):
+            raise ValueError("escalate: the steps are not in the order of time")
+        return self
+
+    def who(self, level: int) -> tuple[str, ...]:
+        """The people and roles who may decide after so many escalations; empty for everybody."""
+        return (*self.by, *(name for step in self.escalate[:level] for name in step.by)) if self.by else ()
 
 
 class Rule(Frozen):
     """One line of a policy."""
 
     verdict: VerdictKind
-    """`allow`: run at once. `ask`: a person decides. `deny`: never, and the LLM is told so."""
+    """`allow`: run at once. `ask`: people decide. `deny`: never, and the LLM is told so."""
     tool: str = "*"
     """Tool names it applies to, as a shell pattern: `read_*`, `publish`."""
     effect: Effect | None = None
     """The effect class it applies to; None for all."""
+    agent: str = "*"
+    """Names of agents it applies to, as a shell pattern."""
+    depth: int = Field(default=0, ge=0)
+    """It applies to runs that have at least so many agents above them: 1 for delegated runs."""
+    when: str = ""
+    """A condition on the call (`holdfast.conditions`); empty for none."""
     reason: str = ""
     """Why the rule exists; shown to the person who is asked, and to the LLM that is denied."""
+    terms: Terms | None = None
+    """For `ask`: how it is decided; None for the policy's own terms."""
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> Self:
+        if self.when:
+            try:
+                check_condition(self.when)
+            except ValueError as error:
+                raise ValueError(f"when: {error}") from None
+        if self.terms and self.verdict != "ask":
+            raise ValueError(f"terms: nobody is asked by a rule that says {self.verdict}")
+        return self
 
     @property
     def label(self) -> str:
-        """The rule as verdict events name it: `ask publish`, `allow * (read)`."""
-        return f"{self.verdict} {self.tool}" + (f" ({self.effect})" if self.effect else "")
-
-    def matches(self, tool: str, effect: Effect) -> bool:
-        """Whether the rule applies to a call of `tool`."""
-        return self.effect in (None, effect) and fnmatchcase(tool, self.tool)
+        """The rule as verdict events name it: `ask publish`, `allow * (read)`, `deny pay if args.cents > 100`."""
+        agent = f" by {self.agent}" if self.agent != "*" else ""
+        depth = f" at depth {self.depth}" if self.depth else ""
+        effect = f" ({self.effect})" if self.effect else ""
+        return f"{self.verdict} {self.tool}{effect}{agent}{depth}" + (f" if {self.when}" if self.when else "")
 
 
 class Policy(Frozen):
-    """Ordered rules; the first match decides."""
+    """Ordered rules, the people who decide, and how their decisions are known to be theirs."""
 
     rules: tuple[Rule, ...] = ()
+    approvers: tuple[Approver, ...] = ()
+    """Who may decide; empty for anybody."""
+    gateways: tuple[Gateway, ...] = ()
+    signatures: Literal["optional", "required"] = "optional"
+    """`required`: a decision counts only if its approver or a gateway has signed it."""
+    terms: Terms = Terms()
+    """How requests are decided where their rule does not say."""
+
+    @model_validator(mode="after")
+    def _of_people_who_exist(self) -> Self:
+        names = [person.name for person in self.approvers]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"approvers: {', '.join(sorted(twice))} is there twice")
+        roles = {role for person in self.approvers for role in person.roles}
+        if clash := roles & set(names):
+            raise ValueError(f"approvers: {', '.join(sorted(clash))} is a person and a role")
+        for place, terms in self._all_terms():
+            for name in (*terms.who(len(terms.escalate)), *terms.veto):
+                if self.approvers and name not in roles and name not in names:
+                    raise ValueError(f"{place}: there is no approver or role {name!r}")
+            able = len(self.entitled(terms.who(len(terms.escalate))))
+            if self.approvers and able < terms.quorum:
+                raise ValueError(f"{place}: {able} may decide, and the quorum is {terms.quorum}")
+        if self.signatures == "required" and not (self.gateways or any(person.keys for person in self.approvers)):
+            raise ValueError("signatures: they are required, and nobody has a key")
+        return self
+
+    def _all_terms(self) -> list[tuple[str, Terms]]:
+        own = [(f"rules.{number}.terms", rule.terms) for number, rule in enumerate(self.rules) if rule.terms]
+        return [("terms", self.terms), *own]
+
+    @cached_property
+    def hash(self) -> str:
+        """Digest of the policy: two with the same hash say the same."""
+        return digest(self.model_dump(mode="json", exclude_defaults=True))
+
+    def approver(self, name: str) -> Approver | None:
+        """The approver of that name."""
+        return next((person for person in self.approvers if person.name == name), None)
+
+    def entitled(self, who: tuple[str, ...]) -> tuple[str, ...]:
+        """The approvers whom these names and roles stand for; all of them where there are none."""
+        return tuple(p.name for p in self.approvers if not who or p.name in who or set(p.roles) & set(who))
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """One tool call, as a policy judges it."""
+
+    tool: str
+    effect: Effect
+    arguments: Any = None
+    """The parsed JSON."""
+    agent: str = ""
+    depth: int = 0
+    workspace: str = ""
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What a rule's condition may name."""
+        call = {"args": self.arguments, "tool": self.tool, "effect": str(self.effect)}
+        return {**call, "agent": self.agent, "depth": self.depth, "workspace": self.workspace}
 
 
 class Verdict(Frozen):
@@ -48,28 +194,47 @@ class Verdict(Frozen):
     verdict: VerdictKind
     rule: str
     reason: str = ""
+    terms: Terms = Terms()
+    """For `ask`: how it is to be decided."""
 
 
-def evaluate(policy: Policy, tool: str, effect: Effect) -> Verdict:
-    """The verdict on a call of `tool`."""
+def evaluate(policy: Policy, use: ToolUse) -> Verdict:
+    """The verdict on a tool call."""
     for rule in policy.rules:
-        if rule.matches(tool, effect):
-            return Verdict(verdict=rule.verdict, rule=rule.label, reason=rule.reason)
-    if effect is Effect.READ:
+        applies, note = _applies(rule, use)
+        if applies:
+            terms = rule.terms or policy.terms
+            return Verdict(verdict=rule.verdict, rule=rule.label + note, reason=rule.reason, terms=terms)
+    if use.effect is Effect.READ:
         return Verdict(verdict="allow", rule="default: reads are allowed")
-    return Verdict(verdict="ask", rule="default: effects ask")
+    return Verdict(verdict="ask", rule="default: effects ask", terms=policy.terms)
 
 
-def allow(tool: str = "*", *, effect: Effect | None = None) -> Rule:
+def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
+    """Whether the rule applies, and what is to be said of how that was found."""
+    named = fnmatchcase(use.tool, rule.tool) and fnmatchcase(use.agent, rule.agent)
+    if not named or rule.effect not in (None, use.effect) or use.depth < rule.depth:
+        return False, ""
+    if not rule.when:
+        return True, ""
+    try:
+        return holds(rule.when, use.variables), ""
+    except ConditionFailed as error:
+        return rule.verdict != "allow", f" (the condition has no answer: {error})"
+
+
+def allow(tool: str = "*", *, effect: Effect | None = None, when: str = "") -> Rule:
     """A rule that lets matching calls run at once."""
-    return Rule(verdict="allow", tool=tool, effect=effect)
+    return Rule(verdict="allow", tool=tool, effect=effect, when=when)
 
 
-def ask(tool: str = "*", *, effect: Effect | None = None, reason: str = "") -> Rule:
-    """A rule that makes matching calls wait for a person."""
-    return Rule(verdict="ask", tool=tool, effect=effect, reason=reason)
+def ask(
+    tool: str = "*", *, effect: Effect | None = None, when: str = "", reason: str = "", terms: Terms | None = None
+) -> Rule:
+    """A rule that makes matching calls wait for people."""
+    return Rule(verdict="ask", tool=tool, effect=effect, when=when, reason=reason, terms=terms)
 
 
-def deny(tool: str = "*", *, effect: Effect | None = None, reason: str = "") -> Rule:
+def deny(tool: str = "*", *, effect: Effect | None = None, when: str = "", reason: str = "") -> Rule:
     """A rule that forbids matching calls."""
-    return Rule(verdict="deny", tool=tool, effect=effect, reason=reason)
+    return Rule(verdict="deny", tool=tool, effect=effect, when=when, reason=reason)

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.agent import shared
+from holdfast.authority import on_due
 from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
 from holdfast.contracts import (
     NOT_SETTLED,
@@ -26,6 +27,8 @@ from holdfast.contracts import (
     LLMRequest,
     LoadedAgent,
     LoadedThread,
+    Notice,
+    Notified,
     RunInput,
     RunResult,
     ThreadRequest,
@@ -33,7 +36,6 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.decide import (
-    AwaitMessage,
     CallLLM,
     Finish,
     Fold,
@@ -41,22 +43,20 @@ from holdfast.decide import (
     Park,
     StartCalls,
     TakeMessages,
+    Verify,
     Wait,
     next_action,
     on_cancel,
     on_fold,
-    on_idle,
     on_lost_agent,
     on_lost_call,
     on_lost_llm,
-    on_message,
     on_outcome,
-    on_payload,
     on_reopen,
     on_reply,
-    on_signal,
     on_summary,
     on_task,
+    on_time,
 )
 from holdfast.effects import effect_key
 from holdfast.events import (
@@ -64,16 +64,22 @@ from holdfast.events import (
     AgentLoaded,
     DecisionReceived,
     EventLog,
+    Finding,
     MessageTaken,
     RunContinued,
     RunParked,
     RunStarted,
     SignalRejected,
+    StateVerified,
     ToolCallStarted,
     UserMessageReceived,
 )
+from holdfast.evolve import evolve
+from holdfast.messages import ToolCall
+from holdfast.notices import notice_of
+from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
-from holdfast.state import RunState, evolve
+from holdfast.state import RunState
 from holdfast.transcript import Transcript
 
 
@@ -113,6 +119,8 @@ class AgentRun:
         """The step at whose pause the events were last written down."""
         self._unrecorded = False
         """Whether the permanent record refuses this run's events for good."""
+        self._findings: list[Finding] = []
+        """What `verify` tools have found so far."""
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
         self._base = self._archiving = RunSnapshot()
         """Where the permanent record stands, and where it will when it has been written to."""
@@ -136,10 +144,11 @@ class AgentRun:
         if not self._loaded:
             self._held.append((name, payload))
             return
+        self.record(*on_due(self.state, at=self.at))
         if name == "say":
             self._say(payload, door=name)
         else:
-            self.record(*on_signal(self.state, name, payload))
+            self.record(*on_signal(self.state, name, payload, at=self.at))
         self._go_on()
 
     def update(self, name: str, payload: Any) -> dict[str, str]:
@@ -150,25 +159,17 @@ class AgentRun:
                 expected, why, _, _ = on_message(self.state, payload, door=name)
                 return {"outcome": expected, "explanation": why}
             return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
-        if name == "say":
-            outcome, explanation = self._say(payload, door=name)
-            self._go_on()
-            return {"outcome": outcome, "explanation": explanation}
-        events = on_payload(self.state, name, payload)
-        self.record(*events)
+        self.record(*on_due(self.state, at=self.at))
+        outcome, explanation = self._answer(name, payload)
         self._go_on()
-        received = events[0]
-        if isinstance(received, DecisionReceived):
-            return {"outcome": received.outcome, "explanation": received.explanation}
-        assert isinstance(received, SignalRejected)
-        return {"outcome": "malformed", "explanation": received.explanation}
+        return {"outcome": outcome, "explanation": explanation}
 
     def ended(self, call_id: int, result: Result | None = None) -> None:
         """A call returned, or a sleep is over."""
         if (call := self._calls.pop(call_id, None)) is None or self.end:
             return  # given up meanwhile, or what was to follow is the next Temporal run's business
         if isinstance(call, Sleep):
-            self.record(*on_idle(self.state))
+            self.record(*on_time(self.state, at=self.at))
         else:
             self._take(call, result)
         self._go_on()
@@ -186,6 +187,10 @@ class AgentRun:
                 self.record(*on_lost_agent(cause, message))
             case LLMRequest():
                 self.record(*on_lost_llm(cause, message))
+            case ToolRequest(call=verifying) if not call.number:
+                self._found(verifying.name, ToolOutcome(status="failed", content=f"{cause}: {message}"))
+            case Notice():
+                pass  # those who were to be told could not be; the log has it
             case ToolRequest():
                 outcome = on_lost_call(self._effect(call.number), cause, message, cancelled=failure.cancelled)
                 self.record(*on_outcome(self.state, call.number, outcome, at=self.at))
@@ -206,7 +211,7 @@ class AgentRun:
             self.end = None  # nobody would tell the next Temporal run
         self._stopping = True
         for call in list(self._calls.values()):
-            if isinstance(call, Sleep) or not isinstance(call.request, ToolRequest | ArchiveRequest):
+            if isinstance(call, Sleep) or not isinstance(call.request, ToolRequest | Notice | ArchiveRequest):
                 self._give_up(call.id)
             elif isinstance(call.request, ToolRequest):
                 self._commands.append(Stop(call.id))
@@ -215,7 +220,11 @@ class AgentRun:
     def record(self, *events: AgentEvent) -> None:
         """Append events to the log and fold them. Nothing else changes what the run knows."""
         for event in events:
-            self._fold_in(self.log.append(event, at=self.at))
+            stamped = self.log.append(event, at=self.at)
+            notice = notice_of(self.state, stamped) if self.state.notify else None
+            self._fold_in(stamped)
+            if notice:
+                self._call(notice)
 
     def _fold_in(self, event: AgentEvent) -> None:
         self.state = evolve(self.state, event)
@@ -237,7 +246,13 @@ class AgentRun:
         self._agent = begin.agent or (past.spec.name if past.spec else None)
         self.record(*on_reopen(past))
         self.record(
-            RunStarted(thread=self._thread, run_id=self._run_id, agent=self._agent, idle_limit=begin.idle_limit)
+            RunStarted(
+                thread=self._thread,
+                run_id=self._run_id,
+                agent=self._agent,
+                idle_limit=begin.idle_limit,
+                depth=begin.depth,
+            )
         )
         self.record(UserMessageReceived(content=begin.task, by=begin.by))
 
@@ -254,19 +269,54 @@ class AgentRun:
                     self.signal(name, payload)
             case AgentRequest(), LoadedAgent():
                 spec = shared(result.spec)
-                self.record(AgentLoaded(spec=spec, spec_hash=spec.hash, workspace=result.workspace))
+                self.record(
+                    AgentLoaded(
+                        spec=spec,
+                        spec_hash=spec.hash,
+                        policy_hash=spec.policy.hash,
+                        workspace=result.workspace,
+                        notify=result.notify,
+                    )
+                )
             case LLMRequest(folding=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
                 self.record(*on_summary(self.state, result, folded=folded, kept=kept))
             case LLMRequest(), LLMReply():
                 self.record(*on_reply(self.state, result, shown=call.request.transcript.length, at=self.at))
+            case Notice(), Notified():
+                pass
+            case ToolRequest(call=verifying), ToolOutcome() if not call.number:
+                self._found(verifying.name, result)
             case ToolRequest(), ToolOutcome():
                 self.record(*on_outcome(self.state, call.number, result, at=self.at))
             case ArchiveRequest(), Archived():
                 self._base = self._archiving
             case _:
                 raise TypeError(f"{type(result).__name__} is no answer to {type(call.request).__name__}")
+
+    def _found(self, tool: str, outcome: ToolOutcome) -> None:
+        """A `verify` tool has looked; when all have, the LLM will be told."""
+        self._findings.append(Finding(tool=tool, status=outcome.status, content=outcome.content))
+        if not self._verifying():
+            self._findings, findings = [], sorted(self._findings, key=lambda finding: finding.tool)
+            self.record(StateVerified(paused_seconds=self.state.stale_seconds, findings=tuple(findings)))
+
+    def _answer(self, update: str, payload: Any) -> tuple[str, str]:
+        """The outcome of an update, and an explanation."""
+        if update == "say":
+            return self._say(payload, door=update)
+        if update != "decide":
+            outcome, explanation, events = on_mandate(self.state, update, payload, at=self.at)
+            self.record(*events)
+            return outcome, explanation
+        events = on_payload(self.state, update, payload, at=self.at)
+        self.record(*events)
+        received = events[0]
+        if isinstance(received, DecisionReceived):
+            return received.outcome, received.explanation
+        assert isinstance(received, SignalRejected)
+        return "malformed", received.explanation
 
     def _say(self, payload: Any, *, door: str) -> tuple[str, str]:
         outcome, explanation, events, when_busy = on_message(self.state, payload, door=door)
@@ -285,6 +335,7 @@ class AgentRun:
             pass
         if not self.end and self._loaded:
             self._keep_record()
+            self._keep_time()
 
     def _advance(self) -> bool:
         """Take one action; False where nothing follows until something arrives."""
@@ -292,21 +343,17 @@ class AgentRun:
             if self._under_way(ToolRequest):
                 return False
             self.record(*on_cancel(self.state))
-        if self._under_way(AgentRequest, LLMRequest):
+        if self._under_way(AgentRequest, LLMRequest) or self._verifying():
             return False
         if self.state.outcome:
             return self._close()
         if self._full() and not self._under_way(ToolRequest):
             return self._move()
-        action = next_action(self.state)
-        if not isinstance(action, AwaitMessage):
-            for call in [call for call in self._calls.values() if isinstance(call, Sleep)]:
-                self._give_up(call.id)
-        return self._carry_out(action)
+        return self._carry_out(next_action(self.state))
 
     def _carry_out(self, action: Any) -> bool:
         match action:
-            case StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
+            case Verify() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
                 if refused := on_task(self._begin.task):
@@ -324,10 +371,9 @@ class AgentRun:
                     self._start_call(number)
             case Park(cause=cause, message=message):
                 self.record(RunParked(cause=cause, message=message))
-            case AwaitMessage(until=until):
-                if any(isinstance(call, Sleep) for call in self._calls.values()):
-                    return False
-                self._begin_call(Sleep(self._next_id(), max(0.0, (until - self.at).total_seconds())))
+            case Verify(tools=tools):
+                for tool in tools:
+                    self._call_tool(ToolCall(id=f"verify_{tool}", name=tool, arguments="{}"))
             case Wait() | Finish():
                 return False
         return True
@@ -345,12 +391,25 @@ class AgentRun:
 
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call
-        key = effect_key(thread=self._thread, first_run_id=self._first_run_id, number=number, call_digest=call.digest)
+        key = self._effect_key(call, number)
+        self.record(ToolCallStarted(number=number, key=key, request=state.grant, undo=state.undo))
+        self._call_tool(call, number=number, epoch=state.epoch, undo=state.undo)
+
+    def _call_tool(self, call: ToolCall, *, number: int = 0, epoch: int = 0, undo: bool = False) -> None:
         assert self.state.spec is not None
-        clip = self.state.spec.limits.tool_result_chars
-        self.record(ToolCallStarted(number=number, key=key))
-        workspace = self.state.workspace
-        self._call(ToolRequest(call=call, key=key, epoch=state.epoch, workspace=workspace, clip=clip), number=number)
+        request = ToolRequest(
+            call=call,
+            key=self._effect_key(call, number),
+            epoch=epoch,
+            workspace=self.state.workspace,
+            clip=self.state.spec.limits.tool_result_chars,
+            undo=undo,
+        )
+        self._call(request, number=number)
+
+    def _effect_key(self, call: ToolCall, number: int) -> str:
+        digest = call.digest
+        return effect_key(thread=self._thread, first_run_id=self._first_run_id, number=number, call_digest=digest)
 
     def _effect(self, number: int) -> Any:
         assert self.state.spec is not None
@@ -368,7 +427,7 @@ class AgentRun:
         return self.crowded or self.history_length >= spec.limits.history_events
 
     def _move(self) -> bool:
-        if self._under_way(ArchiveRequest):
+        if self._under_way(ArchiveRequest, Notice):
             return False
         unwritten = self.log.size_since(self._base.position)
         if unwritten and not (self._moving and unwritten <= TAIL_BYTES):
@@ -383,7 +442,7 @@ class AgentRun:
         return False
 
     def _close(self) -> bool:
-        if self._under_way(ArchiveRequest):
+        if self._under_way(ArchiveRequest, Notice):
             return False
         if self._base.position < self.log.length and not self._unrecorded:
             self._archive()
@@ -403,6 +462,17 @@ class AgentRun:
             self._paused_at = self.state.step
             self._archive(pausing=True)
 
+    def _keep_time(self) -> None:
+        """Have the run woken when something is due though nothing arrives."""
+        until = self.state.wake_at
+        for call in [call for call in self._calls.values() if isinstance(call, Sleep)]:
+            if call.until == until:
+                return
+            self._give_up(call.id)
+        if until:
+            # Never no time at all: a clock that lags would have the run woken over and over within one task.
+            self._begin_call(Sleep(self._next_id(), until, max(0.01, (until - self.at).total_seconds())))
+
     def _archive(self, *, pausing: bool = False) -> None:
         self._archiving = RunSnapshot(
             position=self.log.length, head=self.log.head, state=self.state, transcript=self.transcript.base
@@ -414,6 +484,10 @@ class AgentRun:
 
     def _under_way(self, *kinds: type[Request]) -> list[Call]:
         return [call for call in self._calls.values() if isinstance(call, Call) and isinstance(call.request, kinds)]
+
+    def _verifying(self) -> bool:
+        """Whether `verify` tools are under way."""
+        return any(not call.number for call in self._under_way(ToolRequest))
 
     def _call(self, request: Request, *, number: int = 0) -> None:
         self._begin_call(Call(self._next_id(), request, number))

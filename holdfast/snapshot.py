@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import field_serializer
 
 from holdfast.events import AgentEvent, event_json
+from holdfast.evolve import evolve
 from holdfast.model import GENESIS, Frozen
-from holdfast.state import RunState, evolve
+from holdfast.state import RunState
 from holdfast.transcript import Transcript, TranscriptBase
 
 VERSION = 1

@@ -15,6 +15,7 @@ from holdfast.events import (
     LLMReplied,
     MessageTaken,
     ReplyRejected,
+    StateVerified,
     ToolCallFinished,
     ToolCallRequested,
     UserMessageReceived,
@@ -63,6 +64,8 @@ class TranscriptBase(Frozen):
     """Results that came before those of earlier calls."""
     waiting: dict[int, Content] = {}
     """Messages that were not taken yet, by position."""
+    verified: str = ""
+    """What `verify` tools found, to be told when the calls of the step have their results."""
 
 
 class Transcript:
@@ -85,6 +88,7 @@ class Transcript:
         self._open = dict(self._base.open)
         self._early = dict(self._base.early)
         self._waiting = dict(self._base.waiting)
+        self._verified = self._base.verified
 
     @property
     def length(self) -> int:
@@ -102,7 +106,7 @@ class Transcript:
         unanswered = tuple(message.decode() for message in self._kept.since(self._base.shown - self.first))
         now = {"length": self.length, "head": self.head, "unanswered": unanswered}
         pending = {"open": dict(self._open), "early": dict(self._early), "waiting": dict(self._waiting)}
-        return self._base.model_copy(update={**now, **pending})
+        return self._base.model_copy(update={**now, **pending, "verified": self._verified})
 
     @property
     def unanswered(self) -> int:
@@ -137,6 +141,9 @@ class Transcript:
             case ToolCallFinished():
                 self._early[event.number] = event.content
                 self._flush()
+            case StateVerified():
+                self._verified = verification(event)
+                self._flush()
             case Folded():
                 self._fold(event)
             case _:
@@ -164,6 +171,9 @@ class Transcript:
             if number not in self._early:
                 break
             self._append(ToolMessage(tool_call_id=self._open.pop(number), content=self._early.pop(number)))
+        if self._verified and not self._open:  # the results of a step's calls stand together
+            self._append(UserMessage(content=self._verified))
+            self._verified = ""
 
     def _append(self, message: UserMessage | AssistantMessage | ToolMessage) -> None:
         self._keep(encode(message))
@@ -171,6 +181,13 @@ class Transcript:
     def _keep(self, encoded: bytes) -> None:
         self._kept.append(encoded)
         self.head = chain(self.head, encoded)
+
+
+def verification(event: StateVerified) -> str:
+    """What the LLM is told after a long pause."""
+    found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
+    hours = event.paused_seconds / 3600
+    return f"This run has waited for {hours:,.1f} hours. What was looked up before it went on:\n\n{found}"
 
 
 def request_prefix(spec: AgentSpec) -> bytes:

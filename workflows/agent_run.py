@@ -186,6 +186,21 @@ class AgentRunWorkflow:
         self._take("deny", payload)
 
     @workflow.signal
+    def respond(self, payload: Any = None, *more: Any) -> None:
+        """Answer in the tool's place: {"request": "1", "by": "alice", "result": "what the LLM is to read"}."""
+        self._take("respond", payload)
+
+    @workflow.signal
+    def delegate(self, payload: Any = None, *more: Any) -> None:
+        """Lend a right to decide to another approver: {"by": "alice", "to": "bob", "seconds": 86400}."""
+        self._take("delegate", payload)
+
+    @workflow.signal
+    def revoke(self, payload: Any = None, *more: Any) -> None:
+        """Take back what was remembered or lent: {"by": "alice", "remembered": "1"} or {…, "delegated_to": "bob"}."""
+        self._take("revoke", payload)
+
+    @workflow.signal
     def reconcile(self, payload: Any = None, *more: Any) -> None:
         """Say whether an effect happened: {"request": "2", "decision": "happened" | "absent" | "abandon", …}."""
         self._take("reconcile", payload)
@@ -223,6 +238,16 @@ class AgentRunWorkflow:
         answer = self._at_work().update(update, payload)
         self._carry_out()
         return answer
+
+    @workflow.update(name="delegate")
+    def lend(self, payload: Any = None, *more: Any) -> dict[str, str]:
+        """Lend a right, as the signal `delegate` does, and learn the outcome."""
+        return self._answer("delegate", payload)
+
+    @workflow.update(name="revoke")
+    def take_back(self, payload: Any = None, *more: Any) -> dict[str, str]:
+        """Take something back, as the signal `revoke` does, and learn the outcome."""
+        return self._answer("revoke", payload)
 
     # Queries leave no trace in history.
 

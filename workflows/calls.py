@@ -13,6 +13,7 @@ from holdfast.contracts import (
     AgentRequest,
     ArchiveRequest,
     LLMRequest,
+    Notice,
     ThreadRequest,
     ToolRequest,
     archive,
@@ -20,6 +21,7 @@ from holdfast.contracts import (
     call_tool,
     load_agent,
     load_thread,
+    notify,
 )
 from holdfast.describe import describe_call
 from holdfast.state import RunState
@@ -36,6 +38,9 @@ PATIENT = RetryPolicy(
 QUICK = timedelta(seconds=30)
 """For what only reads or writes a few rows; a try that takes longer is made again."""
 
+TELLING = timedelta(minutes=2)
+"""For a notice: a receiver that is down longer than that misses it; a run does not wait any longer to end."""
+
 MARGIN = timedelta(seconds=30)
 """Added to a call's own time limit, which the activity enforces and reports; this one is the backstop."""
 
@@ -48,7 +53,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         state: The run's, for the limits that its agent sets.
     """
     if isinstance(command, Sleep):
-        return asyncio.create_task(workflow.sleep(command.seconds, summary="waits for a message"))
+        return asyncio.create_task(workflow.sleep(command.seconds, summary=_waits_for(state)))
     match command.request:
         case ThreadRequest() as request:
             return workflow.start_activity(
@@ -83,7 +88,16 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
                 retry_policy=PATIENT,
                 # An effect under way is not lost from sight.
                 cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=describe_call(request.call),
+                summary=("undo " if request.undo else "") + describe_call(request.call),
+            )
+        case Notice() as notice:
+            return workflow.start_activity(
+                notify,
+                notice,
+                start_to_close_timeout=QUICK,
+                schedule_to_close_timeout=TELLING,
+                retry_policy=PATIENT,
+                summary=notice.occasion.replace("_", " "),
             )
         case ArchiveRequest() as request:
             return workflow.start_activity(
@@ -93,3 +107,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
                 retry_policy=PATIENT,
                 summary=f"events {request.start} to {request.stop - 1}",
             )
+
+
+def _waits_for(state: RunState) -> str:
+    return "until it closes" if state.awaiting else "until something is due about a request"

@@ -1,6 +1,7 @@
 """Whole threads made up at random, for `tests/unit/test_run_properties.py`. A seed is a play, the same every time."""
 
 import random
+from datetime import timedelta
 from functools import cache
 from typing import Any, get_args
 
@@ -17,17 +18,48 @@ from holdfast.contracts import (
     ArchiveRequest,
     LLMReply,
     LLMRequest,
+    Notice,
     ThreadRequest,
     ToolOutcome,
     ToolRequest,
 )
+from holdfast.effects import Effect
+from holdfast.events import DecisionReceived
 from holdfast.messages import AssistantMessage, ToolCall, Usage
-from tests.unit.runs import Thread, agent_spec
+from holdfast.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.signals import SIGNALS
+from tests.unit.runs import Thread, agent_spec, tool_spec
 
 SEEDS = st.integers(0, 59)
 """Plays by number: few enough for all tests to look at the same ones, each of which is played once."""
 
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
+PEOPLE = ("alice", "bob", "carol", "dave")
+HOUR = 3_600
+LIMITS = Limits(max_steps=25, max_rejected_replies=3, fold_tokens=1_000, idle_limit=5, stale_after=HOUR / 2)
+TERMS = (
+    Terms(),
+    Terms(by=("boss", "bob"), quorum=2, expires_after=HOUR, remind_every=HOUR / 4),
+    Terms(expires_after=HOUR, on_expiry="approve", escalate=(Escalation(after=HOUR / 2, by=("carol",)),)),
+    Terms(by=("boss",), veto=("dave",), requester_may_decide=False, escalate=(Escalation(after=60, by=("carol",)),)),
+)
+POLICIES = tuple(
+    Policy(
+        rules=(
+            deny("wipe", reason="never"),
+            deny("pay", when="args.at == 2 && args.n == 4"),
+            allow("look"),
+            ask("pay", reason="money", terms=terms),
+        ),
+        approvers=approvers,
+        terms=Terms(remind_every=HOUR),
+    )
+    for terms in TERMS
+    for approvers in (
+        (Approver(name="alice", roles=("boss",)), *(Approver(name=name) for name in PEOPLE[1:])),
+        *([()] if not terms.by else []),
+    )
+)
 GARBAGE: tuple[Any, ...] = (
     None,
     7,
@@ -40,7 +72,6 @@ GARBAGE: tuple[Any, ...] = (
     {"message": ""},
     [{}],
 )
-LIMITS = Limits(max_steps=25, max_rejected_replies=3, fold_tokens=1_000, idle_limit=5)
 TEXTS = ("fine", "naïve 😀", "\n\r\u2028", 'quotes " and \\', "x" * 300)
 
 
@@ -67,7 +98,11 @@ class Play:
         self.accepted: list[str] = []
         """Requests that were decided, in the order of the decisions."""
         self.terminated = False
-        self.thread = Thread(agent_spec(limits=LIMITS), idle_limit=self.chance.choice([None, 0, 5]))
+        tools = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True), tool_spec("wipe", Effect.UNSAFE))
+        verify = self.chance.choice([(), ("look",)])
+        spec = agent_spec(limits=LIMITS, policy=self.chance.choice(POLICIES), verify=verify, tools=tools)
+        self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
+        self.thread.notify = self.chance.random() < 0.5
         for _ in range(steps):
             self._happen()
         self._wind_up()
@@ -80,6 +115,7 @@ class Play:
                 return
             thread.reopen(f"task {chance.randrange(1000)}")
         thread.crowded = chance.random() < self.moods["crowded"]
+        thread.at += timedelta(seconds=chance.choice([0, 0, 0, 1, HOUR / 3]))
         under_way = list(thread.under_way.values())
         match chance.random():
             case dice if dice < 0.66 and under_way:
@@ -91,9 +127,10 @@ class Play:
             case dice if dice < 0.95:
                 thread.signal("retry", chance.choice([*GARBAGE, {"by": "bob"}]))
             case dice if dice < 0.99:
-                name = chance.choice(["approve", "deny", "reconcile", "retry", "say", "what?", ""])
+                name = chance.choice([*sorted(SIGNALS), "what?", ""])
                 thread.signal(name, chance.choice(GARBAGE))
-                thread.update(chance.choice(["decide", "say"]), chance.choice(GARBAGE))
+                thread.update(chance.choice(["decide", "say", "delegate", "revoke"]), chance.choice(GARBAGE))
+                self._lend()
             case _ if not thread.run.log.length:
                 pass  # who stops a thread before its past was read, has said nothing that would be known
             case dice if dice < 0.995:
@@ -115,8 +152,11 @@ class Play:
             if thread.state.parked:
                 thread.signal("retry", {"by": "bob"})
             elif request := next(iter(thread.state.requests), None):
-                self.accepted.append(request.request)
-                assert thread.decide(request.request, "deny" if request.kind == "approval" else "abandon") == "accepted"
+                decision: DecisionKind = "deny" if request.kind == "approval" else "abandon"
+                outcomes = (thread.decide(request.request, decision, by=by) for by in PEOPLE)
+                outcome = next(outcome for outcome in outcomes if outcome != "not_entitled")
+                assert outcome in ("accepted", "too_late")
+                self.accepted += [request.request] if outcome == "accepted" else []
             else:
                 self._end(next(iter(thread.under_way.values())))
         raise AssertionError("the run does not come to an end")
@@ -127,6 +167,11 @@ class Play:
         match call.request if isinstance(call, Call) else call:
             case Sleep():
                 thread.wake()
+            case Notice():
+                if chance.random() < 0.2:
+                    thread.fail(call, "NotTold")
+                else:
+                    thread.tell(call)
             case ThreadRequest():
                 thread.load_thread()
             case AgentRequest():
@@ -192,17 +237,31 @@ class Play:
         if thread.state.requests and chance.random() < 0.8:
             one = chance.choice(thread.state.requests)
             request = one.request
-            if chance.random() < 0.8:
-                decision = chance.choice(("approve", "deny") if one.kind == "approval" else DECISIONS[2:])
-        before = {one.request for one in thread.state.requests}
+            if chance.random() < 0.9:
+                decision = chance.choice(one.answers)
+        given: dict[str, Any] = {
+            "by": chance.choice(PEOPLE),
+            "reason": "because",
+            "result": chance.choice([None, "so"]),
+        }
+        if decision == "approve":
+            given["arguments"] = chance.choice([None, None, {"n": 4, "at": chance.randrange(4)}])
+            given["remember"] = chance.random() < 0.2
         if chance.random() < 0.5:
-            if thread.decide(request, decision, reason="because") == "accepted":
-                self.accepted.append(request)
+            outcome = thread.decide(request, decision, **given)
         else:
-            name = decision if decision in ("approve", "deny") else "reconcile"
-            thread.signal(name, {"request": request, "decision": decision, "by": "älice"})
-            if thread.run.log.events and before - {one.request for one in thread.state.requests} == {request}:
-                self.accepted.append(request)
+            name = decision if decision in SIGNALS else "reconcile"
+            thread.signal(name, {"request": request, "decision": decision, **given})
+            received = [event for event in thread.log if isinstance(event, DecisionReceived)]
+            outcome = received[-1].outcome if received and received[-1].request == request else ""
+        self.accepted += [request] if outcome == "accepted" else []
+
+    def _lend(self) -> None:
+        """Somebody lends a right, or takes something back."""
+        thread, chance = self.thread, self.chance
+        by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
+        thread.update("delegate", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
+        thread.signal("revoke", {"by": by, "remembered": chance.choice([None, 1]), "delegated_to": to})
 
     def _say(self) -> None:
         thread, chance = self.thread, self.chance

@@ -24,6 +24,8 @@ from holdfast.contracts import (
     LLMRequest,
     LoadedAgent,
     LoadedThread,
+    Notice,
+    Notified,
     RunInput,
     ThreadRequest,
     ToolOutcome,
@@ -46,9 +48,10 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _Model = TypeVar("_Model", bound=Frozen)
 
 
-def tool_spec(name: str, effect: Effect = Effect.READ) -> ToolSpec:
-    """A tool without parameters."""
-    return ToolSpec(name=name, description=name, parameters={"type": "object"}, effect=effect, timeout=5)
+def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
+    """A tool that takes any arguments."""
+    values: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
+    return ToolSpec(name=name, description=name, effect=effect, **values)
 
 
 def agent_spec(**changes: Any) -> AgentSpec:
@@ -119,7 +122,9 @@ class Thread:
         self.snapshots: list[int] = []
         """Bytes of each snapshot that was carried on."""
         self.at = NOW
-        self.crowded = False
+        self.crowded = self.notify = False
+        self.notices: list[Notice] = []
+        """Those that were to be told, once each."""
         self._count = self._loads = self._first = 0
         self._together = False
         self.run = self._begin(RunInput(**({"task": "the task"} | begin)))
@@ -158,7 +163,7 @@ class Thread:
     @property
     def at_tools(self) -> list[int]:
         """The numbers of the tool calls under way."""
-        return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call)]
+        return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number]
 
     # What reaches the run.
 
@@ -182,7 +187,7 @@ class Thread:
         """The agent is resolved."""
         self._loads += 1
         (call,) = self.waiting(AgentRequest)
-        self.end(call, LoadedAgent(spec=self.spec, workspace="/w"))
+        self.end(call, LoadedAgent(spec=self.spec, workspace="/w", notify=self.notify))
 
     def load_thread(self) -> None:
         """The thread's past is read."""
@@ -226,11 +231,31 @@ class Thread:
         self.intact = False
         self.fail(call, cause)
 
+    def tell(self, call: Call | Sleep) -> None:
+        """A notice has reached its receivers."""
+        assert isinstance(call, Call)
+        assert isinstance(call.request, Notice)
+        self.notices.append(call.request)
+        self.end(call, Notified(receivers=1))
+
+    def verified(self, *contents: str) -> None:
+        """The agent's `verify` tools have looked."""
+        looking = [call for call in self.waiting(ToolRequest) if isinstance(call, Call) and not call.number]
+        for call, content in zip(looking, contents, strict=True):
+            self.end(call, ToolOutcome(status="ok", content=content))
+
+    def passes(self, **time: float) -> None:
+        """Time passes, and nothing happens but what is due."""
+        until = self.at + timedelta(**time)
+        while (sleeps := self.waiting(Sleep)) and isinstance(sleeps[0], Sleep) and sleeps[0].until <= until:
+            self.wake()
+        self.at = max(self.at, until)
+
     def wake(self) -> None:
         """A sleep is over."""
         (call,) = self.waiting(Sleep)
         assert isinstance(call, Sleep)
-        self.at += timedelta(seconds=call.seconds)
+        self.at = max(self.at, call.until)
         self.end(call)
 
     def signal(self, name: str, payload: Any = None) -> None:
@@ -362,7 +387,7 @@ class Thread:
                 assert through_json(command.request) == command.request
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
-                elif isinstance(command.request, ToolRequest):
+                elif isinstance(command.request, ToolRequest) and command.number:
                     self.attempts[command.request.key, command.request.epoch] += 1
         assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, "one thing is asked at a time"
         end = self.run.end

@@ -15,10 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from holdfast.agent import Limits
+from holdfast.approval import Request
 from holdfast.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest
 from holdfast.describe import current_details
 from holdfast.events import (
     AgentEvent,
+    ApprovalEscalated,
+    ApprovalExpired,
     ApprovalRequested,
     DecisionReceived,
     Event,
@@ -34,6 +37,7 @@ from holdfast.events import (
     first_altered,
 )
 from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.model import canonical
 from holdfast.snapshot import RunSnapshot
 from holdfast.stores import read_lines
 from holdfast.transcript import Transcript
@@ -160,19 +164,52 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
 
 @given(SEEDS)
 def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
-    """I5: a call that starts has a verdict `allow`, or an accepted approval of a request about it."""
-    cleared: Counter[int] = Counter()
-    asked: dict[str, int] = {}
+    """I5: a call that starts has a verdict `allow`, or uses up one grant: a decision on a request about that call."""
+    allowed: set[int] = set()
+    asked: dict[str, Request] = {}
+    granted: set[str] = set()
     for event in play(seed).thread.log:
         if event.type == "verdict_given" and event.verdict == "allow":
-            cleared[event.number] += 1
+            allowed.add(event.number)
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.request] = event.request.number
+            asked[event.request.request] = event.request
         elif isinstance(event, DecisionReceived) and event.outcome == "accepted":
-            cleared[asked[event.request]] += event.decision in ("approve", "absent")
+            granted |= {event.request} if event.decision in ("approve", "absent", "undo") else set()
+        elif isinstance(event, ApprovalExpired) and event.decision == "approve":
+            granted.add(event.request)
+        elif isinstance(event, ToolCallStarted) and event.request:
+            granted.remove(event.request)
+            assert asked[event.request].number == event.number
         elif isinstance(event, ToolCallStarted):
-            cleared[event.number] -= 1
-            assert cleared[event.number] == 0
+            allowed.remove(event.number)
+
+
+@given(SEEDS)
+def test_only_those_who_may_decide(seed: int) -> None:
+    """Of each grant, so many rights were used as its quorum says, each once, each of somebody who is entitled."""
+    policy = play(seed).thread.spec.policy
+    votes: dict[str, list[str]] = {}
+    asked: dict[str, Request] = {}
+    for event in play(seed).thread.log:
+        if isinstance(event, ApprovalRequested | ReconcileRequested):
+            asked[event.request.request] = event.request
+            votes[event.request.request] = []
+        elif isinstance(event, ApprovalEscalated):
+            asked[event.request] = asked[event.request].model_copy(update={"level": asked[event.request].level + 1})
+        elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
+            request, right = asked[event.request], event.right or event.by
+            entitled = set(policy.entitled(request.who))
+            if event.decision == "deny" and request.terms.veto:
+                entitled |= set(policy.entitled(request.terms.veto))
+            assert not policy.approvers or right in entitled
+            if event.decision == "approve":
+                changed = event.arguments is not None and event.outcome == "waiting_for_quorum"
+                votes[event.request] = [right] if changed else [*votes[event.request], right]
+                assert len(set(votes[event.request])) == len(votes[event.request])
+                if event.outcome == "accepted":
+                    assert len(votes[event.request]) >= request.terms.quorum
+                if not request.terms.requester_may_decide:
+                    assert "alice" not in (right, event.by) or play(seed).thread.state.requesters == ()
 
 
 @given(SEEDS)
@@ -237,7 +274,9 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
     """The task, what was said, denials and unknown outcomes are handed on word for word."""
     thread = play(seed).thread
     task, said, standing = "", [], []
-    names: dict[int, str] = {}
+    names: dict[int, tuple[str, str]] = {}
+    asked: dict[str, int] = {}
+    changed: dict[int, str] = {}
     texts: dict[int, Any] = {}
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
@@ -246,9 +285,17 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
         elif isinstance(event, MessageTaken):
             said.append(texts[event.message])
         elif isinstance(event, ToolCallRequested):
-            names[event.number] = f"{event.call.name}({event.call.arguments})"
+            names[event.number] = (event.call.name, event.call.arguments)
+        elif isinstance(event, ApprovalRequested):
+            asked[event.request.request] = event.request.number
+        elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
+            if event.arguments is not None:
+                changed[asked[event.request]] = canonical(event.arguments).decode()
+        elif isinstance(event, ToolCallStarted):
+            names[event.number] = (names[event.number][0], changed.get(event.number, names[event.number][1]))
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):
-            standing.append(f"{names[event.number]}: {event.content}")
+            name, arguments = names[event.number]
+            standing.append(f"{name}({arguments}): {event.content}")
         elif isinstance(event, Folded):
             for words in (task, *said, *standing[-50:], event.summary):
                 assert words in event.handoff

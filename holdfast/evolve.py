@@ -1,0 +1,270 @@
+"""The fold over events: `state = evolve(state, event)`. Nothing else changes a state."""
+
+from datetime import timedelta
+from typing import Any, assert_never
+
+from holdfast.approval import Request, approval_digest
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    ApprovalRequested,
+    ContextExceeded,
+    DecisionReceived,
+    DelegationRevoked,
+    Folded,
+    LLMReplied,
+    MessageAwaited,
+    MessageTaken,
+    ReconcileRequested,
+    ReplyRejected,
+    RightDelegated,
+    RuleRemembered,
+    RuleRevoked,
+    RunContinued,
+    RunFinished,
+    RunParked,
+    RunStarted,
+    RunUnparked,
+    SignalRejected,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    UserMessageReceived,
+    VerdictGiven,
+)
+from holdfast.messages import text_of
+from holdfast.model import canonical
+from holdfast.state import CallState, Lent, Parked, Phase, Remembered, RunState, Waiting
+
+REMEMBERED_DECISIONS = 100
+"""Decisions that a late or repeated one can be told of in words."""
+
+KEPT = 200
+"""Remembered rules, delegated rights and requesters that a thread has at the same time; the oldest make room."""
+
+SAID_CHARS = 64_000
+"""Characters of follow-up messages that survive a fold verbatim; the oldest make room."""
+
+STANDING = 50
+"""Denials and effects in doubt that survive a fold verbatim; the oldest make room."""
+
+STANDING_CHARS = 1_000
+"""Characters of each."""
+
+
+def evolve(state: RunState, event: AgentEvent) -> RunState:
+    """The state after `event`."""
+    change = {**_change(state, event), **_time_passed(state, event)}
+    return state.model_copy(update={**change, "events": state.events + 1, "updated_at": event.at})
+
+
+def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
+    """Whether the agent goes on after so long that it has to look at the world first."""
+    match event:
+        case LLMReplied() | ToolCallStarted() | ToolCallFinished() | AgentLoaded():
+            return {"acted_at": event.at}
+        case DecisionReceived(outcome="accepted") | ApprovalExpired() | MessageTaken() | RunUnparked():
+            if state.spec and state.spec.verify and state.acted_at:
+                waited = (event.at - state.acted_at).total_seconds()
+                return {"stale_seconds": int(waited)} if waited > state.spec.limits.stale_after else {}
+        case StateVerified():
+            return {"stale_seconds": 0, "acted_at": event.at}
+    return {}
+
+
+def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
+    match event:
+        case RunStarted():
+            return _started(event)
+        case RunContinued() | SignalRejected():
+            return {}
+        case UserMessageReceived():
+            text = text_of(event.content)
+            requesters = (*state.requesters, event.by)[-KEPT:] if event.by not in ("", *state.requesters) else None
+            known = {"requesters": requesters} if requesters else {}
+            if event.position == 1:
+                return {"task": text, **known}
+            return {**known, "inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
+        case MessageTaken():
+            return _taken(state, event)
+        case AgentLoaded():
+            limits = event.spec.limits
+            loaded = {"spec": event.spec, "spec_hash": event.spec_hash, "workspace": event.workspace}
+            loaded["notify"] = event.notify
+            idle_limit = limits.idle_limit if state.idle_limit < 0 else state.idle_limit
+            return {**loaded, "step_limit": state.step + limits.max_steps, "idle_limit": idle_limit}
+        case LLMReplied():
+            tokens = event.usage.prompt_tokens + event.usage.completion_tokens
+            counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
+            return {"step": state.step + 1, "calls": (), **counted}
+        case MessageAwaited():
+            until = event.at + timedelta(seconds=state.idle_limit)
+            return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
+        case ContextExceeded():
+            return {"overflow": state.overflow + 1, "oversized": True}
+        case Folded():
+            told = {"summary": event.summary, "usage": state.usage + event.usage}
+            return {**told, "context_tokens": 0, "oversized": False, "folded_at": state.step, "rejected_replies": 0}
+        case ReplyRejected():
+            return {"rejected_replies": state.rejected_replies + 1}
+        case ToolCallRequested():
+            call = CallState(number=event.number, call=event.call)
+            return {"calls": (*state.calls, call), "call_count": event.number}
+        case VerdictGiven(verdict="allow"):
+            return {"rejected_replies": 0, "calls": _moved(state, event.number, phase="cleared")}
+        case VerdictGiven():
+            return {"rejected_replies": 0}
+        case ApprovalRequested() | ReconcileRequested():
+            request = event.request
+            phase: Phase = "asked" if request.kind == "approval" else "unclear"
+            calls = _moved(state, request.number, phase=phase, request=request.request)
+            return {"requests": (*state.requests, request), "asked": state.asked + 1, "calls": calls}
+        case ApprovalReminded():
+            return {"requests": _asked(state, event.request, reminded=1)}
+        case ApprovalEscalated():
+            return {"requests": _asked(state, event.request, level=1)}
+        case ApprovalExpired():
+            return _expired(state, event)
+        case DecisionReceived(outcome="accepted"):
+            return _decided(state, event)
+        case DecisionReceived(outcome="waiting_for_quorum"):
+            return _voted(state, event)
+        case DecisionReceived() | StateVerified():
+            return {}
+        case RuleRemembered():
+            rule = Remembered(rule=event.rule, tool=event.tool, call_digest=event.call_digest, by=event.by)
+            count = state.remembered_count + 1
+            return {"remembered": (*state.remembered, rule)[-KEPT:], "remembered_count": count}
+        case RuleRevoked():
+            return {"remembered": tuple(rule for rule in state.remembered if rule.rule != event.rule)}
+        case RightDelegated():
+            lent = Lent(by=event.by, to=event.to, until=event.until)
+            return {"lent": (*_not_lent(state, event.by, event.to), lent)[-KEPT:]}
+        case DelegationRevoked():
+            return {"lent": _not_lent(state, event.by, event.to)}
+        case ToolCallStarted():
+            return {"calls": _moved(state, event.number, phase="started", grant="")}
+        case ToolCallFinished():
+            return _finished(state, event)
+        case RunParked():
+            return {"parked": Parked(cause=event.cause, message=event.message)}
+        case RunUnparked():
+            at_limit = state.spec is not None and state.step >= state.step_limit
+            granted = state.spec.limits.max_steps if state.spec and at_limit else 0
+            # Where nothing was left to fold, the request is made once more as it is.
+            oversized = state.oversized and state.overflow <= 2 and state.step > 0
+            again = {"rejected_replies": 0, "overflow": min(state.overflow, 2), "oversized": oversized}
+            return {"parked": None, "step_limit": state.step_limit + granted, **again}
+        case RunFinished():
+            ended = {"outcome": event.outcome, "result": event.result, "failure": event.cause}
+            return {**ended, "parked": None, "requests": (), "awaiting": False, "idle_until": None}
+        case _:
+            assert_never(event)
+
+
+def _started(event: RunStarted) -> dict[str, Any]:
+    """A thread that was closed begins again where it ended; its agent is resolved anew."""
+    idle_limit = -1 if event.idle_limit is None else event.idle_limit
+    ended: dict[str, Any] = {"depth": event.depth, "stale_seconds": 0, "acted_at": None}
+    ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
+    return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
+
+
+def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
+    taken = next(waiting for waiting in state.inbox if waiting.message == event.message)
+    said, room = [*state.said, taken.text], SAID_CHARS
+    while len(said) > 1 and sum(map(len, said)) > room:
+        del said[0]
+    inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
+    return {"inbox": inbox, "said": tuple(said), "awaiting": False, "idle_until": None}
+
+
+def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
+    change: dict[str, Any] = {
+        "calls": _moved(state, event.number, phase="finished", request=None),
+        "requests": tuple(request for request in state.requests if request.number != event.number),
+    }
+    if event.status in ("denied", "unknown"):
+        call = state.call(event.number).call
+        line = f"{call.name}({call.arguments}): {event.content}"[:STANDING_CHARS]
+        change["standing"] = (*state.standing, line)[-STANDING:]
+    return change
+
+
+def _decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:
+    """Close the request; a call that may run moves on, one that may not is finished by the next event."""
+    change = _closed(state, event.request, f"{event.decision} by {event.by}")
+    request = state.request(event.request)
+    assert request is not None
+    call = state.call(request.number)
+    match event.decision:
+        case "approve":
+            return {**change, "calls": _cleared(state, request, _edited(event) or request.arguments, by=event.by)}
+        case "absent" | "undo":
+            again: dict[str, Any] = {"epoch": call.epoch + 1, "undo": event.decision == "undo"}
+            return {**change, "calls": _cleared(state, request, call.call.arguments, **again)}
+        case _:
+            return change
+
+
+def _voted(state: RunState, event: DecisionReceived) -> dict[str, Any]:
+    """One approval of several. Changed arguments are a new question, which those before have not answered."""
+    request = state.request(event.request)
+    assert request is not None
+    right = event.right or event.by
+    voted: dict[str, Any] = {"approved_by": (*request.approved_by, right)}
+    if arguments := _edited(event):
+        call = state.call(request.number).call.model_copy(update={"arguments": arguments})
+        voted = {"arguments": arguments, "digest": approval_digest(call, state.spec_hash), "approved_by": (right,)}
+    return {"requests": _with_request(state, request.model_copy(update=voted))}
+
+
+def _expired(state: RunState, event: ApprovalExpired) -> dict[str, Any]:
+    change = _closed(state, event.request, f"{event.decision}, because it expired")
+    request = state.request(event.request)
+    assert request is not None
+    return change if event.decision == "deny" else {**change, "calls": _cleared(state, request, request.arguments)}
+
+
+def _cleared(state: RunState, request: Request, arguments: str, by: str = "", **more: Any) -> tuple[CallState, ...]:
+    """The calls, with the one that a request is about let run, once."""
+    call = state.call(request.number).call
+    if arguments != call.arguments:
+        more |= {"call": call.model_copy(update={"arguments": arguments}), "edited_by": by or "a vote"}
+    return _moved(state, request.number, phase="cleared", request=None, grant=request.request, **more)
+
+
+def _closed(state: RunState, name: str, how: str) -> dict[str, Any]:
+    return {
+        "requests": tuple(request for request in state.requests if request.request != name),
+        "decided": dict([*state.decided.items(), (name, how)][-REMEMBERED_DECISIONS:]),
+    }
+
+
+def _asked(state: RunState, name: str, **more: int) -> tuple[Request, ...]:
+    """The open requests, with counters of one of them raised."""
+    request = state.request(name)
+    assert request is not None
+    raised = {field: getattr(request, field) + by for field, by in more.items()}
+    return _with_request(state, request.model_copy(update=raised))
+
+
+def _with_request(state: RunState, request: Request) -> tuple[Request, ...]:
+    return tuple(request if each.request == request.request else each for each in state.requests)
+
+
+def _edited(event: DecisionReceived) -> str:
+    """The arguments that a person has put in place of the LLM's, as JSON; empty without any."""
+    return "" if event.arguments is None else canonical(event.arguments).decode("utf-8", "replace")
+
+
+def _not_lent(state: RunState, by: str, to: str) -> tuple[Lent, ...]:
+    return tuple(right for right in state.lent if (right.by, right.to) != (by, to))
+
+
+def _moved(state: RunState, number: int, **change: Any) -> tuple[CallState, ...]:
+    return tuple(call.model_copy(update=change) if call.number == number else call for call in state.calls)

@@ -1,0 +1,91 @@
+"""What signals and updates lead to: whatever arrives is recorded, also what means nothing. Pure functions."""
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.approval import DecisionKind, DecisionOutcome, Delegation, Revocation, read_decision, read_signed
+from holdfast.authority import on_decision, on_delegation, on_revocation
+from holdfast.decide import Events
+from holdfast.events import RunUnparked, SignalRejected, UserMessageReceived
+from holdfast.inbox import MessageOutcome, WhenBusy, read_message
+from holdfast.state import RunState
+
+SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "say"})
+"""The signals that mean something. Any other name is recorded, too."""
+
+
+def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
+    """The events that a signal of any name and payload leads to, but for `say` (`on_message`)."""
+    match signal:
+        case "approve" | "deny" | "respond":
+            return on_payload(state, signal, payload, decision=signal, at=at)
+        case "reconcile":
+            return on_payload(state, signal, payload, at=at)
+        case "delegate" | "revoke":
+            return on_mandate(state, signal, payload, at=at)[2]
+        case "retry":
+            given = payload if isinstance(payload, dict) else {}
+            by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
+            return on_retry(state, by=by or "unknown", reason=reason)
+        case _:
+            return [SignalRejected(signal=signal[:200], explanation="no such signal")]
+
+
+def on_payload(
+    state: RunState, door: str, payload: Any, *, decision: DecisionKind | None = None, at: datetime
+) -> Events:
+    """The events that a decision leads to as it was sent: first how it was received, then what follows from it.
+
+    Args:
+        state: The state before.
+        door: The signal or update that it came by.
+        payload: What was sent.
+        decision: What the door's name says; None where the payload says it.
+        at: Now.
+    """
+    given = read_decision(payload, decision=decision)
+    if isinstance(given, str):
+        return [SignalRejected(signal=door, explanation=given[:2_000])]
+    received, consequences = on_decision(state, given, at=at)
+    return [received, *consequences]
+
+
+def on_mandate(state: RunState, door: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
+    """What becomes of a wish to lend a right (`delegate`) or to take something back (`revoke`)."""
+    given = read_signed(payload, Delegation) if door == "delegate" else read_signed(payload, Revocation)
+    if isinstance(given, str):
+        return "malformed", given, [SignalRejected(signal=door, explanation=given[:2_000])]
+    if isinstance(given, Delegation):
+        refused, events = on_delegation(state, given, at=at)
+    else:
+        refused, events = on_revocation(state, given)
+    return (refused.outcome, refused.explanation, events) if refused else ("accepted", "", events)
+
+
+def on_retry(state: RunState, *, by: str, reason: str) -> Events:
+    """The events that the signal `retry` leads to."""
+    if state.parked is None:
+        return [SignalRejected(signal="retry", explanation=f"the run is {state.status}, not blocked")]
+    return [RunUnparked(by=by, reason=reason)]
+
+
+def on_message(state: RunState, payload: Any, *, door: str) -> tuple[MessageOutcome, str, Events, WhenBusy]:
+    """What becomes of a follow-up message: its outcome, why, the events it leads to, and what the sender wished."""
+    given = read_message(payload)
+    if isinstance(given, tuple):
+        outcome, why = given
+        return outcome, why, [SignalRejected(signal=door, explanation=why)], "queue"
+    received = UserMessageReceived(content=given.message, by=given.by)
+    if state.outcome:
+        why = f"the run is {state.outcome}"
+        return "too_late", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
+    if state.awaiting:
+        return "accepted", "the run goes on with it", [received], given.when_busy
+    match given.when_busy:
+        case "reject":
+            why = f"the run is {state.status}, and the message was not to wait"
+            return "busy", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
+        case "interrupt":
+            return "interrupting", "the LLM is asked anew, with the message", [received], given.when_busy
+        case "queue":
+            return "queued", "it is taken at the end of the step", [received], given.when_busy

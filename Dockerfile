@@ -14,10 +14,11 @@ LABEL org.opencontainers.image.title="holdfast-worker" \
       org.opencontainers.image.description="A durable agent runtime on Temporal" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# git: tools and the workspace memory commit with it. The version follows the base image's release.
+# git: tools and the workspace memory commit with it. bubblewrap: confines commands, where the container may make
+# namespaces. The versions follow the base image's release.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends git \
+    && apt-get install --yes --no-install-recommends bubblewrap git \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 holdfast \
     && install --directory --owner holdfast --group holdfast /workspaces /var/lib/holdfast

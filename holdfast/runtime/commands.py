@@ -1,6 +1,7 @@
-"""Shell commands (`run_command`), in processes of their own: with a time limit, bounded output, nothing left behind.
+"""Shell commands, in processes of their own: with a time limit, bounded output, nothing left behind.
 
-This is no sandbox: a command may do whatever the worker's user may. The policy decides whether it runs.
+`run_command` is no sandbox: a command may do whatever the worker's user may. The policy decides whether it runs.
+`confined.py` has the tool whose commands reach the workspace only.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Annotated
 import psutil
 from pydantic import Field
 
+from holdfast.runtime.confinement import Confinement, counting
 from holdfast.tools import ToolContext, tool
 
 DEFAULT_SECONDS = 60.0
@@ -76,16 +78,19 @@ class Outcome:
     output: str
     """Standard output and error, merged."""
     left_running: bool = False
-    """Processes it had left in the background were killed."""
+    """Processes it had left in the background were killed. A confined command says so in its output instead."""
+    too_many: bool = False
+    """It was stopped because it had more processes than its confinement allows."""
 
 
-async def run_shell(command: str, folder: Path, *, seconds: float) -> Outcome:
-    """Run `/bin/sh -c command` in `folder`.
+async def run_shell(command: str, folder: Path, *, seconds: float, confinement: Confinement | None = None) -> Outcome:
+    """Run `/bin/sh -c command` in `folder`, confined if so asked.
 
     At the time limit and on cancellation, the shell and everything it started is killed.
 
     Raises:
         OSError: The command cannot be started; the message says why.
+        NotConfined: The folder is none that a command can be confined to.
         ValueError: The command has a NUL character.
     """
     if "\0" in command:
@@ -107,14 +112,14 @@ async def run_shell(command: str, folder: Path, *, seconds: float) -> Outcome:
 
     try:
         try:
-            process = await _start(command, folder, stdout=writing, mark=mark)
+            process = await _start(command, folder, stdout=writing, mark=mark, confinement=confinement)
         finally:
             os.close(writing)
         loop.add_reader(reading, read)
         exit_code = None
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(seconds), counting(process, confinement) as count:
                     exit_code = await process.wait()
                     await asyncio.wait({closed}, timeout=GRACE_SECONDS)
         finally:
@@ -123,17 +128,22 @@ async def run_shell(command: str, folder: Path, *, seconds: float) -> Outcome:
     finally:
         loop.remove_reader(reading)
         os.close(reading)
-    return Outcome(exit_code=exit_code, output=output.text(), left_running=left_running)
+    # What is left of a confined command dies with its shell; here it would be found or not, as it happens.
+    left_running = left_running and confinement is None
+    return Outcome(exit_code, output.text(), left_running=left_running, too_many=count.exceeded)
 
 
-async def _start(command: str, folder: Path, *, stdout: int, mark: str) -> asyncio.subprocess.Process:
+async def _start(
+    command: str, folder: Path, *, stdout: int, mark: str, confinement: Confinement | None
+) -> asyncio.subprocess.Process:
+    argv, environment = ["/bin/sh", "-c", command], command_environment()
+    if confinement is not None:
+        argv, environment = confinement.argv(command, folder), confinement.environment(environment)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            command,
+            *argv,
             cwd=folder,
-            env=command_environment() | {_MARK: mark},
+            env=environment | {_MARK: mark},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stdout,
             stderr=asyncio.subprocess.STDOUT,
@@ -148,6 +158,8 @@ async def _start(command: str, folder: Path, *, stdout: int, mark: str) -> async
         raise
     except OSError as error:
         advice = "the workspace folder is not there yet: write_file makes it with its first file"
+        if error.filename == argv[0]:
+            advice = f"see whether {argv[0]} is installed"
         if error.errno == errno.E2BIG:
             advice = "put a long command into a script with write_file, and run that"
         raise OSError(f"the command cannot be started ({error.strerror}); {advice}") from None
@@ -190,17 +202,19 @@ def _marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-@tool(effect="unsafe", timeout=LONGEST_SECONDS + 60)
-async def run_command(
-    command: str,
-    timeout_seconds: Annotated[float, Field(gt=0, le=LONGEST_SECONDS)] = DEFAULT_SECONDS,
-    *,
-    context: ToolContext,
-) -> str:
+TimeLimit = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
+"""Seconds, as the LLM may give them."""
+TOOL_SECONDS = LONGEST_SECONDS + 60
+"""Time limit of the tools themselves: room for starting a command and for ending it."""
+
+
+@tool(effect="unsafe", timeout=TOOL_SECONDS)
+async def run_command(command: str, timeout_seconds: TimeLimit = DEFAULT_SECONDS, *, context: ToolContext) -> str:
     """Run a shell command in the workspace; returns its exit code and its output (stdout and stderr merged).
 
     It runs with /bin/sh, without a terminal and with an empty standard input.
     Whatever it leaves in the background is stopped when it ends.
+    It is not confined: it can use the network, and read and change what the worker's user can.
 
     Args:
         context: Filled in by Holdfast.
@@ -208,7 +222,11 @@ async def run_command(
         timeout_seconds: The command and its children are killed after that many seconds.
     """
     seconds = min(timeout_seconds, LONGEST_SECONDS)
-    outcome = await run_shell(command, context.workspace, seconds=seconds)
+    return told(await run_shell(command, context.workspace, seconds=seconds), seconds)
+
+
+def told(outcome: Outcome, seconds: float) -> str:
+    """What the LLM reads of a command that was given so many seconds."""
     code = outcome.exit_code
     if code is None:
         first = f"[stopped at the time limit of {seconds:g} s: the command and its children were killed]"

@@ -13,7 +13,8 @@ from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
-from holdfast.runtime.commands import run_command
+from holdfast.runtime.confined import Confine, command_tools
+from holdfast.runtime.confinement import DEFAULT, Confinement
 from holdfast.runtime.files import alone, not_text, opened, plain_errors, replace, require_file
 from holdfast.runtime.paths import WALKED, below, inside
 from holdfast.runtime.search import search_lines
@@ -35,9 +36,18 @@ class EditRefused(Exception):
     """The edit cannot be made as asked; nothing was changed."""
 
 
-def workspace_tools() -> list[Tool]:
-    """The tools on files and commands, for a catalog: `Catalog(agents=[…], tools=workspace_tools())`."""
-    return [list_files, read_file, search_files, write_file, edit_file, run_command]
+def workspace_tools(*, confine: Confine = "auto", confinement: Confinement = DEFAULT) -> list[Tool]:
+    """The tools on files and commands, for a catalog: `Catalog(agents=[…], tools=workspace_tools())`.
+
+    Args:
+        confine: Which tools run commands: with `require` none that is not confined.
+        confinement: What `run_confined` may use.
+
+    Raises:
+        CatalogError: With `require`, where commands cannot be confined.
+    """
+    files = [list_files, read_file, search_files, write_file, edit_file]
+    return [*files, *command_tools(confine, confinement)]
 
 
 Line = Annotated[int, Field(ge=1)]

@@ -580,7 +580,8 @@ def test_searching_nothing(context: ToolContext) -> None:
 
 def test_effects() -> None:
     """Each tool declares what it does to the world, and shows the LLM everything but its context."""
-    effects = {tool.spec.name: tool.spec.effect for tool in workspace_tools()}
+    tools = workspace_tools(confine="never")
+    effects = {tool.spec.name: tool.spec.effect for tool in tools}
 
     assert effects == {
         "list_files": Effect.READ,
@@ -590,11 +591,10 @@ def test_effects() -> None:
         "edit_file": Effect.IDEMPOTENT,
         "run_command": Effect.UNSAFE,
     }
-    assert all("context" not in tool.spec.parameters["properties"] for tool in workspace_tools())
+    assert all("context" not in tool.spec.parameters["properties"] for tool in tools)
 
 
 def test_file_tools_run_in_threads() -> None:
     """Only `run_command` is async: the others block, so the caller gives them a thread."""
-    assert [tool.spec.name for tool in workspace_tools() if inspect.iscoroutinefunction(tool.function)] == [
-        "run_command"
-    ]
+    tools = workspace_tools(confine="never")
+    assert [tool.spec.name for tool in tools if inspect.iscoroutinefunction(tool.function)] == ["run_command"]

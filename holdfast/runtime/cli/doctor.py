@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.client import connect
+from holdfast.runtime.confinement import DEFAULT, why_not
 from holdfast.runtime.loading import load
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import read_stack
@@ -52,7 +53,7 @@ async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> 
     """Look at everything; a thing that is missing does not keep the rest from being looked at."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "activities/stores/migrations"))
     checks = await _temporal(settings, config)
-    return [*checks, await database, _llm(settings), _catalog(settings)]
+    return [*checks, await database, _llm(settings), _catalog(settings), await asyncio.to_thread(_commands)]
 
 
 def exit_code(checks: Sequence[Check]) -> int:
@@ -170,6 +171,13 @@ def _catalog(settings: Settings) -> Check:
         return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
     agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
     return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}")
+
+
+def _commands() -> Check:
+    if reason := why_not(DEFAULT):
+        mend = "optional; docs/operating.md, Confined commands, says what it takes"
+        return Check("confined commands", "open", f"do not work on this machine: {reason}", mend)
+    return Check("confined commands", "ok", "work on this machine")
 
 
 def _without_password(words: str, url: str) -> str:

@@ -1,0 +1,639 @@
+"""Confined commands reach the workspace and nothing else; where that cannot be had, nothing pretends that it can.
+
+Tests marked `confined` really run `bwrap`, and are skipped with the reason where it does not work. Where the tests run
+as root, most of those run twice: as root, and as an ordinary user.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Agent, Catalog, Effect, Policy, allow
+from holdfast.errors import CatalogError
+from holdfast.policy import ToolUse, evaluate
+from holdfast.runtime import confinement as module
+from holdfast.runtime.commands import LONGEST_SECONDS, run_command, run_shell
+from holdfast.runtime.confined import confined_tool
+from holdfast.runtime.confinement import DEFAULT, MB, Confinement, NotConfined, why_not
+from holdfast.runtime.workspace import workspace_tools
+from holdfast.tools import ToolContext
+
+PATIENCE = 30.0
+NOBODY = 65_534
+WHY_NOT = why_not(DEFAULT)
+confined = pytest.mark.skipif(WHY_NOT is not None, reason=f"commands cannot be confined here: {WHY_NOT}")
+run_confined = confined_tool(DEFAULT)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a confined command ended."""
+
+    code: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A workspace, and a user to run confined commands in it as."""
+
+    workspace: Path
+    user: int | None
+
+    def run(self, command: str, confinement: Confinement = DEFAULT) -> Ran:
+        """Run a command to its end."""
+        ran = subprocess.run(
+            confinement.argv(command, self.workspace),
+            cwd=self.workspace,
+            env=confinement.environment({"PATH": os.environ["PATH"]}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+            check=False,
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else [],
+        )
+        return Ran(ran.returncode, ran.stdout.decode("utf-8", "replace"))
+
+    def python(self, code: str, confinement: Confinement = DEFAULT) -> Ran:
+        """Run Python code: with the worker's Python, as the worker's own user."""
+        (self.workspace / "code.py").write_text(code)
+        return self.run("python code.py", confinement)
+
+
+@pytest.fixture(params=["worker", "ordinary"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A workspace of the worker's user, and one of an ordinary user where the worker is root."""
+    user = None
+    if request.param == "ordinary":
+        if os.getuid() != 0:
+            pytest.skip("the worker is an ordinary user already")
+        user = NOBODY
+        # Root's Python may be where no other user can go.
+        monkeypatch.setattr(sys, "prefix", "/usr")
+        monkeypatch.setattr(sys, "base_prefix", "/usr")
+    with tempfile.TemporaryDirectory(prefix="holdfast-confined-") as folder:
+        workspace = Path(folder, "workspace")
+        workspace.mkdir()
+        for path in (workspace.parent, workspace):
+            os.chown(path, -1 if user is None else user, -1)
+        yield Place(workspace, user)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    """A first attempt in an empty workspace."""
+    return ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """Whether commands can be confined is found out again in this test, and after it."""
+    why_not.cache_clear()
+    yield
+    why_not.cache_clear()
+
+
+@pytest.fixture(params=["missing", "forbidden", "hanging"])
+def unconfinable(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetful: None
+) -> str:
+    """A machine without bwrap, or one where it cannot work; returns what is said of it."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    if request.param == "missing":
+        return "bwrap is not installed"
+    words = "bwrap: No permissions to create new namespace"
+    script = f"echo '{words}' >&2; exit 1" if request.param == "forbidden" else "exec /bin/sleep 300"
+    (programs / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+    (programs / "bwrap").chmod(0o755)
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0.2)
+    return words if request.param == "forbidden" else "timed out"
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for a fact about other processes, which nothing can tell us of."""
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110 - the end of a process that is not our child sets no event
+            await asyncio.sleep(0.01)
+
+
+def alive(mark: str) -> list[psutil.Process]:
+    """Living processes with that word on their command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if mark in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+# Without it.
+
+
+def names(tools: list[Any]) -> list[str]:
+    """The names of those tools that run commands."""
+    return [tool.spec.name for tool in tools if tool.spec.name.startswith("run_")]
+
+
+def test_without_it_only_the_plain_tool(unconfinable: str) -> None:
+    """Where commands cannot be confined there is no `run_confined`, and `run_command` says so and why."""
+    tools = {tool.spec.name: tool for tool in workspace_tools()}
+
+    assert "run_confined" not in tools
+    assert tools["run_command"].spec.effect is Effect.UNSAFE
+    assert "not confined" in tools["run_command"].spec.description
+    assert f"cannot be confined on this machine: {why_not(DEFAULT)}." in tools["run_command"].spec.description
+    assert unconfinable in str(why_not(DEFAULT))
+
+
+def test_without_it_a_worker_that_requires_it_does_not_start(unconfinable: str) -> None:
+    """`require` refuses to make a catalog, and says what is wrong."""
+    with pytest.raises(CatalogError, match=r"cannot be confined on this machine: .*operating\.md") as raised:
+        workspace_tools(confine="require")
+
+    assert unconfinable in str(raised.value)
+
+
+def test_a_policy_for_the_one_is_none_for_the_other() -> None:
+    """A rule that allows `run_confined` does not match `run_command`, which the default policy asks for."""
+    policy = Policy(rules=(allow("run_confined"),))
+    uses = [ToolUse(tool.spec.name, tool.spec.effect) for tool in (run_confined, run_command)]
+
+    assert [evaluate(policy, use).verdict for use in uses] == ["allow", "ask"]
+
+
+def test_an_agent_that_names_it_is_refused_without_it(unconfinable: str) -> None:
+    """An agent that names `run_confined` keeps a worker that has none from starting."""
+    with pytest.raises(CatalogError, match="run_confined"):
+        Catalog(agents=[Agent(name="a", instructions="x", tools=("run_confined",))], tools=workspace_tools())
+
+
+async def test_nothing_falls_back(context: ToolContext, unconfinable: str) -> None:
+    """A confined command does not run unconfined where it cannot be confined."""
+    result = ""
+    with suppress(OSError):
+        result = await run_confined("echo ran > file", timeout_seconds=0.5, context=context)
+
+    assert "[exit code 0]" not in result
+    assert not (context.workspace / "file").exists()
+
+
+def test_never_asks_nothing_of_the_machine(unconfinable: str) -> None:
+    """`never` is the plain tool alone, and bwrap is not tried."""
+    assert run_command in workspace_tools(confine="never")
+    assert names(workspace_tools(confine="never")) == ["run_command"]
+    assert why_not.cache_info().misses == 0
+
+
+def test_it_is_tried_once(unconfinable: str) -> None:
+    """Why it does not work is remembered for as long as the process lives."""
+    reasons = {why_not(DEFAULT) for _ in range(3)}
+
+    assert 1 == len(reasons) == why_not.cache_info().misses
+
+
+# What is asked of bwrap.
+
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=50)
+folders = st.lists(st.from_regex(r"[a-z0-9 _.\-]{1,12}", fullmatch=True).filter(lambda name: name not in {".", ".."}))
+
+
+def options(argv: list[str], name: str, count: int) -> list[tuple[str, ...]]:
+    """The words after each option of that name, before the command."""
+    own = argv[: argv.index("--")]
+    return [tuple(own[at + 1 : at + 1 + count]) for at, word in enumerate(own) if word == name]
+
+
+@given(command=words, parts=folders)
+def test_arguments(command: str, parts: list[str]) -> None:
+    """Whatever the command and the folder, one folder is writable, no home is there, and the command is one word."""
+    folder = Path("/nowhere", *parts)
+    argv = DEFAULT.argv(command, folder)
+    home = os.path.realpath(Path.home())
+
+    assert command == argv[-1]
+    assert [(str(folder), str(folder))] == options(argv, "--bind", 2)
+    assert [(str(folder),)] == options(argv, "--chdir", 1)
+    assert not {"--dev-bind", "--bind-try", "--share-net", "--cap-add"} & set(argv[: argv.index("--")])
+    assert {f"--unshare-{name}" for name in ("user", "ipc", "pid", "net", "uts", "cgroup-try")} <= set(argv)
+    assert {"--die-with-parent", "--new-session", "--disable-userns"} <= set(argv)
+    sources = {source for source, _ in (*options(argv, "--ro-bind", 2), *options(argv, "--ro-bind-try", 2))}
+    assert not {source for source in sources if Path(home).is_relative_to(source)}
+    assert not {"/", "/etc", "/root", "/home", "/var", "/run", "/proc", "/sys", "/dev"} & sources
+    assert options(argv, "--remount-ro", 1)[-1] == ("/",)
+
+
+@given(
+    limits=st.builds(
+        Confinement,
+        cpu_seconds=st.integers(1, 10**6),
+        memory_bytes=st.integers(16 * MB, 2**50),
+        processes=st.integers(8, 10**6),
+        file_bytes=st.integers(0, 2**50),
+        tmp_bytes=st.integers(MB, 2**50),
+    )
+)
+def test_limits_are_arguments(limits: Confinement) -> None:
+    """Each limit is handed to the program that sets it."""
+    argv = limits.argv("true", Path("/nowhere"))
+
+    assert {
+        f"--cpu={limits.cpu_seconds}",
+        f"--as={limits.memory_bytes}",
+        f"--nproc={limits.processes}",
+        f"--fsize={limits.file_bytes}",
+        "--core=0",
+    } <= set(argv)
+    assert [(str(limits.tmp_bytes),)] * 2 == options(argv, "--size", 1)
+
+
+@pytest.mark.parametrize("folder", ["/", "home", "above home"])
+def test_a_home_is_no_workspace(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that holds the home, and the keys in it, is refused."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    asked = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
+
+    with pytest.raises(NotConfined, match="holds a home folder"):
+        DEFAULT.argv("true", asked)
+
+
+def test_description() -> None:
+    """The LLM is told what it cannot do, and the numbers."""
+    limits = Confinement(processes=99, memory_bytes=77 * MB, cpu_seconds=55, file_bytes=33 * MB)
+    spec = confined_tool(limits).spec
+
+    for part in ("no network", "99 processes", "77 MB of memory", "55 s", "33 MB"):
+        assert part in spec.description
+    assert spec.timeout > LONGEST_SECONDS
+    assert {"command", "timeout_seconds"} == spec.parameters["properties"].keys()
+
+
+# With it.
+
+
+@confined
+def test_tools_where_it_works() -> None:
+    """Where it works, `auto` offers both tools and `require` the confined one alone."""
+    assert names(workspace_tools()) == ["run_confined", "run_command"]
+    assert names(workspace_tools(confine="require")) == ["run_confined"]
+
+
+@confined
+def test_the_workspace_is_written(place: Place) -> None:
+    """The command works in the workspace, and what it writes there stays, as the worker's user's."""
+    ran = place.run("pwd; mkdir folder && echo made > folder/file; exit 3")
+
+    made = place.workspace / "folder/file"
+    assert (3, f"{place.workspace}\n") == (ran.code, ran.output)
+    assert made.read_text() == "made\n"
+    assert (os.getuid() if place.user is None else place.user) == made.stat().st_uid
+
+
+@confined
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/here",
+        "/usr/here",
+        "/here",
+        "/dev/here",
+        "/proc/sys/kernel/domainname",
+        "../here",
+        "/home/here",
+        "/root/here",
+    ],
+)
+def test_nothing_else_is_written(place: Place, path: str) -> None:
+    """Outside the workspace nothing can be created or changed, by whatever path."""
+    ran = place.run(f"echo x > {path}")
+
+    # The workspace's parent is below /tmp here, so there is one that can be written: the command's own.
+    assert ran.code != 0 or path == "../here"
+    assert not Path("/etc/here").exists()
+    assert not (place.workspace.parent / "here").exists()
+
+
+@confined
+def test_no_kernel_setting_is_written(place: Place) -> None:
+    """No setting of the kernel can be opened for writing: as root, that would be a way out."""
+    ran = place.run(
+        "find /proc -maxdepth 6 -not -path '/proc/[0-9]*' -type f 2>/dev/null > /tmp/all; wc -l < /tmp/all;"
+        r"while read -r f; do (exec 3>>$f) 2>/dev/null && echo $f; done < /tmp/all | grep -v /proc/pressure/"
+    )
+
+    found, *writable = ran.output.split()
+    assert int(found) > 100
+    assert writable == []
+
+
+@confined
+@pytest.mark.parametrize("path", ["../secret", "link", "{outside}/secret", "/proc/1/root{outside}/secret"])
+def test_nothing_else_is_read(place: Place, path: str) -> None:
+    """Neither `..`, a link, an absolute path nor /proc leads out of the workspace."""
+    outside = place.workspace.parent
+    (outside / "secret").write_text("hidden")
+    (outside / "secret").chmod(0o644)
+    (place.workspace / "link").symlink_to(outside / "secret")
+
+    ran = place.run(f"cat {path.format(outside=outside)}")
+
+    assert ran.code != 0
+    assert "hidden" not in ran.output
+
+
+@confined
+def test_homes_and_secrets_are_not_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No home, no password file, no socket of a service, no folder of another user is there."""
+    with tempfile.TemporaryDirectory() as home:
+        monkeypatch.setenv("HOME", home)
+        Path(home, ".ssh").mkdir()
+        Path(home, ".ssh/id_ed25519").write_text("hidden")
+        ran = place.run(
+            f"cat {home}/.ssh/id_ed25519 $HOME/.ssh/id_ed25519 /root/.ssh/* /etc/shadow;"
+            "ls -d /var /run /home /sys /mnt; ls -A /tmp; echo HOME=$HOME"
+        )
+
+    assert "hidden" not in ran.output
+    assert "root:" not in ran.output
+    assert not {"/var", "/run", "/home", "/sys", "/mnt"} & set(ran.output.splitlines())
+    assert ran.output.endswith("HOME=/tmp\n")
+
+
+@confined
+def test_tmp_is_private_and_bounded(place: Place) -> None:
+    """/tmp is empty, the command's own, gone with it, and no larger than it may be."""
+    ran = place.run(
+        "head -c 9000000 /dev/zero > /tmp/holdfast-probe; wc -c < /tmp/holdfast-probe", Confinement(tmp_bytes=MB)
+    )
+
+    assert f"{MB}\n" == ran.output.splitlines(keepends=True)[-1]
+    assert not Path("/tmp/holdfast-probe").exists()
+
+
+@confined
+async def test_the_environment_is_the_one_for_commands(context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its own environment nor that of any process it sees has the worker's variables."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://hidden")
+
+    result = await run_confined("env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'", context=context)
+
+    assert result.startswith("[exit code 0]\n")
+    assert "HOME=/tmp" in result
+    assert "hidden" not in result
+
+
+@confined
+def test_other_processes_are_not_there(place: Place) -> None:
+    """It sees its own processes only, and cannot signal the worker by number."""
+    ran = place.run(f"ls -d /proc/[0-9]* | wc -l; kill -0 {os.getpid()}; kill -9 -1; echo still here")
+
+    assert int(ran.output.split()[0]) < 8
+    assert psutil.pid_exists(os.getpid())
+
+
+@confined
+@pytest.mark.parametrize("address", ["loopback", "machine", "abstract"])
+def test_there_is_no_network(place: Place, address: str) -> None:
+    """Nothing listens to it: neither a port of this machine, by whatever address, nor an abstract socket."""
+    if place.user is not None:
+        pytest.skip("needs the worker's Python")
+    family = socket.AF_UNIX if address == "abstract" else socket.AF_INET
+    with socket.socket(family) as server:
+        server.bind(f"\0holdfast-{os.getpid()}" if address == "abstract" else ("0.0.0.0", 0))
+        server.listen()
+        target = server.getsockname()
+        if address != "abstract":
+            target = ("127.0.0.1" if address == "loopback" else _own_address(), target[1])
+        connect = f"import socket; socket.socket(socket.{family.name}).connect({target!r}); print('reach' + 'ed')"
+        ran = place.python(connect)
+        reached = subprocess.run([sys.executable, "-c", connect], capture_output=True, text=True, check=False)
+
+    assert reached.stdout == "reached\n"
+    assert ran.code != 0
+    assert "reached" not in ran.output
+    assert "Error" in ran.output
+
+
+def _own_address() -> str:
+    for addresses in psutil.net_if_addrs().values():
+        for each in addresses:
+            if each.family is socket.AF_INET and not each.address.startswith("127."):
+                return each.address
+    return "127.0.0.1"
+
+
+@confined
+@pytest.mark.parametrize("named", ["by itself", "by HOLDFAST_HOME"])
+def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded stack's folder, where PostgreSQL's socket is, cannot be seen even within the workspace."""
+    folder = place.workspace / ("deep/stack" if named == "by HOLDFAST_HOME" else ".holdfast")
+    monkeypatch.setenv("HOLDFAST_HOME", str(folder if named == "by HOLDFAST_HOME" else place.workspace.parent))
+    folder.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "s"))
+        ran = place.run(f"ls -A {folder}; echo x > {folder}/x || echo refused")
+
+    assert ran.output.endswith("refused\n")
+    assert "s" not in ran.output.splitlines()
+
+
+@confined
+def test_no_capability_and_no_namespace_within(place: Place) -> None:
+    """It has no capabilities, also as root, gains none, and makes no user namespace in which it would."""
+    ran = place.run("grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; unshare -U true && echo made")
+
+    values = [line.split()[1] for line in ran.output.splitlines() if line.startswith(("Cap", "NoNew"))]
+    assert values == ["0" * 16] * 3 + ["1"]
+    assert "made" not in ran.output.splitlines()
+
+
+@confined
+def test_python_works(place: Place) -> None:
+    """The worker's Python and its packages are there."""
+    if place.user is not None:
+        pytest.skip("needs the worker's Python")
+    ran = place.python("import pydantic, sys, multiprocessing; multiprocessing.Lock(); print(sys.prefix)")
+
+    assert (0, f"{sys.prefix}\n") == (ran.code, ran.output)
+
+
+@confined
+def test_the_python_of_the_worker_stays_as_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtualenv within the workspace cannot be changed, if the worker runs on it."""
+    (place.workspace / ".venv").mkdir()
+    (place.workspace / ".venv/code.py").write_text("worker's")
+    monkeypatch.setattr(sys, "prefix", str(place.workspace / ".venv"))
+
+    ran = place.run("cat .venv/code.py; echo x > .venv/code.py || mv .venv other || echo refused; echo made > file")
+
+    assert ran.output.startswith("worker's")
+    assert ran.output.endswith("refused\n")
+    assert (place.workspace / "file").exists()
+
+
+@confined
+def test_more_may_be_readable(place: Place) -> None:
+    """Paths that the catalog names are there, read-only."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "file").write_text("shown")
+        ran = place.run(
+            f"cat {folder}/file; echo x > {folder}/x || echo refused", Confinement(readable=(Path(folder),))
+        )
+
+    assert ran.output.startswith("shown")
+    assert ran.output.endswith("refused\n")
+
+
+@confined
+def test_memory_is_limited(place: Place) -> None:
+    """A process that takes more memory than it may is refused it."""
+    ran = place.run("head -c 500000000 /dev/zero | tail | wc -c", Confinement(memory_bytes=100 * MB))
+
+    assert "memory exhausted" in ran.output
+
+
+@confined
+def test_cpu_time_is_limited(place: Place) -> None:
+    """A process that uses up its CPU time is killed."""
+    ran = place.run("while :; do :; done", Confinement(cpu_seconds=1))
+
+    assert ran.code == 128 + signal.SIGKILL or ran.code == 128 + signal.SIGXCPU
+
+
+@confined
+def test_file_size_is_limited(place: Place) -> None:
+    """A file cannot grow beyond its limit."""
+    ran = place.run("head -c 5000000 /dev/zero > big", Confinement(file_bytes=MB))
+
+    assert ran.code != 0
+    assert (place.workspace / "big").stat().st_size == MB
+
+
+@confined
+def test_a_fork_bomb_ends_at_the_limit(place: Place) -> None:
+    """An ordinary user's fork bomb cannot have more processes than its limit, and dies with its shell."""
+    if (place.user or os.getuid()) == 0:
+        pytest.skip("the kernel does not count root's processes: see the next test")
+    before = len(psutil.pids())
+    ran = place.run("bomb() { bomb | bomb & }; bomb; sleep 1; ls -d /proc/[0-9]* | wc -l", Confinement(processes=30))
+
+    assert "Cannot fork" in ran.output or "Resource temporarily unavailable" in ran.output
+    assert len(psutil.pids()) < before + 30
+
+
+@confined
+async def test_too_many_processes_end_a_command_of_root(context: ToolContext) -> None:
+    """Root's processes are counted by us: beyond the limit the command is ended, and that is said."""
+    if os.getuid() != 0:
+        pytest.skip("the kernel counts: see the test before")
+    tool = confined_tool(Confinement(processes=30))
+    async with asyncio.timeout(PATIENCE):
+        result = await tool("for n in $(seq 300); do sleep 7654 & done; wait", context=context)
+
+    assert result.startswith("[stopped: it had more than 30 processes]\n[the shell was killed by signal 9")
+    await until(lambda: not alive("7654"))
+
+
+@confined
+async def test_output_is_bounded(context: ToolContext) -> None:
+    """Of an endless output, the start and the end are kept until the time is up."""
+    result = await run_confined("yes", timeout_seconds=1, context=context)
+
+    assert result.startswith("[stopped at the time limit of 1 s")
+    assert "bytes left out;" in result
+    assert len(result) < 101_000
+
+
+@confined
+@pytest.mark.parametrize("start", ["sleep 76543 &", "env -i sleep 76543 &", "(setsid env -i sleep 76543 &)"])
+@pytest.mark.parametrize("then", ["echo done", "sleep 76543"])
+async def test_nothing_is_left_running(context: ToolContext, start: str, then: str) -> None:
+    """What a command leaves in the background ends with it or at its time limit, and that is said."""
+    result = await run_confined(f"{start}\n{then}", timeout_seconds=0.5 if "sleep" in then else 5, context=context)
+
+    expected = "stopped at the time limit" if "sleep" in then else "[processes left in the background were stopped]"
+    assert expected in result
+    await until(lambda: not alive("76543"))
+
+
+@confined
+async def test_the_end_of_a_pipeline_is_not_lost(context: ToolContext) -> None:
+    """A child that outlives the shell for a moment may still print, and is then not called left behind."""
+    assert await run_confined("(sleep 0.05; echo late) & echo early", context=context) == "[exit code 0]\nearly\nlate\n"
+
+
+@confined
+async def test_cancellation_kills_everything(context: ToolContext) -> None:
+    """A cancelled call leaves nothing running."""
+    running = asyncio.create_task(run_confined("setsid env -i sleep 87654 & sleep 87654", context=context))
+    await until(lambda: len(alive("87654")) >= 2)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    await until(lambda: not alive("87654"))
+
+
+@confined
+async def test_commands_die_with_the_worker(tmp_path: Path) -> None:
+    """A worker that is killed leaves no confined command behind."""
+    code = (
+        "import asyncio, sys; from pathlib import Path; from holdfast.runtime.commands import run_shell;"
+        "from holdfast.runtime.confinement import DEFAULT;"
+        "asyncio.run(run_shell('env -i sleep 98765 & sleep 98765', Path(sys.argv[1]), seconds=60, confinement=DEFAULT))"
+    )
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(tmp_path))
+    try:
+        await until(lambda: len(alive("98765")) >= 2)
+    finally:
+        worker.kill()
+        await worker.wait()
+
+    await until(lambda: not alive("98765"))
+
+
+@confined
+async def test_results(context: ToolContext) -> None:
+    """The result reads as that of `run_command`: exit code and both outputs; standard input is empty."""
+    assert await run_confined("echo out; echo err >&2; cat; exit 3", context=context) == "[exit code 3]\nout\nerr\n"
+    assert (await run_confined("kill -9 $$", context=context)).startswith("[exit code 137]")
+
+
+@confined
+async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    """A call closes what it opened, however it ends."""
+    await run_shell("true", tmp_path, seconds=PATIENCE, confinement=DEFAULT)
+    before = psutil.Process().num_fds()
+
+    for command in ("true", "sleep 300 &", "sleep 300"):
+        await run_shell(command, tmp_path, seconds=0.2, confinement=DEFAULT)
+    with pytest.raises(OSError, match="write_file makes it"):
+        await run_shell("true", tmp_path / "missing", seconds=1, confinement=DEFAULT)
+
+    # For root, a last count of processes may still be under way in its thread.
+    await until(lambda: before == psutil.Process().num_fds())

@@ -23,6 +23,7 @@ from holdfast.contracts import (
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.events import AgentEvent, event_line
 from holdfast.history import read_events
+from holdfast.sealed import open_sealed
 from holdfast.snapshot import snapshot_of
 from holdfast.stores import SetsAside, ThreadStore, read_lines
 
@@ -96,6 +97,8 @@ class Record:
         run = activity.client().get_workflow_handle(thread, run_id=run_id)
         try:
             history = await run.fetch_history()
+            for event in history.events:
+                await open_sealed(event, activity.client().data_converter.payload_codec)
             recorded = await asyncio.to_thread(read_events, history.events)
         except (RPCError, HistoryUnreadable) as error:
             log.warning("thread_not_caught_up", thread=thread, run_id=run_id, reason=str(error))

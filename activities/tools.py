@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from holdfast.catalog import Catalog
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.effects import Effect, second_attempt
 from holdfast.events import ToolStatus
+from holdfast.secrets import NO_SECRETS, Secrets
 from holdfast.stores import ArtifactStore
 from holdfast.tools import Absent, ArgumentsInvalid, Found, Tool, ToolContext, Unknown, bind, result_text
 
@@ -35,13 +36,22 @@ class Tools:
         ledger: Where effects are written down before and after they happen.
         sessions: What this worker has read of each thread.
         artifacts: Where results go that are too long for the log.
+        secrets: Those that tools may ask for, and all others that must not be in a result.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, sessions: Sessions, artifacts: ArtifactStore) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        ledger: Ledger,
+        sessions: Sessions,
+        artifacts: ArtifactStore,
+        secrets: Secrets = NO_SECRETS,
+    ) -> None:
         self._catalog = catalog
         self._ledger = ledger
         self._sessions = sessions
         self._artifacts = artifacts
+        self._secrets = secrets
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -55,12 +65,14 @@ class Tools:
         try:
             arguments = tool.parse(request.call.arguments)
         except ArgumentsInvalid as error:
-            return ToolOutcome(status="invalid", content=f"Not called: the arguments do not fit: {error}")
+            why = self._secrets.redact(str(error))
+            return ToolOutcome(status="invalid", content=f"Not called: the arguments do not fit: {why}")
         context = ToolContext(
             thread=calling_thread(),
             workspace=Path(request.workspace),
             key=request.key,
             attempt=activity.info().attempt,
+            secrets=self._secrets.only(tool.secrets),
         )
         async with heartbeats():
             outcome = await self._run(tool, arguments, context, request)
@@ -71,9 +83,11 @@ class Tools:
     async def _run(
         self, tool: Tool, arguments: dict[str, Any], context: ToolContext, request: ToolRequest
     ) -> ToolOutcome:
-        clip = _Clip(self._artifacts, context.thread, request.clip)
+        clip = _Clip(self._artifacts, context.thread, request.clip, self._secrets)
         if tool.spec.effect is Effect.READ:
             return await _run(tool, arguments, context, clip)
+        if request.undo:
+            return await _undo(tool, arguments, context, clip)
         claim = self._ledger.claim(request.key, request.epoch, thread=context.thread, tool=tool.spec.name)
         async with claim as entry:
             return await _run_once(entry, tool, arguments, context, clip)
@@ -81,14 +95,16 @@ class Tools:
 
 @dataclass(frozen=True)
 class _Clip:
-    """Makes an outcome of a text, whatever its length."""
+    """Makes an outcome of a text, whatever its length and whatever secrets are in it."""
 
     artifacts: ArtifactStore
     thread: str
     limit: int
+    secrets: Secrets
 
     async def outcome(self, status: ToolStatus, text: str, **more: Any) -> ToolOutcome:
-        clipped = await self._patiently(text)
+        # Before it is clipped: half a secret would not be found.
+        clipped = await self._patiently(await asyncio.to_thread(self.secrets.redact, text))
         return ToolOutcome(status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more)
 
     async def _patiently(self, text: str) -> Clipped:
@@ -146,7 +162,14 @@ async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, c
                     return None
                 case _:
                     reason = getattr(answer, "reason", "") or f"check of {tool.spec.name} cannot tell"
-                    return ToolOutcome(status="unknown", content=reason)
+                    return ToolOutcome(status="unknown", content=clip.secrets.redact(reason))
+
+
+async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome:
+    """Take the effect back. It may have been tried before: an undo is safe to run again."""
+    if tool.undo is None:
+        return ToolOutcome(status="failed", content=f"this worker's {tool.spec.name} cannot take its effect back")
+    return await _run(replace(tool, function=tool.undo), arguments, context, clip)
 
 
 async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome:

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from holdfast.agent import Agent, AgentSpec
+from holdfast.effects import Effect
 from holdfast.errors import CatalogError
+from holdfast.policy import Policy
 from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools import Tool
 
@@ -46,6 +48,15 @@ class Catalog:
             if missing:
                 known = ", ".join(self.tools) or "none"
                 raise CatalogError(f"agent {agent.name!r} names tools that are not in the catalog: {missing} ({known})")
+            for name in agent.verify:
+                self._check_verifier(agent, name)
+
+    def _check_verifier(self, agent: Agent, name: str) -> None:
+        tool = self.tools.get(name)
+        if tool is None or (agent.tools is not None and name not in agent.tools):
+            raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
+        if tool.spec.effect is not Effect.READ or tool.spec.parameters.get("required"):
+            raise CatalogError(f"agent {agent.name!r} verifies with {name!r}: it has to be a read without arguments")
 
     def offering(self, tool: Tool) -> "Catalog":
         """The same catalog with one more tool, for every agent that has tools; what has its name already stays."""
@@ -58,6 +69,11 @@ class Catalog:
         ]
         tools = [*self.tools.values(), tool]
         return Catalog(agents=agents, tools=tools, threads=self.threads, artifacts=self.artifacts)
+
+    def governed_by(self, policy: Policy) -> "Catalog":
+        """The same catalog, with this policy in place of every agent's own."""
+        agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
+        return Catalog(agents=agents, tools=self.tools.values(), threads=self.threads, artifacts=self.artifacts)
 
     def spec(self, name: str | None, *, default_llm: str) -> AgentSpec:
         """The agent of that name (None: the first one) as a run records it.
@@ -76,6 +92,7 @@ class Catalog:
             name=agent.name,
             instructions=agent.instructions,
             tools=tuple(self.tools[tool].spec for tool in tools),
+            verify=agent.verify,
             policy=agent.policy,
             llm=agent.llm or default_llm,
             llm_options=agent.llm_options,

@@ -11,8 +11,8 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints, overload
 
@@ -26,6 +26,7 @@ from pydantic_core import PydanticUndefined
 from holdfast.agent import ToolSpec
 from holdfast.effects import Effect
 from holdfast.errors import ToolSignatureError
+from holdfast.secrets import NO_SECRETS, Secrets, is_secret_name
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds that a call may take where the tool does not say."""
@@ -47,6 +48,16 @@ class ToolContext:
     """Names this effect: hand it to an API as its idempotency key. The same on every attempt."""
     attempt: int
     """1 for the first attempt of the activity, more after a crash."""
+    secrets: Secrets = field(default=NO_SECRETS, compare=False)
+    """Those that the tool declares. A test gives its own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+
+    def secret(self, name: str) -> str:
+        """A secret that the tool declares with `@tool(secrets=(name,))`. Ask for it where it is used; keep it nowhere.
+
+        Raises:
+            SecretNotDeclared: The tool does not declare it.
+        """
+        return self.secrets.value(name)
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,11 @@ class Tool:
     spec: ToolSpec
     function: Callable[..., Any]
     check: Callable[..., Any] | None
+    undo: Callable[..., Any] | None
+    """Takes an effect back that has happened; safe to run again, for it may be interrupted like any call."""
     _arguments: type[BaseModel]
+    secrets: tuple[str, ...] = ()
+    """Environment variables that it may ask for. Not part of the spec: neither the LLM nor the log needs to know."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as in a test."""
@@ -120,7 +135,9 @@ def tool(
     name: str | None = None,
     effect: Effect | str = Effect.UNSAFE,
     check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    secrets: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -129,7 +146,9 @@ def tool(
     name: str | None = None,
     effect: Effect | str = Effect.UNSAFE,
     check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    secrets: Sequence[str] = (),
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async.
 
@@ -139,7 +158,10 @@ def tool(
         effect: What it does to the world (`holdfast.effects.Effect`). The default is the one that trusts least.
         check: For `verifiable`: takes the context and any of the same arguments, sync or async, and
             returns `Found(result)`, `Absent()` or `Unknown(reason)`.
+        undo: Takes the context and any of the same arguments, and takes the effect back if it has happened; offered to
+            the person who is asked whether it has. It may be run more than once.
         timeout: Seconds that a call may take.
+        secrets: Environment variables of the worker that its functions get from `context.secret(name)`.
 
     Raises:
         ToolSignatureError: The function cannot become a tool; the message names the parameter.
@@ -159,8 +181,10 @@ def tool(
             parameters=_schema(tool_name, arguments),
             effect=kind,
             timeout=timeout,
+            undoable=undo is not None,
         )
-        return Tool(spec=spec, function=function, check=check, _arguments=arguments)
+        _check_secrets(tool_name, secrets, [function, check, undo])
+        return Tool(spec, function, check, undo, arguments, tuple(secrets))
 
     return make(function) if function is not None else make
 
@@ -177,6 +201,18 @@ def _effect(name: str, effect: Effect | str, check: Callable[..., Any] | None) -
             f"here the effect is {kind.value!r} and check is {'missing' if check is None else 'given'}"
         )
     return kind
+
+
+def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callable[..., Any] | None]) -> None:
+    if isinstance(secrets, str) or not all(is_secret_name(secret) for secret in secrets):
+        raise ToolSignatureError(
+            f"tool {name!r}: secrets={secrets!r} does not name environment variables; "
+            'write a tuple of names: secrets=("STRIPE_KEY",)'
+        )
+    if secrets and not any(ToolContext in get_type_hints(each).values() for each in functions if each):
+        raise ToolSignatureError(
+            f"tool {name!r} declares secrets, and has no parameter to get them from; add `context: ToolContext`"
+        )
 
 
 def _arguments_model(function: Callable[..., Any], descriptions: dict[str, str]) -> type[BaseModel]:

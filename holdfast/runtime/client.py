@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.errors import ServerUnreachable, StackError
-from holdfast.payloads import data_converter
+from holdfast.runtime.encryption import EncryptionCodec, encrypting
 from holdfast.runtime.stack import Stack, read_stack
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -42,8 +42,12 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
     return config
 
 
-async def connect(config: Mapping[str, Any]) -> Client:
+async def connect(config: Mapping[str, Any], *, codec: EncryptionCodec | None = None) -> Client:
     """A client that speaks Holdfast's models.
+
+    Args:
+        config: Where Temporal is: keyword arguments of `Client.connect`.
+        codec: `EncryptionCodec.of(settings.encryption_keys)`; None for one that encrypts nothing.
 
     Raises:
         ServerUnreachable: Nothing answers there, or it does not let us in.
@@ -52,7 +56,7 @@ async def connect(config: Mapping[str, Any]) -> Client:
     try:
         # An address that swallows packets would keep us for minutes, and one that never answers for ever.
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await Client.connect(**config, data_converter=data_converter)
+            return await Client.connect(**config, data_converter=encrypting(codec or EncryptionCodec()))
     except (RuntimeError, ValueError, TimeoutError) as error:
         raise ServerUnreachable(
             f"no Temporal server answers at {address} ({_reason(error)}). "

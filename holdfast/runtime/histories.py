@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.contracts import LoadedThread, RunInput
@@ -14,6 +15,7 @@ from holdfast.events import AgentEvent
 from holdfast.history import read_events
 from holdfast.recorded import decode, result_payloads, scheduled_by
 from holdfast.runtime.runs import Runs
+from holdfast.sealed import open_sealed
 from holdfast.snapshot import RunSnapshot
 
 _LIMIT = timedelta(seconds=30)
@@ -62,18 +64,31 @@ class Recorded:
 
 
 async def fetch(runs: Runs, thread: str, run_id: str) -> Recorded | None:
-    """The history of a run; None if Temporal has it no longer.
+    """The history of a run, decrypted; None if Temporal has it no longer.
 
     Raises:
+        DecryptionFailed: It is encrypted with a key that is not set here.
         ServerUnreachable: The server does not answer.
     """
     handle = runs.client.get_workflow_handle(thread, run_id=run_id)
     try:
-        return Recorded(thread, run_id, (await handle.fetch_history(rpc_timeout=_LIMIT)).events)
+        events = (await handle.fetch_history(rpc_timeout=_LIMIT)).events
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise runs.in_words(error, thread) from error
+    await opened(events, runs.client.data_converter.payload_codec)
+    return Recorded(thread, run_id, events)
+
+
+async def opened(events: Sequence[HistoryEvent], codec: PayloadCodec | None) -> None:
+    """Decrypt a history's events, in their place.
+
+    Raises:
+        DecryptionFailed: The key is not here, or they were altered.
+    """
+    for event in events:
+        await open_sealed(event, codec)
 
 
 async def runs_back(runs: Runs, thread: str, run_id: str) -> AsyncIterator[Recorded]:
@@ -89,6 +104,7 @@ async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:
     handle = runs.client.get_workflow_handle(thread, run_id=run_id)
     try:
         async for event in handle.fetch_history_events(page_size=1, rpc_timeout=_LIMIT):
+            await open_sealed(event, runs.client.data_converter.payload_codec)
             return _previous(event)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:

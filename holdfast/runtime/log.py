@@ -2,35 +2,49 @@
 
 1. An event is a `snake_case` fact with key-values. Ids always; prompts, arguments and secrets never.
 2. Tracebacks show no local variables: prompts and secrets live there.
+3. A line is searched for the values of secrets when it is finished, traceback and all.
 """
 
 import logging
+import re
 import sys
-from typing import Literal, TextIO
+from collections.abc import Mapping
+from typing import Any, Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio.exceptions import ApplicationError
 
+from holdfast.secrets import NO_SECRETS, Secrets
+
 WITHHELD = frozenset(
     {
-        *("api_key", "authorization", "database_url", "headers", "password", "secret", "token"),
+        *("cookie", "database_url", "headers", "set_cookie"),
         *("arguments", "content", "instructions", "messages", "prompt", "result", "task", "transcript"),
     }
 )
 """Keys whose values are not logged, whoever logs them."""
 
+_SECRET_KEY = re.compile(
+    r"(^|_)(api_?key|access_?key|private_?key|encryption_?keys?|authorization|bearer|credentials?"
+    r"|passwd|password|passphrase|secret|token)$"
+)
+"""Keys that say by their last words that the value is a secret: `x-api-key`, `github_token`; not `tokens`."""
+
 # Loggers that tell each request or retry of theirs; what matters of it is an event of ours.
 QUIET = ("asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai", "psycopg", "psycopg.pool", "urllib3")
 
 
-def configure_logging(level: str, form: Literal["console", "json"], *, stream: TextIO | None = None) -> None:
+def configure_logging(
+    level: str, form: Literal["console", "json"], *, stream: TextIO | None = None, secrets: Secrets = NO_SECRETS
+) -> None:
     """Send all logs to `stream` (stderr by default), as lines for people or as one JSON object per line.
 
     Args:
         level: the least severe level of ours and of Temporal's workers to log, for example `INFO`.
         form: `console` has colours if the stream is a terminal.
         stream: where to write.
+        secrets: what no line may hold; a later call can name more.
     """
     target = sys.stderr if stream is None else stream
     shared: list[Processor] = [
@@ -45,7 +59,8 @@ def configure_logging(level: str, form: Literal["console", "json"], *, stream: T
     ]
     output = logging.StreamHandler(target)
     output.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _Redacting(
+            secrets,
             foreign_pre_chain=[structlog.stdlib.PositionalArgumentsFormatter(), *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(form, target)],
         )
@@ -69,6 +84,17 @@ def configure_logging(level: str, form: Literal["console", "json"], *, stream: T
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+
+
+class _Redacting(structlog.stdlib.ProcessorFormatter):
+    """Redacts the finished line, for a value can come in by a key, in a message or in a traceback."""
+
+    def __init__(self, secrets: Secrets, **options: Any) -> None:
+        super().__init__(**options)
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._secrets.redact(super().format(record))
 
 
 def _renderers(form: Literal["console", "json"], stream: TextIO) -> list[Processor]:
@@ -104,4 +130,20 @@ def _tell_in_words(logger: WrappedLogger, method: str, event: EventDict) -> Even
 
 def _withhold(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Replace values that must not be logged, so that a reader sees that there was one."""
-    return {key: "(withheld)" if key.lower() in WITHHELD else value for key, value in event.items()}
+    return _without(event)
+
+
+def _without(fields: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: "(withheld)" if _is_withheld(key) else _inside(value) for key, value in fields.items()}
+
+
+def _inside(value: Any) -> Any:
+    """The same for mappings in values."""
+    if isinstance(value, Mapping):
+        return _without(value)
+    return [_inside(each) for each in value] if type(value) is list else value
+
+
+def _is_withheld(key: Any) -> bool:
+    name = str(key).lower().replace("-", "_")
+    return name in WITHHELD or _SECRET_KEY.search(name) is not None

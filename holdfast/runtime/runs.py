@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
@@ -27,7 +28,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.contracts import WORKFLOW
 from holdfast.describe import one_line
 from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime.encryption import DecryptionFailed
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, RunStuck, ThreadNotFound
+from holdfast.sealed import open_sealed
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
 """What a call that ran into its time limit ends with: the first from this side, the second from the server's."""
@@ -95,7 +98,14 @@ class Runs:
             raise self.in_words(error, thread) from error
         if found.workflow_type != WORKFLOW:
             raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, and not an agent run")
+        for activity in found.raw_description.pending_activities:
+            await self._open(activity)
         return found
+
+    async def _open(self, message: Message) -> None:
+        """Decrypt what tells why something failed; without the key it stays as it is, and the rest can be read."""
+        with contextlib.suppress(DecryptionFailed):
+            await open_sealed(message, self.client.data_converter.payload_codec)
 
     async def until_closed(self, found: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
         """The description of a thread whose run has ended, once Temporal has closed that run, too.
@@ -212,6 +222,7 @@ class Runs:
         page = await service.get_workflow_execution_history_reverse(request, timeout=timedelta(seconds=5))
         for event in page.history.events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                await self._open(event)
                 return one_line(event.workflow_task_failed_event_attributes.failure.message, 300)
         return ""
 

@@ -4,12 +4,14 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 import structlog
 from temporalio.exceptions import ApplicationError
 
 from holdfast.runtime.log import configure_logging
+from holdfast.secrets import Secrets
 
 
 @pytest.fixture
@@ -31,7 +33,20 @@ def last(lines: io.StringIO) -> dict[str, object]:
     return told
 
 
-@pytest.mark.parametrize("key", ["task", "arguments", "api_key", "Authorization", "DATABASE_URL", "messages"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "task",
+        "arguments",
+        "api_key",
+        "Authorization",
+        "DATABASE_URL",
+        "messages",
+        "X-Api-Key",
+        "github_token",
+        "apiKey",
+    ],
+)
 def test_prompts_arguments_and_secrets_are_withheld(lines: io.StringIO, key: str) -> None:
     """Whoever logs them, under whatever capitals."""
     structlog.get_logger("ours").info("something_happened", thread="t", **{key: "hush"})
@@ -67,3 +82,31 @@ def test_less_than_the_level_is_not_logged(lines: io.StringIO) -> None:
     structlog.get_logger("ours").debug("quiet")
     logging.getLogger("theirs").debug("quiet")
     assert lines.getvalue() == ""
+
+
+def test_secrets_within_values_are_withheld_and_numbers_of_tokens_are_not(lines: io.StringIO) -> None:
+    """However deep they lie."""
+    structlog.get_logger("ours").info(
+        "asked", request={"headers": {"a": "hush"}, "auth": [{"password": "hush"}]}, tokens=7
+    )
+    assert last(lines)["request"] == {"headers": "(withheld)", "auth": [{"password": "(withheld)"}]}
+    assert last(lines)["tokens"] == 7
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_line_holds_a_secret(lines: io.StringIO, form: Literal["json", "console"]) -> None:
+    """In a message, under an innocent key, in a traceback and its causes: ours and the standard library's."""
+    value = 'hunter2"\\\n/hunter2'
+    configure_logging("INFO", form, stream=lines, secrets=Secrets({"STRIPE_KEY": value}))
+    structlog.get_logger("ours").info("happened", note=value, nested={"deep": [value]})
+    logging.getLogger("theirs").warning("it was %s", value)
+    try:
+        try:
+            raise KeyError(value)
+        except KeyError as error:
+            raise ValueError(f"wrong: {value}") from error
+    except ValueError:
+        structlog.get_logger("ours").info("failed", exc_info=True)
+        logging.getLogger("theirs").exception("failed")
+    assert "hunter2" not in lines.getvalue()
+    assert lines.getvalue().count("[secret STRIPE_KEY]") >= 7

@@ -35,6 +35,7 @@ def test_each_variable_sets_its_field() -> None:
             "DATABASE_URL": "postgresql://db/holdfast",
             "OPENAI_API_KEY": "sk-1",
             "OPENAI_BASE_URL": "http://localhost:8000/v1",
+            "HOLDFAST_ENCRYPTION_KEYS": f"k1:{'A' * 43}=",
             "HOLDFAST_LOG_LEVEL": "debug",
             "HOLDFAST_LOG_FORMAT": "JSON",
         },
@@ -50,6 +51,7 @@ def test_each_variable_sets_its_field() -> None:
     assert settings.openai_api_key is not None
     assert settings.openai_api_key.get_secret_value() == "sk-1"
     assert settings.openai_base_url == "http://localhost:8000/v1"
+    assert settings.encryption_keys is not None
     assert (settings.log_level, settings.log_format) == ("DEBUG", "json")
     assert not settings.scripted
 

@@ -8,11 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.text import Text
+from temporalio.converter import PayloadCodec
 from temporalio.runtime import Runtime
 
 from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.output import Output
 from holdfast.runtime.cli.text import count, visible
+from holdfast.runtime.histories import opened
 from holdfast.runtime.replaying import Recorded, Replayed, recorded_in, replay
 
 PATIENCE = 1.0
@@ -42,9 +44,12 @@ async def replay_all(
     return FAILED if diverged else OK
 
 
-async def from_files(files: Sequence[Path]) -> AsyncIterator[Recorded]:
-    """The runs in `files`; nothing is replayed unless all can be read."""
-    for run in [recorded_in(file) for file in files]:
+async def from_files(files: Sequence[Path], codec: PayloadCodec) -> AsyncIterator[Recorded]:
+    """The runs in `files`, decrypted; nothing is replayed unless all can be read."""
+    runs = [recorded_in(file) for file in files]
+    for run in runs:
+        await opened(run.events, codec)
+    for run in runs:
         yield run
 
 

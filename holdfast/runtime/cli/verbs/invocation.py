@@ -1,5 +1,6 @@
 """What every verb has: settings, a way to write, and connections that are made when they are needed."""
 
+import getpass
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,9 +14,11 @@ from holdfast.runtime.cli.output import Output
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.ui import ui_base, ui_link
 from holdfast.runtime.client import connect, connect_config
+from holdfast.runtime.encryption import EncryptionCodec
 from holdfast.runtime.record import LazyRecord, Opener
 from holdfast.runtime.runs import retrying
 from holdfast.runtime.settings import Settings
+from holdfast.runtime.signing import read_key, readable_by_others
 from holdfast.runtime.stack import read_stack
 from holdfast.runtime.starting import check_thread_id
 from holdfast.runtime.threads import Threads
@@ -57,11 +60,25 @@ class Invocation:
     async def _connect(self, thread: str | None = None) -> Threads:
         if thread is not None:
             check_thread_id(thread)
-        client = await connect(self._config_with_runtime())
         settings = self._settings
+        client = await connect(self._config_with_runtime(), codec=EncryptionCodec.of(settings.encryption_keys))
         return Threads(
             client, task_queue=settings.task_queue, answer_within=settings.answer_seconds, record=self._record
         )
+
+    def _name(self, given: str | None) -> str:
+        """Who decides or speaks."""
+        return given or self._settings.by or login()
+
+    def _private_key(self, given: Path | None) -> str | None:
+        """The key to sign with; None to sign nothing."""
+        path = given or self._settings.key
+        if path is None:
+            return None
+        private = read_key(path)
+        if readable_by_others(path):
+            self._output.note(f"Others can read {path}; chmod 600 it.")
+        return private
 
     def _database_url(self) -> str | None:
         """Where the permanent record is: the embedded stack's is that of the embedded server's threads alone."""
@@ -106,3 +123,11 @@ class Invocation:
         return "\n".join(
             [words, *(f"{each.activity}: attempt {each.attempt}, {each.reason}" for each in retrying(found))]
         )
+
+
+def login() -> str:
+    """The login name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return "unknown"

@@ -9,6 +9,7 @@ from holdfast.runtime.cli.exits import OK
 from holdfast.runtime.cli.screens import prunable_line
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
+from holdfast.runtime.encryption import EncryptionCodec
 from holdfast.runtime.pruning import candidates, prune
 from holdfast.runtime.record import Ended, answered
 
@@ -24,7 +25,7 @@ class Upkeep(Invocation):
         from holdfast.runtime.replaying import latest_runs, runs_of
 
         if files:
-            runs = from_files(files)
+            runs = from_files(files, EncryptionCodec.of(self._settings.encryption_keys))
         elif thread is not None:
             runs = runs_of(await self._connect(thread), thread)
         else:

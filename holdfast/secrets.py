@@ -1,0 +1,133 @@
+"""Secrets of tools: declared by name, read from the worker's environment, handed out at the moment of use.
+
+    @tool(effect="verifiable", check=find_payment, secrets=("STRIPE_KEY",))
+    async def pay(cents: int, context: ToolContext) -> str:
+        '''Pay an invoice.'''
+        return await stripe(context.secret("STRIPE_KEY")).pay(cents, key=context.key)
+
+1. The allow-list of a worker is what the tools of its catalog declare. Nothing else of the environment is read.
+2. Names are recorded nowhere, and values leave this module in two ways only: `Secrets.value`, and not at all.
+3. What is about to be recorded, logged or shown to the LLM goes through `Secrets.redact` first. It knows a value as it
+   is and as JSON, `repr` and URLs write it; not one that was cut, encoded or reversed.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, quote_plus
+
+from holdfast.errors import HoldfastError, SettingsError
+
+if TYPE_CHECKING:
+    from holdfast.tools import Tool
+
+MIN_CHARS: Final = 8
+"""Shorter values are not looked for in texts: they would turn up everywhere, and guard nothing."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class SecretNotDeclared(HoldfastError):
+    """A tool asks for a secret that its `@tool` does not name."""
+
+
+class Secrets:
+    """Values by name. Their text shows names only, so that one in a log or a traceback tells nothing.
+
+    Args:
+        values: Each secret's value by its name, which stands for it wherever it is found.
+        more: Further texts that give a secret away, by the same names: an URL's user and password.
+    """
+
+    def __init__(self, values: Mapping[str, str], *, more: Iterable[tuple[str, str]] = ()) -> None:
+        self._values = dict(values)
+        self._more = tuple(more)
+        self._names = {
+            form: name
+            for name, value in (*self._values.items(), *self._more)
+            if len(value.strip()) >= MIN_CHARS
+            for form in _forms(value.strip())
+        }
+        # The longest first: one value may be a part of another.
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._found = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def value(self, name: str) -> str:
+        """The secret itself.
+
+        Raises:
+            SecretNotDeclared: There is none of that name here.
+        """
+        try:
+            return self._values[name]
+        except KeyError:
+            known = ", ".join(self._values) or "none"
+            raise SecretNotDeclared(
+                f"secret {name!r} is not one that the tool declares ({known}); "
+                f'name it: @tool(secrets=("{name}",)), and set it where workers run'
+            ) from None
+
+    def redact(self, text: str) -> str:
+        """`text` with `[secret NAME]` wherever it holds a value of `MIN_CHARS` characters or more."""
+        if self._found is None:
+            return text
+        return self._found.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
+
+    def only(self, names: Iterable[str]) -> "Secrets":
+        """Those of these names that there are: what one tool may ask for."""
+        return Secrets({name: self._values[name] for name in names if name in self._values})
+
+    def __or__(self, other: "Secrets") -> "Secrets":
+        return Secrets({**self._values, **other._values}, more=(*self._more, *other._more))
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(self._values)})"
+
+
+NO_SECRETS: Final = Secrets({})
+
+
+def read_secrets(tools: "Iterable[Tool]", environ: Mapping[str, str]) -> Secrets:
+    """The secrets that tools declare.
+
+    Args:
+        tools: Of a worker's catalog.
+        environ: Usually `os.environ`; a blank variable counts as absent.
+
+    Raises:
+        SettingsError: Some are not set; the message names each, and the tools that need it.
+    """
+    needed: dict[str, list[str]] = {}
+    for tool in tools:
+        for name in tool.secrets:
+            needed.setdefault(name, []).append(tool.spec.name)
+    missing = {name: users for name, users in needed.items() if not environ.get(name, "").strip()}
+    if missing:
+        lines = [f"{name} is not set, and {_need(users)} it." for name, users in missing.items()]
+        raise SettingsError("\n".join([*lines, "Set it where this worker runs, or take the tool out of the catalog."]))
+    return Secrets({name: environ[name] for name in needed})
+
+
+def is_secret_name(name: object) -> bool:
+    """Whether that can be the name of an environment variable."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def _need(tools: list[str]) -> str:
+    listed = ", ".join(map(repr, tools))
+    return f"tool {listed} needs" if len(tools) == 1 else f"tools {listed} need"
+
+
+def _forms(value: str) -> set[str]:
+    """A value as texts write it: plain, in JSON, in `repr`, in one within another, and in URLs."""
+    forms = {value, value.encode("utf-8", "replace").decode()}
+    in_urls = {write(text, errors="replace") for text in forms for write in (partial(quote, safe=""), quote_plus)}
+    for _ in range(2):  # the `repr` of a KeyError's text, in a line of JSON
+        forms |= {
+            written[1:-1]
+            for text in forms
+            for written in (json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text))
+        }
+    return forms | in_urls

@@ -1,0 +1,212 @@
+"""With encryption on, Temporal holds nothing readable, and everything that reads a thread still does."""
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from holdfast import Agent, Catalog, tool
+from holdfast.runtime.client import connect, stack_config
+from holdfast.runtime.encryption import EncryptionCodec
+from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.threads import Threads
+from holdfast.testing import Conversation, Reply, call, fail, say, slow, steps
+from tests.integration.test_cli import Ran, Shell
+from tests.rig import Rig, eventually, start_rig, status_of
+
+
+def new_key(name: str) -> str:
+    """A key as the setting has it."""
+    return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
+
+
+OLD, NEW = new_key("2026-01"), new_key("2026-07")
+ROTATED = f"{NEW},{OLD}"
+MARKS = (b"TASK-MARK", b"CALL-MARK", b"RESULT-MARK", b"FAILURE-MARK", b"ANSWER-MARK", b"AGENT-MARK")
+
+
+@tool(effect="unsafe")
+def publish(version: str) -> str:
+    """Publish a version."""
+    return f"RESULT-MARK {version}"
+
+
+CATALOG = Catalog(agents=[Agent(name="releaser", instructions="AGENT-MARK")], tools=[publish])
+
+
+class Provider:
+    """Answers after one outage."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, conversation: Conversation) -> Reply:
+        self.asked += 1
+        if self.asked == 1:
+            return fail(503, "FAILURE-MARK: overloaded")
+        return steps([call("publish", version="CALL-MARK"), say("ANSWER-MARK")])(conversation)
+
+
+@pytest.fixture
+async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
+    """A worker and a client of its, with these keys."""
+
+    @asynccontextmanager
+    async def start(keys: str, *, task_queue: str = "") -> AsyncIterator[Rig]:
+        codec = EncryptionCodec(parse_keys(keys) if keys else ())
+        mine, its = [await connect(stack_config(stack), codec=codec) for _ in range(2)]
+        async with start_rig(
+            mine,
+            CATALOG,
+            Provider(),
+            worker_client=its,
+            database_url=stack.database_url,
+            folder=tmp_path,
+            task_queue=task_queue,
+            strict=True,
+        ) as rig:
+            yield rig
+
+    return start
+
+
+@pytest.fixture
+def starter(stack: Stack, tmp_path: Path) -> Any:
+    """`starter.py`, with these keys."""
+    shell = Shell(
+        {
+            "HOLDFAST_HOME": str(tmp_path),
+            "TEMPORAL_ADDRESS": stack.temporal_address,
+            "DATABASE_URL": stack.database_url,
+            "HOLDFAST_ANSWER_SECONDS": "4",
+        }
+    )
+
+    async def run(keys: str, *words: str) -> Ran:
+        return await asyncio.to_thread(shell, *words, HOLDFAST_ENCRYPTION_KEYS=keys)
+
+    return run
+
+
+async def stored(client: Client, thread: str) -> bytes:
+    """All that Temporal has of a thread."""
+    run = client.get_workflow_handle(thread)
+    events = (await run.fetch_history()).events
+    described = (await run.describe()).raw_description
+    return b"\n".join([described.SerializeToString(), *(event.SerializeToString() for event in events)])
+
+
+async def test_everything_reads_what_temporal_cannot(worker: Any, starter: Any, client: Client, tmp_path: Path) -> None:
+    """A run with an outage, an approval and an end: nothing of it is readable in Temporal, `starter.py` reads all of
+    it with the key, with one that was added in front too, and says which key it lacks without.
+    """
+    async with worker(OLD) as r:
+        run = await r.start("TASK-MARK")
+        await status_of(run, "waiting_approval")
+        thread = run.id
+        show = await starter(OLD, "show", thread)
+        assert (show.code, "CALL-MARK" in show.out) == (0, True), show
+        assert (await starter(OLD, "approve", thread, "1")).code == 0
+        assert "ANSWER-MARK" in str(await run.result())
+        raw = await stored(client, thread)
+        for mark in MARKS:
+            assert mark not in raw
+        assert raw.count(b"binary/encrypted") > 20
+
+    file = tmp_path / "history.json"
+    file.write_text((await client.get_workflow_handle(thread).fetch_history()).to_json())
+    log, shown, said, checked, *replayed = await asyncio.gather(
+        starter(OLD, "log", thread, "--json"),
+        starter(OLD, "show", thread, "--json"),
+        starter(OLD, "transcript", thread),
+        starter(ROTATED, "verify", thread, "--json"),
+        starter(ROTATED, "replay", thread),
+        starter(OLD, "replay", "--file", str(file)),
+    )
+    assert {each.code for each in (log, shown, said, checked, *replayed)} == {0}
+    assert [event["position"] for event in log.lines] == list(range(shown.json["events"]))
+    assert shown.json["status"] == "completed"
+    for mark in (b"TASK-MARK", b"CALL-MARK", b"RESULT-MARK", b"ANSWER-MARK"):
+        assert mark.decode() in said.out
+    assert (checked.json["ok"], checked.json["from"]) == (True, ["history", "record"])
+
+    keyless = [("show", thread), ("log", thread), ("verify", thread), ("replay", "--file", str(file))]
+    refused = await asyncio.gather(starter(NEW, "verify", thread), *(starter("", *words) for words in keyless))
+    for ran in refused:
+        assert (ran.code, ran.out) == (1, ""), ran
+        assert "encrypted with the key '2026-01'" in ran.err
+    assert "has only 2026-07 here" in refused[0].err
+    assert "is not set here" in refused[1].err
+
+
+async def test_a_worker_without_the_key_says_so_and_one_with_it_goes_on(
+    worker: Any, starter: Any, client: Client
+) -> None:
+    """A run waits under the old key; a worker without any key gets stuck and names it; one that rotated goes on with
+    the new key, and the thread is one log.
+    """
+    async with worker(OLD) as r:
+        run = await r.start("TASK-MARK")
+        await status_of(run, "waiting_approval")
+        thread, queue = run.id, r.task_queue
+    async with worker("", task_queue=queue):
+        assert "no worker answered" in (await starter(OLD, "approve", thread, "1")).out
+
+        async def told() -> str:
+            ran: Ran = await starter(OLD, "pending", thread)
+            return ran.err
+
+        await eventually(told, lambda words: "encrypted with the key '2026-01'" in words)
+    async with worker(ROTATED, task_queue=queue) as r:
+        run = r.client.get_workflow_handle(thread)
+        assert "ANSWER-MARK" in str(await run.result())
+    raw = await stored(client, thread)
+    assert b"2026-01" in raw
+    assert b"2026-07" in raw
+    for mark in MARKS:
+        assert mark not in raw
+    assert (await starter(ROTATED, "verify", thread)).code == 0
+    assert "2026-07" in (await starter(OLD, "verify", thread)).err
+
+
+async def test_a_run_that_began_before_goes_on_encrypted(worker: Any, starter: Any, client: Client) -> None:
+    """Encryption is switched on while it waits: what was readable stays so, and what comes after is not."""
+    async with worker("") as r:
+        run = await r.start("TASK-MARK")
+        await status_of(run, "waiting_approval")
+        thread, queue = run.id, r.task_queue
+    async with worker(NEW, task_queue=queue) as r:
+        run = r.client.get_workflow_handle(thread)
+        await status_of(run, "waiting_approval")
+        await run.signal("approve", {"request": "1", "by": "ann"})
+        assert "ANSWER-MARK" in str(await run.result())
+    raw = await stored(client, thread)
+    assert b"TASK-MARK" in raw
+    assert b"ANSWER-MARK" not in raw
+    verbs = ("show", "log", "verify", "replay")
+    assert [ran.code for ran in await asyncio.gather(*(starter(NEW, verb, thread) for verb in verbs))] == [0] * 4
+
+
+async def test_what_a_terminated_run_left_is_read_back(worker: Any) -> None:
+    """A thread that was closed from outside, before its events were written down, goes on with them: the worker takes
+    them from the encrypted history.
+    """
+    async with worker(OLD) as r:
+        r.llm.script = steps([slow(say("never heard"), 20)])
+        run = await r.start("TASK-MARK")
+        await eventually(lambda: run.query("state"), lambda state: state["events"] > 1)
+        assert not await r.threads.read(run.id)
+        await run.terminate()
+        r.llm.script = steps([say("ANSWER-MARK")])
+        await Threads(r.client, task_queue=r.task_queue).start("more", thread=run.id)
+        assert "ANSWER-MARK" in str(await r.client.get_workflow_handle(run.id).result())
+        record = b"\n".join(await r.threads.read(run.id))
+        assert b"TASK-MARK" in record, "it is not encrypted, and says so in docs/operating.md"
+        assert b"TASK-MARK" in r.llm.requests[-1].body

@@ -1,0 +1,158 @@
+"""A tool gets the secrets that it declares, and no text gives them away."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Found, ToolContext, tool
+from holdfast.errors import SettingsError, ToolSignatureError
+from holdfast.runtime.own_secrets import own_secrets
+from holdfast.runtime.settings import Settings
+from holdfast.secrets import MIN_CHARS, NO_SECRETS, SecretNotDeclared, Secrets, read_secrets
+from holdfast.tools import bind
+
+KEY = "sk_live_4711"
+
+
+@tool(effect="read", secrets=("STRIPE_KEY",))
+def charge(cents: int, context: ToolContext) -> str:
+    """Charge a customer."""
+    return f"{cents} with {context.secret('STRIPE_KEY')}"
+
+
+@tool(effect="read", secrets=("STRIPE_KEY", "BANK_PIN"))
+def refund(context: ToolContext) -> str:
+    """Refund a customer."""
+    return context.secret("BANK_PIN")
+
+
+def context(secrets: Secrets = NO_SECRETS) -> ToolContext:
+    """The context of a call."""
+    return ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1, secrets=secrets)
+
+
+def test_a_tool_gets_what_it_declares() -> None:
+    """The value is there at the moment of use; the LLM sees nothing of it, nor does the recorded spec."""
+    secrets = read_secrets([charge], {"STRIPE_KEY": KEY, "OTHER": "x" * 20})
+    given = context(secrets.only(charge.secrets))
+    assert charge.function(**bind(charge.function, {"cents": 5}, given)) == f"5 with {KEY}"
+    assert list(charge.spec.parameters["properties"]) == ["cents"]
+    assert "STRIPE_KEY" not in charge.spec.model_dump_json()
+
+
+def test_a_tool_gets_nothing_that_it_does_not_declare() -> None:
+    """Whatever the environment and the other tools have: the error says what to write."""
+    secrets = read_secrets([charge, refund], {"STRIPE_KEY": KEY, "BANK_PIN": "1234", "HOME": "/root"})
+    given = context(secrets.only(charge.secrets))
+    for name in ("BANK_PIN", "HOME"):
+        with pytest.raises(SecretNotDeclared, match=rf'@tool\(secrets=\("{name}",\)\)'):
+            given.secret(name)
+
+
+def test_every_missing_secret_is_named_with_its_tools() -> None:
+    """One error for all of them; a blank variable counts as absent."""
+    with pytest.raises(SettingsError) as caught:
+        read_secrets([charge, refund], {"STRIPE_KEY": "  "})
+    lines = str(caught.value).splitlines()
+    assert lines[:2] == [
+        "STRIPE_KEY is not set, and tools 'charge', 'refund' need it.",
+        "BANK_PIN is not set, and tool 'refund' needs it.",
+    ]
+
+
+def test_secrets_show_names_only() -> None:
+    """Neither the context nor what it holds tells a value, in `repr`, `str` or a traceback."""
+    given = context(Secrets({"STRIPE_KEY": KEY}))
+    assert KEY not in f"{given!r} {given} {given.secrets!r} {given.secrets}"
+    assert "STRIPE_KEY" in repr(given.secrets)
+
+
+@pytest.mark.parametrize("secrets", ["STRIPE_KEY", ("",), ("STRIPE-KEY",), (7,)])
+def test_a_declaration_that_names_no_variables_is_refused(secrets: Any) -> None:
+    """A lone string would be a tuple of letters."""
+    with pytest.raises(ToolSignatureError, match="write a tuple of names"):
+
+        @tool(secrets=secrets)
+        def act(context: ToolContext) -> None:
+            """Act."""
+
+
+def test_a_tool_that_could_not_ask_is_refused() -> None:
+    """Secrets come by the context, of the function or of its check."""
+    with pytest.raises(ToolSignatureError, match="add `context: ToolContext`"):
+
+        @tool(secrets=("STRIPE_KEY",))
+        def act() -> None:
+            """Act."""
+
+    def look(context: ToolContext) -> Found:
+        return Found(context.secret("STRIPE_KEY"))
+
+    @tool(effect="verifiable", check=look, secrets=("STRIPE_KEY",))
+    def pay() -> None:
+        """Pay."""
+
+    assert pay.secrets == ("STRIPE_KEY",)
+
+
+@given(
+    value=st.text(st.characters(codec="utf-8"), min_size=MIN_CHARS).filter(lambda text: len(text.strip()) >= MIN_CHARS),
+    before=st.text(max_size=5),
+    after=st.text(max_size=5),
+)
+def test_a_value_is_found_however_a_text_writes_it(value: str, before: str, after: str) -> None:
+    """As it is, as JSON, as `repr`, in an URL: `[secret NAME]` takes its place."""
+    redact = Secrets({"STRIPE_KEY": value}).redact
+    secret = value.strip()
+    for form in (
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        json.dumps(repr(secret)[1:-1])[1:-1],
+        json.dumps(json.dumps(secret))[3:-3],
+        quote(secret, safe=""),
+    ):
+        assert secret not in redact(f"<{form}>")
+        assert redact(f"<{form}>") == "<[secret STRIPE_KEY]>"
+    assert "[secret STRIPE_KEY]" in redact(before + secret + after)
+
+
+def test_short_values_are_not_looked_for() -> None:
+    """A pin of four digits would turn up in every other number."""
+    secrets = Secrets({"BANK_PIN": "1234567", "STRIPE_KEY": "12345678"})
+    assert secrets.redact("1234567, and 12345678") == "1234567, and [secret STRIPE_KEY]"
+
+
+def test_a_value_within_another_does_not_spoil_it() -> None:
+    """The longest is found first, and both names come out right."""
+    secrets = Secrets({"SHORT": "abcdefgh"}) | Secrets({"LONG": "abcdefgh-ijkl"})
+    assert secrets.redact("abcdefgh-ijkl abcdefgh") == "[secret LONG] [secret SHORT]"
+
+
+def test_a_process_redacts_its_own_keys() -> None:
+    """The LLM's key, the database's password and encryption keys; a password that is a plain word only in its URL."""
+    key = "A" * 43 + "="
+    settings = Settings.from_env(
+        {
+            "OPENAI_API_KEY": "sk-hunter2-1",
+            "DATABASE_URL": "postgresql://ann:hunter2%2F22@db/runs",
+            "HOLDFAST_ENCRYPTION_KEYS": f"k1:{key}",
+        },
+        root=Path("/srv"),
+    )
+    told = own_secrets(settings).redact(f"sk-hunter2-1 postgresql://ann:hunter2%2F22@db/runs hunter2/22 {key}")
+    assert told == (
+        "[secret OPENAI_API_KEY] postgresql://[secret DATABASE_URL]db/runs [secret DATABASE_URL] "
+        "[secret HOLDFAST_ENCRYPTION_KEYS]"
+    )
+    example = Settings.from_env({"DATABASE_URL": "postgresql://holdfast:holdfast@db/holdfast"}, root=Path("/srv"))
+    redact = own_secrets(example).redact
+    assert redact("holdfast.worker: postgresql://holdfast:holdfast@db/holdfast") == (
+        "holdfast.worker: postgresql://[secret DATABASE_URL]db/holdfast"
+    )

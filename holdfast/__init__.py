@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from holdfast.agent import Agent, Limits
     from holdfast.catalog import Catalog
     from holdfast.effects import Effect
-    from holdfast.policy import Policy, Rule, allow, ask, deny
+    from holdfast.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
     from holdfast.tools import Absent, Found, Tool, ToolContext, Unknown, tool
 
 __version__ = "0.1.0"
@@ -15,12 +15,16 @@ __version__ = "0.1.0"
 __all__ = [
     "Absent",
     "Agent",
+    "Approver",
     "Catalog",
     "Effect",
+    "Escalation",
     "Found",
+    "Gateway",
     "Limits",
     "Policy",
     "Rule",
+    "Terms",
     "Tool",
     "ToolContext",
     "Unknown",
@@ -34,7 +38,9 @@ _HOME = {
     **dict.fromkeys(["Agent", "Limits"], "holdfast.agent"),
     **dict.fromkeys(["Catalog"], "holdfast.catalog"),
     **dict.fromkeys(["Effect"], "holdfast.effects"),
-    **dict.fromkeys(["Policy", "Rule", "allow", "ask", "deny"], "holdfast.policy"),
+    **dict.fromkeys(
+        ["Approver", "Escalation", "Gateway", "Policy", "Rule", "Terms", "allow", "ask", "deny"], "holdfast.policy"
+    ),
     **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools"),
 }
 

@@ -13,12 +13,14 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 
 import holdfast
-from holdfast import Agent, Catalog, Limits, Policy, allow, deny, tool
+from holdfast import Agent, Approver, Catalog, Escalation, Limits, Policy, Terms, allow, ask, deny, tool
+from holdfast.approval import Decision
 from holdfast.fold import INSTRUCTION
 from holdfast.payloads import data_converter
 from holdfast.runtime.client import ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
+from holdfast.signatures import encode_key, public_key, sign
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -58,7 +60,13 @@ def wipe() -> str:
     raise AssertionError("a denied tool ran")
 
 
-@tool(effect="unsafe", timeout=0.2)
+@tool(effect="read")
+def glance() -> str:
+    """See how things are."""
+    return "as before"
+
+
+@tool(effect="unsafe", timeout=0.2, undo=lambda: "taken back")
 async def stall() -> str:
     """Never come back."""
     await asyncio.sleep(60)
@@ -71,13 +79,31 @@ def clerk(name: str = "clerk", **limits: Any) -> Agent:
     return Agent(name=name, instructions="Work.", policy=policy, limits=Limits(**{"max_steps": 4, **limits}))
 
 
+ALICE = encode_key(bytes(32))
+PEOPLE = (Approver(name="alice", roles=("finance",), keys=(public_key(ALICE),)), Approver(name="bob"))
+
+
+def treasurer() -> Agent:
+    """An agent that pays when two have approved, and whose wipes are denied when nobody answers in time."""
+    hasty = Terms(by=("alice",), escalate=(Escalation(after=0.3, by=("bob",)),), expires_after=0.8)
+    rules = (ask("pay", when="args.amount > 5", terms=Terms(quorum=2, remind_every=0.5)), ask("wipe", terms=hasty))
+    return Agent(
+        name="treasurer",
+        instructions="Work.",
+        policy=Policy(rules=rules, approvers=PEOPLE),
+        verify=("glance",),
+        limits=Limits(stale_after=0.5),
+    )
+
+
 CATALOG = Catalog(
     agents=[
         clerk(),
         clerk("mover", max_steps=100, history_events=80),
         clerk("folder", max_steps=100, fold_tokens=1_000),
+        treasurer(),
     ],
-    tools=[look, pay, wipe, stall],
+    tools=[look, glance, pay, wipe, stall],
 )
 
 
@@ -162,6 +188,35 @@ async def reopened(run: Handle, rig: Rig) -> None:
     await again.result()
 
 
+async def undone(run: Handle, rig: Rig) -> None:
+    """A call that nobody can tell about, taken back."""
+    await status_of(run, "waiting_approval")
+    await run.execute_update("decide", {"decision": "undo", "request": "1", "by": "alice"})
+    await run.result()
+
+
+async def authorised(run: Handle, rig: Rig) -> None:
+    """A quorum with a reminder, changed arguments, a signature; remembered, revoked, answered in the tool's place."""
+
+    async def pending() -> Any:
+        return (await status_of(run, "waiting_approval"))["pending"][0]
+
+    request = await pending()
+    await asyncio.sleep(0.7)  # for the reminder, and for the pause to be a long one
+    await run.signal("approve", {"request": "1", "by": "mallory"})
+    await run.execute_update("delegate", {"by": "bob", "to": "alice", "seconds": 60})
+    await run.execute_update("decide", {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}})
+    request = await pending()
+    said = Decision(decision="approve", request="1", by="alice", digest=request["digest"], remember=True)
+    signature = sign(ALICE, said.signed_bytes(run.id))
+    await run.execute_update("decide", {**said.model_dump(exclude_none=True), "signature": signature})
+    await eventually(pending, lambda request: request["request"] == "2")
+    await run.signal("revoke", {"by": "alice", "remembered": "1"})
+    await run.signal("revoke", {"by": "bob", "delegated_to": "alice"})
+    await run.signal("respond", {"request": "2", "by": "bob", "result": "not any more"})
+    await run.result()
+
+
 def at_length(conversation: Conversation) -> Reply:
     """Looks at four long things, and sums up when asked."""
     if conversation.last_user_message == INSTRUCTION:
@@ -208,6 +263,13 @@ SCENARIOS: dict[str, Scenario] = {
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),
+    "undone": (steps([call("stall"), say("done")]), undone, {}),
+    "authorised": (
+        steps([call("pay", amount=6), call("pay", amount=7), call("pay", amount=8), say("done")]),
+        authorised,
+        {"agent": "treasurer", "by": "carol"},
+    ),
+    "expired": (steps([call("wipe"), say("done")]), plain, {"agent": "treasurer"}),
     "reopened": (steps([call("pay", amount=1)]), reopened, {}),
 }
 

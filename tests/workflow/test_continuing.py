@@ -6,7 +6,6 @@ Each test ends with `check_thread`: the histories of all Temporal runs replay, a
 import asyncio
 import random
 import re
-import sysconfig
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
@@ -15,25 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import (
     Client,
     RPCError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.testing import WorkflowEnvironment
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
-from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.events import AgentEvent
 from holdfast.fold import INSTRUCTION
-from holdfast.payloads import data_converter
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
 from tests.unit.runs import agent_spec, calls, says
-from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, working
+from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, time_skipping, working
 
 
 @tool(effect="read")
@@ -345,15 +339,8 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
 
 async def test_a_run_waits_a_month_for_a_message() -> None:
     """A durable timer: a follow-up after three weeks is taken, and after thirty days without one the run closes."""
-    binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
-    server = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(binary), data_converter=data_converter
-    )
-    async with server, working(server.client, desk) as queue, deciding(server.client, queue):
-        kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}
-        types = {name: kinds[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
-        await server.client.operator_service.add_search_attributes(AddSearchAttributesRequest(search_attributes=types))
+    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue):
         month = timedelta(days=30)
         run = await begin(server.client, queue, idle_limit=month.total_seconds())
         await status_of(run, "waiting_message")

@@ -2,24 +2,30 @@
 
 import asyncio
 import random
+import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
+from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.agent import AgentSpec
 from holdfast.contracts import (
+    SEARCH_ATTRIBUTES,
     WORKFLOW,
     AgentRequest,
     Archived,
@@ -34,6 +40,7 @@ from holdfast.contracts import (
 from holdfast.effects import Effect
 from holdfast.events import AgentEvent, ToolCallFinished, first_altered
 from holdfast.history import read_events
+from holdfast.payloads import data_converter
 from holdfast.policy import ask
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
 from tests.rig import Rig, StartRig, events_of, eventually, status_of
@@ -279,6 +286,20 @@ async def deciding(client: Client, queue: str, *, sticky: timedelta = timedelta(
         sticky_queue_schedule_to_start_timeout=sticky,
     ):
         yield
+
+
+@asynccontextmanager
+async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
+    """A Temporal server of its own, on which time passes when nothing else happens."""
+    binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
+    server = await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(binary), data_converter=data_converter
+    )
+    async with server:
+        kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}
+        types = {name: kinds[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+        await server.client.operator_service.add_search_attributes(AddSearchAttributesRequest(search_attributes=types))
+        yield server
 
 
 @asynccontextmanager

@@ -1,0 +1,141 @@
+"""Authority on a real server: signed decisions, edits, time, hostile input. Its rules: tests/unit/test_authority.py."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowUpdateFailedError
+
+from holdfast import Agent, Approver, Catalog, Escalation, Policy, Terms, ToolContext, ask, deny, tool
+from holdfast.approval import Decision
+from holdfast.events import DecisionReceived
+from holdfast.signatures import encode_key, public_key, sign
+from holdfast.testing import call, say, steps, together
+from tests.rig import StartRig, check_thread, eventually, status_of
+from tests.unit.runs import agent_spec, calls, says
+from tests.workflow.test_history import Desk, begin, deciding, time_skipping, working
+
+ALICE, BOB, MALLORY = (encode_key(bytes([number]) * 32) for number in range(1, 4))
+PEOPLE = (
+    Approver(name="alice", roles=("finance",), keys=(public_key(ALICE),)),
+    Approver(name="bob", keys=(public_key(BOB),)),
+)
+
+
+@tool(effect="unsafe")
+def pay(cents: int, context: ToolContext) -> str:
+    """Pay, by a line in a file."""
+    with (context.workspace / "paid").open("a") as paid:
+        paid.write(f"{context.key} {cents}\n")
+    return f"paid {cents}"
+
+
+def desk_of(policy: Policy) -> Catalog:
+    """A clerk who pays under that policy."""
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay])
+
+
+def signed(thread: str, request: dict[str, Any], key: str, **said: Any) -> dict[str, Any]:
+    """A decision on a request, signed."""
+    values = {"decision": "approve", "request": request["request"], "by": "alice", "digest": request["digest"], **said}
+    signature = sign(key, Decision.model_validate(values).signed_bytes(thread))
+    return {**values, "signature": signature}
+
+
+async def test_nothing_runs_but_what_was_signed_for(rig: StartRig) -> None:
+    """Unsigned, forged, for another call, twice: recorded and refused. Two signed ones, one edited: each runs once."""
+    policy = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
+    script = steps([together(call("pay", cents=1), call("pay", cents=2_000)), say("done")])
+    async with rig(desk_of(policy), script) as r:
+        run = await r.start()
+        state = await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 2)
+        first, second = state["pending"]
+
+        async def decide(payload: Any) -> str:
+            answer: dict[str, str] = await run.execute_update("decide", payload)
+            return answer["outcome"]
+
+        right = signed(run.id, first, ALICE)
+        assert await decide({key: value for key, value in right.items() if key != "signature"}) == "unsigned"
+        assert await decide(signed(run.id, first, MALLORY)) == "bad_signature"
+        assert await decide(signed(run.id, first, BOB, by="bob")) == "not_entitled"
+        assert await decide({**right, "request": second["request"]}) == "digest_mismatch"
+        assert await decide(signed("another", first, ALICE)) == "bad_signature"
+        assert not (r.workspace / "paid").exists()
+        assert await decide(right) == "accepted"
+        assert await decide(right) == "duplicate"
+        await run.signal("approve", signed(run.id, second, ALICE, arguments={"cents": 20}))
+        assert (await run.result())["result"] == "done"
+        assert sorted(line.split()[1] for line in (r.workspace / "paid").read_text().splitlines()) == ["1", "20"]
+        events = await check_thread(r.client, run)
+        proofs = Counter(event.proof for event in events if isinstance(event, DecisionReceived))
+        assert proofs == {"": 6, "signed": 2}
+
+
+async def test_remind_escalate_and_deny_by_durable_timers() -> None:
+    """Three days without an answer pass in milliseconds; the log has each step at its time, and nothing has run."""
+    day = 86_400
+    terms = Terms(by=("finance",), remind_every=day, escalate=(Escalation(after=1.5 * day, by=("bob",)),))
+    policy = Policy(rules=(ask("pay", terms=terms.model_copy(update={"expires_after": 3.2 * day})),), approvers=PEOPLE)
+    desk = Desk(calls("pay"), says("I was not allowed to"), spec=agent_spec(policy=policy))
+    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue):
+        run = await begin(server.client, queue)
+        assert (await run.result())["result"] == "I was not allowed to"
+        lines = (await run.query("log", 0, result_type=bytes)).splitlines()
+        events = [json.loads(line) for line in lines]
+        told = [event for event in events if event["type"].startswith("approval_")]
+        kinds = ["requested", "reminded", "escalated", "reminded", "reminded", "expired"]
+        assert [event["type"].removeprefix("approval_") for event in told] == kinds
+        assert "call_tool" not in desk.began
+        assert not [event for event in events if event["type"] == "tool_call_started"]
+
+
+def hostile(chance: random.Random) -> Any:
+    """Something that no client of ours would send."""
+    fields: list[Any] = [None, True, 0, -1, 1e308, "", "1", "2", "\ud800", "x" * 3_000, [], [[]], {}, {"request": "1"}]
+    decisions = ["approve", "deny", "respond", "happened", "undo", "delegate", "__class__", "approve\x00"]
+    match chance.randrange(4):
+        case 0:
+            return chance.choice(fields)
+        case 1:
+            return json.dumps(chance.choice(fields[:8]))
+        case 2:
+            return {chance.choice(["request", "by", "digest", "arguments", "signature"]): chance.choice(fields)}
+        case _:
+            signature, digest = chance.choice(["", "x" * 86, 1]), chance.choice(["0" * 64, None, 7])
+            given = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result")}
+            return {**given, "decision": chance.choice(decisions), "signature": signature, "digest": digest}
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(1_000, marks=pytest.mark.slow)])
+async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
+    """Signals and updates of any name and shape: no workflow task fails, nothing runs, and the run still ends well."""
+    chance = random.Random(count)
+    policy = Policy(rules=(deny("pay", when="args.cents > 9"), ask("pay")), approvers=PEOPLE, signatures="required")
+    async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")]), strict=False) as r:
+        run = await r.start()
+        state = await status_of(run, "waiting_approval")
+        names = ["approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "x" * 500]
+
+        async def send() -> None:
+            payload = hostile(chance)
+            with suppress(WorkflowUpdateFailedError, UnicodeEncodeError, ValueError):
+                if chance.random() < 0.5:
+                    await run.signal(chance.choice(names), payload)
+                else:
+                    answer = await run.execute_update(chance.choice(["decide", "delegate", "revoke"]), payload)
+                    assert answer["outcome"] not in ("accepted", "waiting_for_quorum")
+
+        for _ in range(0, count, 10):
+            await asyncio.gather(*(send() for _ in range(10)))
+        assert not (r.workspace / "paid").exists()
+        await run.signal("approve", signed(run.id, state["pending"][0], ALICE))
+        assert (await run.result())["result"] == "done"
+        failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        assert not [event for event in (await run.fetch_history()).events if event.event_type == failed]
+        await check_thread(r.client, run)

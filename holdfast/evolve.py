@@ -70,7 +70,7 @@ def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case DecisionReceived(outcome="accepted") | ApprovalExpired() | MessageTaken() | RunUnparked():
             if state.spec and state.spec.verify and state.acted_at:
                 waited = (event.at - state.acted_at).total_seconds()
-                return {"stale_seconds": int(waited)} if waited > state.spec.limits.stale_after else {}
+                return {"stale_seconds": max(1, int(waited))} if waited > state.spec.limits.stale_after else {}
         case StateVerified():
             return {"stale_seconds": 0, "acted_at": event.at}
     return {}

@@ -85,7 +85,7 @@ PEOPLE = (Approver(name="alice", roles=("finance",), keys=(public_key(ALICE),)),
 
 def treasurer() -> Agent:
     """An agent that pays when two have approved, and whose wipes are denied when nobody answers in time."""
-    hasty = Terms(by=("alice",), escalate=(Escalation(after=0.3, by=("bob",)),), expires_after=0.8)
+    hasty = Terms(by=("alice",), escalate=(Escalation(after=0.3, by=("bob",)),), expires_after=2.5)
     rules = (ask("pay", when="args.amount > 5", terms=Terms(quorum=2, remind_every=0.5)), ask("wipe", terms=hasty))
     return Agent(
         name="treasurer",

@@ -58,6 +58,22 @@ EXPECTED = {
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED
     + "llm_replied message_awaited user_message_received message_taken llm_replied message_awaited run_finished",
+    "undone": LOADED
+    + "llm_replied "
+    + ALLOWED
+    + "tool_call_started reconcile_requested decision_received "
+    + (RAN + DONE),
+    "authorised": LOADED
+    + "llm_replied "
+    + ASKED
+    + "approval_reminded decision_received right_delegated decision_received decision_received rule_remembered "
+    + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "rule_revoked delegation_revoked decision_received ")
+    + ("tool_call_finished " + DONE),
+    "expired": LOADED
+    + "llm_replied "
+    + ASKED
+    + "approval_escalated approval_expired tool_call_finished state_verified "
+    + DONE,
     "reopened": LOADED + "llm_replied " + ASKED + "tool_call_finished " + LOADED + "message_taken " + DONE,
 }
 """What each recorded scenario leaves in the log, in words, over all of its Temporal runs (`run_continued` aside)."""

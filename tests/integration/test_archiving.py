@@ -155,7 +155,7 @@ async def test_a_database_that_is_away_delays_the_next_temporal_run(rig: StartRi
     """A run that is to go on in a new Temporal run waits where it is; nothing is lost, nothing is done twice."""
     threads = Threads()
     script = steps([call("look", at=str(n)) for n in range(8)] + [say("done")])
-    async with rig(catalog(threads, history_events=60), script, strict=False) as r:
+    async with rig(catalog(threads, history_events=60), script) as r:
         async with away(threads):
             run = await r.start()
         assert (await run.result())["result"] == "done"

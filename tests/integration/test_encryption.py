@@ -70,7 +70,6 @@ async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
             database_url=stack.database_url,
             folder=tmp_path,
             task_queue=task_queue,
-            strict=True,
         ) as rig:
             yield rig
 

@@ -18,7 +18,9 @@ RECORDED = sorted(HISTORIES.rglob("*.json"))
 async def test_a_recorded_history_replays(file: Path) -> None:
     """Today's workflow makes the very commands that the history holds."""
     history = WorkflowHistory.from_json(file.stem, file.read_text())
-    await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter).replay_workflow(history)
+    await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, debug_mode=True).replay_workflow(
+        history
+    )
 
 
 def test_every_scenario_of_this_release_is_recorded() -> None:
@@ -32,4 +34,6 @@ async def test_a_replay_that_differs_is_noticed() -> None:
     text = next(file for file in RECORDED if file.stem == "plain").read_text()
     history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
     with pytest.raises(Exception, match=r"(?i)nondetermin"):
-        await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter).replay_workflow(history)
+        await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, debug_mode=True).replay_workflow(
+            history
+        )

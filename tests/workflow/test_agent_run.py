@@ -28,6 +28,8 @@ from holdfast.testing import (
 )
 from tests.rig import StartRig, events_of, eventually, status_of
 
+pytestmark = pytest.mark.sandbox
+
 
 @tool(effect="read")
 def look(at: str) -> str:

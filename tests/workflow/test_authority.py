@@ -117,7 +117,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
     """Signals and updates of any name and shape: no workflow task fails, nothing runs, and the run still ends well."""
     chance = random.Random(count)
     policy = Policy(rules=(deny("pay", when="args.cents > 9"), ask("pay")), approvers=PEOPLE, signatures="required")
-    async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")]), strict=False) as r:
+    async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         state = await status_of(run, "waiting_approval")
         names = ["approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "x" * 500]

@@ -72,7 +72,7 @@ async def in_record(rig: Rig, thread: str) -> int:
 async def test_a_run_goes_on_in_new_temporal_runs_with_one_log(rig: StartRig) -> None:
     """Thirty steps over several Temporal runs: one chain of events, one transcript, and every request extends it."""
     script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
-    async with rig(catalog(history_events=150), script, strict=False) as r:
+    async with rig(catalog(history_events=150), script) as r:
         run = await r.start("look around")
         result = await run.result()
         assert (result["result"], result["steps"]) == ("done", 31)
@@ -88,7 +88,7 @@ async def test_a_run_goes_on_in_new_temporal_runs_with_one_log(rig: StartRig) ->
 async def test_a_step_of_many_calls_goes_on_with_its_requests_open(rig: StartRig) -> None:
     """Sixty-four calls at once, sixteen of which ask: decided in any order across Temporal runs, each happens once."""
     made = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
-    async with rig(catalog(history_events=60), steps([together(*made), say("done")]), strict=False) as r:
+    async with rig(catalog(history_events=60), steps([together(*made), say("done")])) as r:
         run = await r.start()
         await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 16)
         numbers = [str(number) for number in range(1, 17)]
@@ -118,7 +118,7 @@ async def test_nothing_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) ->
             return call("pay", amount=999)
         return say("done")
 
-    async with rig(catalog(history_events=250), script, strict=False) as r:
+    async with rig(catalog(history_events=250), script) as r:
         run = await r.start()
         last = str(2 * steps_before_the_end + 1)
         answers: dict[str, str] = {}
@@ -188,7 +188,7 @@ def folding(conversation: Conversation, until: int) -> Reply:
 async def test_a_transcript_is_folded_by_its_reported_size(rig: StartRig) -> None:
     """On the wire: requests extend each other up to the fold, whose request extends them too; then a new prefix."""
     script = lambda conversation: folding(conversation, 16)  # noqa: E731
-    async with rig(catalog(fold_tokens=1_500, history_events=120), script, strict=False) as r:
+    async with rig(catalog(fold_tokens=1_500, history_events=120), script) as r:
         run = await r.start("look at sixteen things")
         assert (await run.result())["result"] == "done 16"
         bodies = [request.body for request in r.llm.requests]
@@ -226,7 +226,7 @@ async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_s
             return say(f"looked at {looked}")
         return call("look", at=f"{looked + 1} " + "x" * 900) if looked < 9 else say(f"done {looked}")
 
-    async with rig(catalog(history_events=80), script, strict=False) as r:
+    async with rig(catalog(history_events=80), script) as r:
         run = await r.start("look at nine things")
         assert (await run.result())["result"] == "done 9"
         events = await check_thread(r.client, run)
@@ -285,11 +285,11 @@ async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig
     """A worker that knows nothing rebuilds the transcript from the record and the run: the LLM gets the very bytes."""
     script = steps([call("look", at=str(n)) for n in range(6)] + [call("pay", amount=1), say("done")])
     offer = catalog(history_events=60)
-    async with rig(offer, script, strict=False) as one:
+    async with rig(offer, script) as one:
         run = await one.start()
         await status_of(run, "waiting_approval")
         assert len(await runs_of(one.client, run)) >= 2
-    async with rig(offer, script, strict=False, task_queue=one.task_queue) as other:
+    async with rig(offer, script, task_queue=one.task_queue) as other:
         await run.signal("approve", {"request": "1"})
         assert (await run.result())["result"] == "done"
         assert len(other.llm.requests) == 1
@@ -390,7 +390,7 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
 @pytest.mark.slow
 async def test_a_run_that_waits_for_weeks_goes_on_elsewhere_too(rig: StartRig) -> None:
     """Signals that mean nothing fill the history of a run that waits: it goes on in a new one, and still waits."""
-    async with rig(catalog(history_events=30), steps([call("pay", amount=1), say("done")]), strict=False) as r:
+    async with rig(catalog(history_events=30), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
         for number in range(12):

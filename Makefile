@@ -11,8 +11,9 @@ COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet --upgrade -
 	--python-version 3.11 --generate-hashes --custom-compile-command "make lock"
 # Each process has servers of its own; the tests wait more than they compute, so three suit two cores.
 SIDE_BY_SIDE := -n 3 --dist worksteal
+KILLS := 500
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all demo worker bench bench-long bench-peers lock histories up down clean help
+.PHONY: setup check fix test test-all demo worker bench bench-long kill-matrix bench-peers lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
@@ -34,8 +35,10 @@ worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Dock
 	$(PY) worker.py --dev
 bench: setup ## Measure, and print one table
 	$(PY) -m bench
-bench-long: setup ## Measure a run of 10,000 steps, and 500 runs that wait
-	$(PY) -m bench.endurance && $(PY) -m bench.paused
+bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, and what a policy costs
+	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority
+kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
+	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS)
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)

@@ -7,6 +7,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.calling import calling_thread
+from activities.heartbeats import heartbeats
 from holdfast.catalog import Catalog
 from holdfast.contracts import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND, AgentRequest, LoadedAgent
 from holdfast.errors import CatalogError
@@ -19,12 +20,14 @@ class Agents:
         catalog: What this worker offers.
         default_llm: The LLM of agents that name none.
         workspaces: The folder in which threads without a workspace get one of their own.
+        notify: Whether this worker has somebody to tell of requests and endings.
     """
 
-    def __init__(self, catalog: Catalog, *, default_llm: str, workspaces: Path) -> None:
+    def __init__(self, catalog: Catalog, *, default_llm: str, workspaces: Path, notify: bool = False) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
         self._workspaces = workspaces
+        self._notify = notify
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
@@ -33,8 +36,9 @@ class Agents:
             spec = self._catalog.spec(request.agent, default_llm=self._default_llm)
         except CatalogError as error:
             raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
-        workspace = await asyncio.to_thread(self._workspace, request.workspace)
-        return LoadedAgent(spec=spec, workspace=str(workspace))
+        async with heartbeats():
+            workspace = await asyncio.to_thread(self._workspace, request.workspace)
+        return LoadedAgent(spec=spec, workspace=str(workspace), notify=self._notify)
 
     def _workspace(self, asked_for: str | None) -> Path:
         if asked_for is None:

@@ -45,6 +45,10 @@ class Record:
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
         """See `holdfast.contracts.archive`."""
+        async with heartbeats():
+            return await self._archive(request)
+
+    async def _archive(self, request: ArchiveRequest) -> Archived:
         run = CallingRun.of()
         thread = run.thread
         position, digest = request.start, ""

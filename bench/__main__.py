@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,7 +15,7 @@ from bench import document
 from bench.figures import schedule
 from bench.measure import measure_all
 from bench.report import Report, as_json, make_report, markdown, show
-from bench.stage import open_stack
+from bench.stage import leave, open_stack
 
 
 def measure(lengths: Sequence[int], *, repeat: int | None, console: Console) -> Report:
@@ -70,9 +69,7 @@ def main(
     except Exception:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+    leave(code)
 
 
 if __name__ == "__main__":

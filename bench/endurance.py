@@ -4,28 +4,23 @@ Prints for each thousand steps how long it took and how much memory the worker h
 """
 
 import asyncio
-import os
-import sys
 import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
-import openai
 import psutil
+import psycopg
 import typer
 from temporalio.client import Client
 
-from activities.stores.postgres import migrate, open_pool
 from bench import document
 from bench.llm import serve_llm
-from bench.stage import observation, open_stack
+from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Limits, tool
 from holdfast.contracts import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.stack import Stack
-from worker import build_worker
 
 QUEUE = "endurance"
 EVERY = 1_000
@@ -45,9 +40,6 @@ class Look:
 
 async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
     """Make the run, and tell about it."""
-    client = await connect(stack_config(stack))
-    await ensure_search_attributes(client)
-    await migrate(stack.database_url)
     text, process, looks = observation(), psutil.Process(), list[Look]()
     began = time.perf_counter()
 
@@ -61,25 +53,13 @@ async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
         return text
 
     agent = Agent(name="bench", instructions="Call observe until you are done.", limits=Limits(max_steps=2 * steps))
-    async with (
-        open_pool(stack.database_url, size=4) as pool,
-        openai.AsyncOpenAI(api_key="bench", base_url=url, max_retries=0) as llm,
-        build_worker(
-            client,
-            task_queue=QUEUE,
-            catalog=Catalog(agents=[agent], tools=[observe]),
-            llm=llm,
-            default_llm="bench",
-            pool=pool,
-            database_url=stack.database_url,
-            workspaces=home / "workspaces",
-        ),
-    ):
+    catalog = Catalog(agents=[agent], tools=[observe])
+    async with serving(stack, home, url, catalog, queue=QUEUE) as (client, _, _):
         run = await client.start_workflow(
             WORKFLOW, RunInput(task=f"steps={steps}"), id=QUEUE, task_queue=QUEUE, result_type=RunResult
         )
         result = await run.result()
-        async with pool.connection() as connection:
+        async with await psycopg.AsyncConnection.connect(stack.database_url) as connection:
             rows = await connection.execute(
                 "SELECT sum(pg_total_relation_size(c)) FROM (VALUES ('holdfast.events'::regclass), "
                 "('holdfast.threads'::regclass)) t(c)"
@@ -128,8 +108,7 @@ def main(steps: Annotated[int, typer.Option(min=2_000)] = 10_000) -> None:
     """Make one run of so many steps, on an embedded stack of its own."""
     with open_stack() as (stack, home), serve_llm() as url:
         asyncio.run(endure(stack, home, url, steps))
-    sys.stdout.flush()
-    os._exit(0)  # temporalio can crash the interpreter at exit
+    leave()
 
 
 if __name__ == "__main__":

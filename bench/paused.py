@@ -5,27 +5,21 @@ Prints what a paused run holds of the worker's memory, and how long it takes to 
 
 import asyncio
 import gc
-import os
-import sys
 import time
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Annotated, Any
 
-import openai
 import psutil
 import typer
 from temporalio.client import Client, WorkflowHandle
 
-from activities.stores.postgres import migrate, open_pool
 from bench import document
 from bench.llm import serve_llm
-from bench.stage import observation, open_stack
+from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.stack import Stack
-from worker import build_worker
 
 QUEUE = "paused"
 STEPS = 10
@@ -48,12 +42,6 @@ async def pay(n: int) -> str:
 OBSERVATION = observation()
 
 
-async def wait_paused(client: Client, count: int) -> None:
-    """Until that many runs wait for an approval."""
-    while (await client.count_workflows("HoldfastStatus = 'waiting_approval'")).count < count:  # noqa: ASYNC110
-        await asyncio.sleep(0.2)
-
-
 async def start(client: Client, numbers: range) -> list[WorkflowHandle[Any, Any]]:
     """Start runs, and wait until all of them wait."""
     limit = asyncio.Semaphore(AT_ONCE)
@@ -71,25 +59,10 @@ async def start(client: Client, numbers: range) -> list[WorkflowHandle[Any, Any]
 
 async def measure(stack: Stack, home: Path, url: str, count: int) -> None:
     """Pause the runs, and approve each."""
-    client = await connect(stack_config(stack))
-    await ensure_search_attributes(client)
-    await migrate(stack.database_url)
     agent = Agent(name="bench", instructions="Go on.", policy=Policy(rules=(ask("pay"), allow())))
     process = psutil.Process()
-    async with (
-        open_pool(stack.database_url, size=8) as pool,
-        openai.AsyncOpenAI(api_key="bench", base_url=url, max_retries=0) as llm,
-        build_worker(
-            client,
-            task_queue=QUEUE,
-            catalog=Catalog(agents=[agent], tools=[observe, pay]),
-            llm=llm,
-            default_llm="bench",
-            pool=pool,
-            database_url=stack.database_url,
-            workspaces=home / "workspaces",
-        ),
-    ):
+    catalog = Catalog(agents=[agent], tools=[observe, pay])
+    async with serving(stack, home, url, catalog, queue=QUEUE, connections=8) as (client, _, _):
         await start(client, range(50))  # imports, connections, allocator: nothing of it is a run's
         gc.collect()
         before = process.memory_info().rss
@@ -116,8 +89,7 @@ def main(runs: Annotated[int, typer.Option(min=100)] = 500) -> None:
     """Pause so many runs on an embedded stack of its own."""
     with open_stack() as (stack, home), serve_llm() as url:
         asyncio.run(measure(stack, home, url, runs))
-    sys.stdout.flush()
-    os._exit(0)  # temporalio can crash the interpreter at exit
+    leave()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """The stage: one embedded stack, one LLM server, and a worker for each contender, built alike, in one process."""
 
+import os
 import random
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import openai
 from temporalio.client import Client, WorkflowHandle
@@ -63,15 +65,48 @@ def open_stack() -> Iterator[tuple[Stack, Path]]:
 
 
 @asynccontextmanager
+async def serving(
+    stack: Stack, home: Path, llm_url: str, catalog: Catalog, *, queue: str, connections: int = 4
+) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
+    """A worker of ours at work, in this process.
+
+    Yields:
+        The client it shares, the worker, and its client of the LLM.
+    """
+    client = await connect(stack_config(stack))
+    await ensure_search_attributes(client)
+    await migrate(stack.database_url)
+    async with (
+        open_pool(stack.database_url, size=connections) as pool,
+        openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
+        build_worker(
+            client,
+            task_queue=queue,
+            catalog=catalog,
+            llm=llm,
+            default_llm="bench",
+            pool=pool,
+            database_url=stack.database_url,
+            workspaces=home / "workspaces",
+        ) as worker,
+    ):
+        yield client, worker, llm
+
+
+def leave(code: int = 0) -> NoReturn:
+    """End the process. temporalio can crash the interpreter at exit, and the exit code must not lie."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@asynccontextmanager
 async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterator[tuple[Client, dict[str, Contender]]]:
     """Both contenders, with their workers running.
 
     Yields:
         The client they share, and the contenders by name.
     """
-    client = await connect(stack_config(stack))
-    await ensure_search_attributes(client)
-    await migrate(stack.database_url)
     text = observation()
 
     @tool(effect="read")
@@ -84,26 +119,14 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         instructions="Call observe until you are done.",
         limits=Limits(max_steps=1_000_000, fold_tokens=10**9),
     )
-    async with (
-        open_pool(stack.database_url, size=2) as pool,
-        openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
-    ):
-        ours = build_worker(
-            client,
-            task_queue=HOLDFAST,
-            catalog=Catalog(agents=[agent], tools=[observe]),
-            llm=llm,
-            default_llm="bench",
-            pool=pool,
-            database_url=stack.database_url,
-            workspaces=home / "workspaces",
-        )
+    catalog = Catalog(agents=[agent], tools=[observe])
+    async with serving(stack, home, llm_url, catalog, queue=HOLDFAST, connections=2) as (client, ours, llm):
         # Every option that the other worker has: sandbox, pass-through modules, timeouts.
         options = ours.config()
         options["task_queue"] = FLOOR
         options["workflows"] = [FloorWorkflow]
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
-        async with ours, Worker(**options):
+        async with Worker(**options):
             yield client, {one.name: one for one in (_floor(client), _holdfast(client))}
 
 

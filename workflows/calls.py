@@ -57,13 +57,19 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     match command.request:
         case ThreadRequest() as request:
             return workflow.start_activity(
-                load_thread, request, start_to_close_timeout=QUICK, retry_policy=PATIENT, summary="load the thread"
+                load_thread,
+                request,
+                start_to_close_timeout=QUICK,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                retry_policy=PATIENT,
+                summary="load the thread",
             )
         case AgentRequest() as request:
             return workflow.start_activity(
                 load_agent,
                 request,
                 start_to_close_timeout=QUICK,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=PATIENT,
                 summary=f"load {request.agent or 'the default agent'}",
             )
@@ -104,6 +110,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
                 archive,
                 request,
                 start_to_close_timeout=QUICK,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=PATIENT,
                 summary=f"events {request.start} to {request.stop - 1}",
             )

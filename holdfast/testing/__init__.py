@@ -1,6 +1,8 @@
-"""For tests, ours and yours: the scripted LLM, served over HTTP, and what every store must do."""
+"""For tests, ours and yours: the scripted LLM, served over HTTP, what every store must do, and the kill matrix."""
 
 from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
+from holdfast.testing.kill_matrix import KillMatrix, Survival
+from holdfast.testing.kill_matrix_plan import BOUNDARIES
 from holdfast.testing.script import (
     Conversation,
     Reply,
@@ -22,12 +24,15 @@ from holdfast.testing.script import (
 from holdfast.testing.scripted_llm import Request, ScriptedLLM
 
 __all__ = [
+    "BOUNDARIES",
     "ArtifactStoreConformance",
     "Conversation",
+    "KillMatrix",
     "Reply",
     "Request",
     "Script",
     "ScriptedLLM",
+    "Survival",
     "ThreadStoreConformance",
     "Unparsed",
     "call",

@@ -1,0 +1,82 @@
+"""`python -m bench.authority`: what a policy costs a step that needs no approval.
+
+The same agent, once with the one rule that allows everything, once with a policy of twenty rules and five conditions
+on the arguments, people with keys, and terms. Alternately, on one worker.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+
+from bench import document
+from bench.llm import serve_llm
+from bench.stage import leave, observation, open_stack, serving
+from holdfast import Agent, Approver, Catalog, Limits, Policy, Terms, allow, ask, deny, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.runtime.stack import Stack
+from holdfast.signatures import encode_key, public_key
+
+QUEUE = "authority"
+LIMIT = 0.04
+"""Of a step's time: the most that a verdict may cost."""
+
+
+def policies() -> dict[str, Policy]:
+    """The two policies: without work, and with much."""
+    people = [
+        Approver(name=f"p{n}", roles=("finance",), keys=(public_key(encode_key(bytes([n]) * 32)),)) for n in range(9)
+    ]
+    names = [deny(f"wipe_{n}_*", reason="we keep it") for n in range(14)]
+    conditions = [ask("observe", when=f"args.n < 0 && args.n != {n}", terms=Terms(quorum=2)) for n in range(5)]
+    rules = (*names, *conditions, allow("observe"))
+    return {"one rule": Policy(rules=(allow(),)), "twenty rules": Policy(rules=rules, approvers=tuple(people))}
+
+
+async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int) -> None:
+    """Make runs under both policies, and compare the medians."""
+    text = observation()
+
+    @tool(effect="read")
+    async def observe(n: int) -> str:
+        """Look at something."""
+        return text
+
+    limits = Limits(max_steps=10 * steps, fold_tokens=10**9)
+    names = {policy: f"agent-{number}" for number, policy in enumerate(policies())}
+    agents = [
+        Agent(name=names[name], instructions="Call observe until you are done.", policy=policy, limits=limits)
+        for name, policy in policies().items()
+    ]
+    times: dict[str, list[float]] = {name: [] for name in names}
+    async with serving(stack, home, url, Catalog(agents=agents, tools=[observe]), queue=QUEUE) as (client, _, _):
+        for number in range(-1, rounds):
+            for name, agent in names.items():
+                run = RunInput(task=f"steps={steps}", agent=agent)
+                began = time.perf_counter()
+                await client.execute_workflow(WORKFLOW, run, id=f"{QUEUE}-{agent}-{number}", task_queue=QUEUE)
+                if number >= 0:  # the first round warms up
+                    times[name].append((time.perf_counter() - began) / steps * 1e3)
+    plain, ruled = (median(each) for each in times.values())
+    spread = max(max(each) - min(each) for each in times.values()) / plain
+    told = [
+        f"- {rounds} runs of {steps} steps each: {plain:.2f} ms a step under one rule, {ruled:.2f} ms under twenty",
+        f"- ratio {ruled / plain:.3f} (at most {1 + LIMIT:.2f}); the runs of one policy differ by up to {spread:.0%}",
+    ]
+    print("\n".join(told))
+    about = "`python -m bench.authority`: a step that needs no approval, under two policies, alternately."
+    document.write("authority", "\n".join(["## What a policy costs", "", about, "", *told]))
+
+
+def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 9) -> None:
+    """Compare two policies on an embedded stack of its own. Takes about a minute."""
+    with open_stack() as (stack, home), serve_llm() as url:
+        asyncio.run(measure(stack, home, url, steps=steps, rounds=rounds))
+    leave()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,181 @@
+"""The outside world of the kill matrix: an HTTP server that counts, a file that grows, a PostgreSQL table.
+
+And a catalog whose tools act on them, one of each effect class. None but the idempotent API would stop a second effect.
+"""
+
+import json
+import os
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+import psycopg
+
+from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
+
+
+class Api:
+    """An HTTP server that keeps what it is sent: `POST /charges` once a key, `POST /transfers` as often as it comes."""
+
+    def __init__(self) -> None:
+        self.charges: Counter[str] = Counter()
+        self.transfers: Counter[str] = Counter()
+        self.requests = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (_Served,), {"api": self}))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Served(BaseHTTPRequestHandler):
+    api: Api
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet."""
+
+    def do_POST(self) -> None:
+        """Have the effect."""
+        key = self.headers["Idempotency-Key"]
+        self.api.requests += 1
+        if self.path == "/charges":
+            self.api.charges[key] = 1
+        else:
+            self.api.transfers[key] += 1
+        self._answer({"receipt": key})
+
+    def do_GET(self) -> None:
+        """Look a transfer up."""
+        self._answer({"found": self.api.transfers[self.path.rpartition("/")[2]]})
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Outside:
+    """What the test sees of the world.
+
+    Args:
+        api: Serving.
+        file: The outbox.
+        database_url: Of the table `outside.shipments`; None while there is none.
+    """
+
+    def __init__(self, api: Api, file: Path) -> None:
+        self.api = api
+        self.file = file
+        self.database_url: str | None = None
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What the worker's tools need to know."""
+        return {"OUTSIDE_API": self.api.url, "OUTSIDE_FILE": str(self.file)}
+
+    def effects(self) -> Counter[str]:
+        """How often each effect has happened, by key."""
+        seen = self.api.charges + self.api.transfers
+        if self.file.exists():
+            seen.update(self.file.read_text().splitlines())
+        if self.database_url:
+            with psycopg.connect(self.database_url, connect_timeout=5) as connection:
+                seen.update(key for (key,) in connection.execute("SELECT key FROM outside.shipments").fetchall())
+        return seen
+
+    def prepare(self, database_url: str) -> None:
+        """Make the table; it takes the same key as often as it comes."""
+        with psycopg.connect(database_url) as connection:
+            connection.execute("CREATE SCHEMA outside")
+            connection.execute("CREATE TABLE outside.shipments (key text NOT NULL, parcel text NOT NULL)")
+        self.database_url = database_url
+
+
+@tool(effect="idempotent")
+async def charge(order: str, context: ToolContext) -> str:
+    """Charge a card, by an API that knows keys."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.post(f"{os.environ['OUTSIDE_API']}/charges", headers={"Idempotency-Key": context.key})
+    return str(answer.json()["receipt"])
+
+
+async def _find_transfer(context: ToolContext) -> Found | Absent:
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"{os.environ['OUTSIDE_API']}/transfers/{context.key}")
+    return Found("found the transfer") if answer.json()["found"] else Absent()
+
+
+@tool(effect="verifiable", check=_find_transfer)
+async def transfer(order: str, context: ToolContext) -> str:
+    """Transfer money, by an API that can be asked afterwards."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        await client.post(f"{os.environ['OUTSIDE_API']}/transfers", headers={"Idempotency-Key": context.key})
+    return "transferred"
+
+
+def _find_shipment(context: ToolContext) -> Found | Absent:
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        rows = connection.execute("SELECT parcel FROM outside.shipments WHERE key = %s", [context.key]).fetchall()
+    return Found(rows[0][0]) if rows else Absent()
+
+
+@tool(effect="verifiable", check=_find_shipment)
+def ship(order: str, context: ToolContext) -> str:
+    """Ship a parcel: a row in a table."""
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        connection.execute("INSERT INTO outside.shipments VALUES (%s, %s)", [context.key, order])
+    return "shipped"
+
+
+@tool(effect="unsafe")
+async def mail(order: str, context: ToolContext) -> str:
+    """Mail the customer, in a way that nobody can look up."""
+    _append(f"{context.key}\n")
+    return "mailed"
+
+
+def _append(line: str) -> None:
+    with Path(os.environ["OUTSIDE_FILE"]).open("a") as outbox:
+        outbox.write(line)
+
+
+@tool(effect="idempotent")
+async def stamp(order: str, context: ToolContext) -> str:
+    """Stamp the order. This one lies: a second time leaves a second stamp."""
+    _append(f"{context.key}\n")
+    return "stamped"
+
+
+@tool(effect="read")
+async def look(order: str) -> str:
+    """Look at the order."""
+    return f"order {order} is open"
+
+
+catalog = Catalog(
+    agents=[
+        Agent(
+            name="shop",
+            instructions="Serve the order.",
+            policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
+            limits=Limits(history_events=40, max_steps=100_000),
+        )
+    ],
+    tools=[charge, transfer, ship, mail, stamp, look],
+)

@@ -1,0 +1,75 @@
+"""What the kill matrix holds against the world: it must see each thing that may go wrong."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from holdfast.agent import AgentSpec, Limits, ToolSpec
+from holdfast.effects import Effect
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    DecisionReceived,
+    EventLog,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolStatus,
+)
+from holdfast.messages import ToolCall
+from holdfast.policy import Policy
+from holdfast.testing.kill_matrix_audit import audit
+
+
+def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: bool = True) -> list[AgentEvent]:
+    """The log of a run with one call, `pay`, whose key is `k`; alice has approved it."""
+    tool = ToolSpec(name="pay", description="", parameters={}, effect=effect, timeout=1)
+    spec = AgentSpec(name="a", instructions="", tools=(tool,), policy=Policy(), llm="l", limits=Limits())
+    log = EventLog()
+    events: list[AgentEvent] = [
+        AgentLoaded(spec=spec, spec_hash=spec.hash, workspace="/w"),
+        ToolCallRequested(number=1, call=ToolCall(id="c", name="pay", arguments="{}")),
+        DecisionReceived(request="1", decision="approve", by="alice", reason="", outcome="accepted"),
+        ToolCallStarted(number=1, key="k"),
+        ToolCallFinished(number=1, status=status, content=""),
+        RunFinished(outcome="completed"),
+    ]
+    return [log.append(event, at=datetime(2026, 1, 1, tzinfo=UTC)) for event in (events if end else events[:-2])]
+
+
+def test_a_run_whose_effects_happened_once_is_well() -> None:
+    """Each effect once, each decision received: nothing is wrong, whatever else is in the world."""
+    assert audit(a_run(), effects={"k": 1, "of another run": 2}, sent=["alice"]) == []
+
+
+@pytest.mark.parametrize(
+    ("effects", "sent", "expected"),
+    [
+        ({"k": 2}, [], "happened 2 times"),
+        ({}, [], "is lost: the log says that it happened"),
+        ({"k": 1}, ["alice", "bob"], "the decision of bob is lost"),
+    ],
+)
+def test_what_goes_wrong_is_told(effects: dict[str, int], sent: list[str], expected: str) -> None:
+    """An effect twice, an effect that never was, a decision that never arrived: a sentence each."""
+    (wrong,) = audit(a_run(), effects=effects, sent=sent)
+    assert expected in wrong
+
+
+def test_a_call_without_an_end_is_told() -> None:
+    """A run that stops in mid-call did not complete, and its call came to no end."""
+    assert [text[-14:] for text in audit(a_run(end=False), effects={})] == ["t complete: []", "came to no end"]
+
+
+def test_an_effect_that_failed_may_have_happened_or_not() -> None:
+    """Only `ok` promises an effect; a read promises none at all."""
+    assert audit(a_run(status="failed"), effects={}) == audit(a_run(status="failed"), effects={"k": 1}) == []
+    assert audit(a_run(effect=Effect.READ), effects={}) == []
+
+
+def test_an_altered_log_is_told() -> None:
+    """An event that somebody changed afterwards is named by its position."""
+    events = a_run()
+    events[1] = events[1].model_copy(update={"number": 2})
+    assert "event 1 does not follow from the one before it" in audit(events, effects={"k": 1})

@@ -1,0 +1,56 @@
+"""A worker stops where the plan says, and nowhere else; from outside it can be killed there, or sent on."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from holdfast.testing.kill_matrix_plan import Plan, read_stops, write_plan
+
+WORKER = """
+import sys
+from pathlib import Path
+from holdfast.testing.kill_matrix_plan import Doom
+for folder in sys.argv[1:]:
+    doom = Doom(Path(folder))
+    for place in ("1", "1", "2", "3"):
+        doom.passing("before verdict_given", place)
+        doom.passing("after verdict_given", place)
+"""
+BEFORE, AFTER = "before verdict_given", "after verdict_given"
+
+
+def test_a_worker_stops_where_the_plan_says(tmp_path: Path) -> None:
+    """Once at each place of the boundary; not before it has passed `skip`, nor oftener than `most`."""
+    cases: dict[str, tuple[Plan | None, list[tuple[str, str]]]] = {
+        "each": (Plan(boundaries=(AFTER,)), [(AFTER, "1"), (AFTER, "2"), (AFTER, "3")]),
+        "some": (Plan(skip=3, most=2), [(AFTER, "1"), (BEFORE, "2")]),
+        "none": (None, []),
+    }
+    folders = [tmp_path / name for name in cases]
+    for folder, (plan, _) in zip(folders, cases.values(), strict=True):
+        folder.mkdir()
+        write_plan(folder, plan)
+    process = subprocess.Popen([sys.executable, "-c", WORKER, *map(str, folders)])
+    handled, deadline = 0, time.monotonic() + 50
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        stops = sum(len(read_stops(folder)) for folder in folders)
+        if stops > handled and psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
+            handled += 1
+            process.send_signal(signal.SIGCONT)
+        time.sleep(0.005)
+    assert process.returncode == 0
+    for folder, (_, expected) in zip(folders, cases.values(), strict=True):
+        assert [(stop.boundary, stop.place) for stop in read_stops(folder)] == expected
+
+
+def test_a_new_plan_forgets_where_workers_stopped(tmp_path: Path) -> None:
+    """What was stopped at under one plan may be stopped at again under the next."""
+    (tmp_path / "stops").write_text('{"boundary": "before effect", "place": "1", "pid": 1}\n')
+    assert len(read_stops(tmp_path)) == 1
+    write_plan(tmp_path, Plan())
+    assert read_stops(tmp_path) == []

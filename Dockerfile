@@ -25,7 +25,7 @@ RUN apt-get update \
 
 COPY --from=packages /opt/venv /opt/venv
 WORKDIR /app
-COPY LICENSE worker.py starter.py ./
+COPY LICENSE worker.py starter.py gateway.py ./
 COPY holdfast holdfast
 COPY workflows workflows
 COPY activities activities

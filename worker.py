@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -24,7 +25,11 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from activities.agents import Agents
 from activities.clipping import read_artifact_tool
 from activities.llm import LLM
+from activities.notices import Links
+from activities.notify import Notifier
+from activities.receivers import read_receivers
 from activities.record import Record
+from activities.redacting import Redacting
 from activities.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from activities.stores.ledger import Ledger
 from activities.stores.postgres import migrate, open_pool
@@ -33,13 +38,18 @@ from activities.tools import Tools
 from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
+from holdfast.runtime.cli.ui import ui_base
 from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.encryption import EncryptionCodec
 from holdfast.runtime.llm import llm_client
 from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
+from holdfast.runtime.own_secrets import own_secrets
+from holdfast.runtime.policies import load_policy
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
+from holdfast.secrets import Secrets, read_secrets
 from holdfast.stores import ArtifactStore
 from workflows import WORKFLOWS
 
@@ -73,6 +83,8 @@ def build_worker(
     database_url: str,
     workspaces: Path,
     artifacts: ArtifactStore | None = None,
+    secrets: Secrets | None = None,
+    notifier: Notifier | None = None,
     strict: bool = False,
     **options: Any,
 ) -> Worker:
@@ -88,13 +100,21 @@ def build_worker(
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
         artifacts: Where what is too long for the log is kept, unless the catalog says; None for the database.
+        secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
+            environment what tools declare.
+        notifier: Tells those who are elsewhere of requests and endings; None for nobody.
         strict: Run workflows in Temporal's sandbox, which finds clocks and randomness. The tests do; a worker need
             not, for it runs no workflow code but ours, and saves a tenth of a step and half of a replay.
         options: Further arguments of `temporalio.worker.Worker`.
+
+    Raises:
+        SettingsError: A tool declares a secret that the environment lacks.
     """
+    secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
     threads = catalog.threads or PostgresThreads(pool)
     artifacts = catalog.artifacts or artifacts or PostgresArtifacts(pool)
     catalog = catalog.offering(read_artifact_tool(artifacts))
+    notifier = notifier or Notifier()
     sessions = Sessions(threads)
     record = Record(threads, forget=sessions.forget)
     return Worker(
@@ -103,14 +123,16 @@ def build_worker(
         workflows=WORKFLOWS,
         activities=[
             record.load_thread,
-            Agents(catalog, default_llm=default_llm, workspaces=workspaces).load_agent,
+            Agents(catalog, default_llm=default_llm, workspaces=workspaces, notify=bool(notifier.receivers)).load_agent,
             LLM(llm, catalog, sessions, artifacts).call_llm,
-            Tools(catalog, Ledger(pool, database_url), sessions, artifacts).call_tool,
+            Tools(catalog, Ledger(pool, database_url), sessions, artifacts, secrets).call_tool,
+            notifier.notify,
             record.archive,
         ],
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        interceptors=[Redacting(secrets), *options.pop("interceptors", ())],
         **options,
     )
 
@@ -133,6 +155,11 @@ async def run(settings: Settings, *, dev: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     catalog = load(settings.catalog, Catalog)
+    policy = load_policy(settings.policy) if settings.policy else None
+    if policy:
+        catalog = catalog.governed_by(policy)
+    secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
+    configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     async with AsyncExitStack() as cleanup:
         if dev:
             servers = DevStack(settings.home, say=_say)
@@ -145,9 +172,10 @@ async def run(settings: Settings, *, dev: bool) -> None:
         else:
             config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
         llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
-        client = await connect(config)
+        client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys))
         await ensure_search_attributes(client)
         pool = await _open_database(database_url, cleanup)
+        notifier = await cleanup.enter_async_context(_notifier(settings, config))
         worker = build_worker(
             client,
             task_queue=settings.task_queue,
@@ -158,15 +186,28 @@ async def run(settings: Settings, *, dev: bool) -> None:
             database_url=database_url,
             workspaces=settings.home / "workspaces",
             artifacts=FolderArtifacts(settings.artifacts) if settings.artifacts else None,
+            secrets=secrets,
+            notifier=notifier,
             graceful_shutdown_timeout=timedelta(seconds=5),
         )
         async with worker:
+            if policy:
+                _say(f"Policy     {settings.policy}, hash {policy.hash[:12]}, in place of every agent's own")
             _say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
             _say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             _say("Stopping …")
         for end in ended:
             end.result()  # raises what made it end
+
+
+def _notifier(settings: Settings, config: Mapping[str, Any]) -> Notifier:
+    secret, webhooks = settings.webhook_secret, settings.webhooks
+    receivers = (
+        read_receivers(webhooks.get_secret_value(), insecure=settings.webhooks_insecure) if webhooks is not None else ()
+    )
+    links = Links(ui=ui_base(config, settings), gateway=settings.gateway_url)
+    return Notifier(receivers, secret=secret.get_secret_value() if secret else None, links=links)
 
 
 async def _keep_up(servers: DevStack, stack: Stack) -> bool:
@@ -214,6 +255,9 @@ def _say(line: str) -> None:
 def main(
     dev: Annotated[bool, typer.Option("--dev", help="Start Temporal, PostgreSQL and, without a key, an LLM.")] = False,
     catalog: Annotated[str | None, typer.Option(help="Agents and tools: package.module:attribute.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A policy in place of every agent's own, as YAML.")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Run agents until Ctrl-C.
@@ -224,8 +268,10 @@ def main(
         TEMPORAL_ADDRESS=temporal:7233 DATABASE_URL=postgresql://… python worker.py
     """
     try:
-        settings = Settings.from_env(os.environ | ({"HOLDFAST_CATALOG": catalog} if catalog else {}), root=ROOT)
-        configure_logging(settings.log_level, settings.log_format)
+        given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
+        environ = os.environ | {name: value for name, value in given.items() if value}
+        settings = Settings.from_env(environ, root=ROOT)
+        configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
         asyncio.run(_run_and_exit(settings, dev=dev))
     except HoldfastError as error:
         if debug:

@@ -74,6 +74,7 @@ def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
     """The activities' names, inputs and results are those of the contracts, no more and no fewer."""
     from activities.agents import Agents
     from activities.llm import LLM
+    from activities.notify import Notifier
     from activities.record import Record
     from activities.tools import Tools
     from holdfast import contracts
@@ -88,6 +89,7 @@ def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
         "load_agent": Agents.load_agent,
         "call_llm": LLM.call_llm,
         "call_tool": Tools.call_tool,
+        "notify": Notifier.notify,
         "archive": Record.archive,
     }
     assert stubs.keys() == implementations.keys()

@@ -1,0 +1,161 @@
+"""Who may use the gateway, and for what: bearer tokens, and the public keys of approvers.
+
+    tokens:
+      - {name: alice, sha256: 5e88…, scopes: [decide, say, read]}
+    keys:
+      - {name: bob, key: "ed25519:…", scopes: [decide, read]}
+    slack: {U02ABCDEF: alice}
+
+Tokens are kept as SHA-256 digests: a token is 32 random bytes, so nobody finds one from its digest. The keys of the
+policy's approvers count, too, without being listed. The name of a verified token or key is who decides; nothing that a
+caller writes is.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from holdfast.errors import SettingsError
+from holdfast.policy import Key, Name, Policy
+from holdfast.runtime.policies import load_policy
+
+Scope = Literal["decide", "say", "read", "codec"]
+"""`decide`: decide requests. `say`: send messages. `read`: states, requests, events. `codec`: decrypt payloads."""
+
+APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
+"""What the policy's approvers may do with their keys."""
+
+Scopes = Annotated[tuple[Scope, ...], Field(min_length=1)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+class Token(_Entry):
+    """A bearer token."""
+
+    name: Name
+    """Who holds it; what a decision says as `by`."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Of the token's text, in hex."""
+    scopes: Scopes
+
+
+class KeyHolder(_Entry):
+    """Somebody who signs requests with a key that the policy does not name."""
+
+    name: Name
+    key: Key
+    scopes: Scopes
+
+
+class CallersFile(_Entry):
+    """The file that `HOLDFAST_GATEWAY_TOKENS` names."""
+
+    tokens: tuple[Token, ...] = ()
+    keys: tuple[KeyHolder, ...] = ()
+    slack: dict[str, Name] = {}
+    """Slack's ids of people, and their names as the policy has them."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody whose token or signature was found right."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+
+
+class Callers:
+    """Everybody whom the gateway knows.
+
+    Args:
+        file: Tokens and further keys.
+        policy: Its approvers may sign requests.
+
+    Raises:
+        SettingsError: One key has two names.
+    """
+
+    def __init__(self, file: CallersFile, policy: Policy | None = None) -> None:
+        self._tokens = file.tokens
+        self._slack = file.slack
+        self._keys: dict[str, Caller] = {}
+        for key, caller in _keys(file, policy):
+            if self._keys.setdefault(key, caller).name != caller.name:
+                raise SettingsError(
+                    f"{key} is the key of {self._keys[key].name} and of {caller.name}; give each their own"
+                )
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What anybody at all may do."""
+        return frozenset(scope for scopes in self._all_scopes() for scope in scopes)
+
+    def _all_scopes(self) -> Iterator[tuple[Scope, ...]]:
+        yield from (token.scopes for token in self._tokens)
+        yield from (caller.scopes for caller in self._keys.values())
+
+    def with_token(self, token: str) -> Caller | None:
+        """Who holds this token; takes as long for a wrong one as for a right one."""
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+        held = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
+        return Caller(held[0].name, held[0].scopes) if held else None
+
+    def with_key(self, key: str) -> Caller | None:
+        """Whose public key this is. It proves nothing: look at the signature."""
+        return self._keys.get(key)
+
+    def on_slack(self, user: str) -> Caller | None:
+        """Who has this id in Slack."""
+        name = self._slack.get(user)
+        return Caller(name, ("decide",)) if name else None
+
+
+def read_callers(tokens: Path | None, policy: Path | None) -> Callers:
+    """Everybody whom these files name.
+
+    Args:
+        tokens: `HOLDFAST_GATEWAY_TOKENS`.
+        policy: `HOLDFAST_POLICY`.
+
+    Raises:
+        SettingsError: The file cannot be used, or nobody could use the gateway.
+        PolicyError: Something in the policy is wrong.
+    """
+    callers = Callers(_read(tokens) if tokens else CallersFile(), load_policy(policy) if policy else None)
+    if not callers.scopes:
+        raise SettingsError(
+            "nobody could use the gateway: no token and no approver's key is known. "
+            "Name a file with tokens in HOLDFAST_GATEWAY_TOKENS (docs/operating.md, Webhooks)."
+        )
+    return callers
+
+
+def _read(path: Path) -> CallersFile:
+    try:
+        return CallersFile.model_validate(yaml.safe_load(path.read_text()) or {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"HOLDFAST_GATEWAY_TOKENS={path} cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = f", line {line + 1}" if line is not None else ""
+        raise SettingsError(f"HOLDFAST_GATEWAY_TOKENS={path} is neither YAML nor JSON{where}.") from None
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise SettingsError(f"HOLDFAST_GATEWAY_TOKENS={path} cannot be used: {'; '.join(wrong)}.") from None
+
+
+def _keys(file: CallersFile, policy: Policy | None) -> Iterator[tuple[str, Caller]]:
+    for holder in file.keys:
+        yield holder.key, Caller(holder.name, holder.scopes)
+    for approver in policy.approvers if policy else ():
+        for key in approver.keys:
+            yield key, Caller(approver.name, APPROVERS_MAY)

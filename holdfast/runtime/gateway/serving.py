@@ -1,0 +1,80 @@
+"""How the gateway is served: uvicorn with limits, without logs of its own."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from holdfast.errors import SettingsError
+
+HEADER_BYTES = 16 * 1024
+IDLE_SECONDS = 15
+"""After which an idle connection is closed."""
+CONNECTIONS = 512
+"""More are told to come back: 503."""
+FAREWELL_SECONDS = 3
+"""For requests under way, and for followers, when the gateway stops."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 for any that is free.
+
+    Raises:
+        SettingsError: It cannot.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise SettingsError(
+            f"the gateway cannot listen on {host}:{port} ({error.strerror}). "
+            "Set HOLDFAST_GATEWAY_HOST and HOLDFAST_GATEWAY_PORT."
+        ) from None
+
+
+def serve_config(app: Any) -> uvicorn.Config:
+    """The server's configuration, but for the socket.
+
+    Args:
+        app: An ASGI application.
+    """
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # ours says who it was, and leaves the query out
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=FAREWELL_SECONDS,
+        limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+    )
+
+
+class Server(uvicorn.Server):
+    """Uvicorn without signal handlers of its own, which would have the process die of the signal in the end.
+
+    Args:
+        app: An ASGI application.
+    """
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(serve_config(app))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever serves."""
+        yield
+
+    def stop(self) -> None:
+        """Take no more requests, and end when those under way are answered, or after `FAREWELL_SECONDS`."""
+        self.should_exit = True

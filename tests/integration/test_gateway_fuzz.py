@@ -1,0 +1,81 @@
+"""The gateway given whatever its OpenAPI description allows, and what it does not: schemathesis, with a fixed seed."""
+
+import asyncio
+from contextlib import nullcontext, suppress
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
+
+from holdfast.runtime.gateway.app import build_app
+from holdfast.runtime.gateway.callers import Callers
+from holdfast.runtime.threads import Threads
+from holdfast.testing import call, say, steps
+from tests.integration.test_gateway import CALLERS, TRUSTING, bearer, catalog
+from tests.rig import StartRig, status_of
+from tests.serving import served
+
+SCRIPT = steps([call("pay", amount=7), say("Paid.")])
+
+
+@pytest.mark.parametrize("examples", [30, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)])])
+async def test_whatever_is_sent_is_answered_as_described(rig: StartRig, examples: int) -> None:
+    """No request leads to an error of ours, to an undescribed answer, or past who may come in."""
+    async with rig(catalog(TRUSTING), SCRIPT) as worker:
+        runs = {name: await worker.start(thread=name) for name in ("waits/1", "is closed", "is over")}
+        for name, run in runs.items():
+            await status_of(run, "waiting_approval")
+            if name != "waits/1":
+                await run.terminate()
+        threads = Threads(worker.client, task_queue=worker.task_queue)
+        app = build_app(threads, Callers(CALLERS, TRUSTING), followers=4)
+        async with served(app) as url:
+            async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+                described = (await http.get("/openapi.json")).json()
+            count = await asyncio.to_thread(_fuzz, described, url, examples)
+
+    assert count >= examples
+
+
+def _fuzz(described: dict[str, Any], url: str, examples: int) -> int:
+    """Send requests of every kind to every path; returns how many."""
+    schema = schemathesis.openapi.from_dict(described)
+    schema.config.update(base_url=url)
+    refusing = schema.config.checks.negative_data_rejection
+    refusing.expected_statuses = [*refusing.expected_statuses, "413"]  # what is wrong and too long is too long
+    count = 0
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok), found
+        operation = found.ok()
+        for mode in GenerationMode:
+            strategy = operation.as_strategy(generation_mode=mode)
+
+            @seed(1)
+            @settings(
+                max_examples=examples,
+                database=None,
+                deadline=None,
+                derandomize=False,
+                suppress_health_check=list(HealthCheck),
+                phases=[Phase.generate],
+            )
+            @given(case=strategy)
+            def send(case: Any) -> None:
+                nonlocal count
+                count += 1
+                # Every other request goes to a thread that is there.
+                if "thread" in (case.path_parameters or {}) and count % 2:
+                    there = "is over" if case.path.endswith("/events") else ("is closed", "waits/1")[count // 2 % 2]
+                    case.path_parameters["thread"] = quote(there, safe="")
+                case.call_and_validate(headers=bearer(), timeout=30)
+
+            # Where nothing can be sent, nothing wrong can be.
+            with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():
+                send()
+    return count

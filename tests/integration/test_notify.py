@@ -1,0 +1,159 @@
+"""Notices to those who are elsewhere: a real worker tells real HTTP receivers."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+
+from activities.notices import Links
+from activities.notify import Notifier
+from activities.receivers import Receiver as To
+from holdfast import Agent, Catalog, tool
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.serving import Receiver, served
+
+SECRET = "shared with the receiver"
+LINKS = Links(ui="http://ui.example", gateway="https://gateway.example/")
+PAYS = steps([call("pay", amount=7, note="<!channel> ``` & co"), say("Paid.")])
+
+
+@tool(effect="unsafe")
+def pay(amount: int, note: str) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay])
+
+
+async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig) -> None:
+    """It is told again until it accepts; every try has the same key, and a signature that is right."""
+    receiver = Receiver(answers=[503, 500])
+    async with served(receiver) as url:
+        notifier = Notifier([To(url=f"{url}/hook")], secret=SECRET, links=LINKS)
+        async with notifier, rig(CATALOG, PAYS, notifier=notifier) as worker:
+            run = await worker.start(thread="ä/1")
+            (request,) = (await status_of(run, "waiting_approval"))["pending"]
+            await eventually(lambda: _asked(receiver), bool)
+
+            opened = next(event for event in await events_of(run) if event.type == "approval_requested")
+            assert [status for status, _, _ in receiver.requests] == [503, 500, 200]
+            assert {f"%C3%A4%2F1:{opened.position}"} == {h["idempotency-key"] for _, h, _ in receiver.requests}
+            for _, headers, body in receiver.requests:
+                time, _, signed = headers["holdfast-signature"].partition(",")
+                message = time.removeprefix("t=").encode() + b"." + body
+                assert f"v1={hmac.new(SECRET.encode(), message, hashlib.sha256).hexdigest()}" == signed
+            (told,) = receiver.taken
+            assert (told["occasion"], told["thread"], told["agent"]) == ("request_opened", "ä/1", "clerk")
+            assert request["digest"] == told["request"]["digest"] == told["answer"]["http"]["body"]["digest"]
+            assert told["answer"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/decisions"
+            assert "python starter.py approve ä/1 1" not in told["answer"]["cli"]  # a shell needs quotes there
+            assert told["ui"] == "http://ui.example/namespaces/default/workflows/%C3%A4%2F1"
+            await run.terminate()
+
+
+async def _asked(receiver: Receiver) -> list[Any]:
+    return receiver.taken
+
+
+async def test_the_end_is_told_before_the_run_is_over(rig: StartRig) -> None:
+    """Whoever is told that a run has finished is told before Temporal has closed it; and the run waits for that."""
+    receiver = Receiver()
+    async with served(receiver) as url:
+        notifier = Notifier([To(url=url)])
+        async with notifier, rig(CATALOG, steps([say("Nothing to do.")]), notifier=notifier) as worker:
+            receiver.open.clear()
+            run = await worker.start()
+            await status_of(run, "completed")
+            ended = asyncio.create_task(run.result())
+            await asyncio.wait([ended], timeout=0.5)
+            assert not ended.done()
+            receiver.open.set()
+            await ended
+
+            (told,) = receiver.taken
+            assert (told["occasion"], told["status"], told["text"]) == ("run_finished", "completed", "Nothing to do.")
+            await check_thread(worker.client, run)
+
+
+async def test_one_that_fails_has_nobody_else_told_twice(rig: StartRig) -> None:
+    """Of several receivers, those that have taken a notice are not told again for the sake of the others."""
+    good, bad = Receiver(), Receiver(answers=[500, 429])
+    async with served(good) as one, served(bad) as two:
+        notifier = Notifier([To(url=one), To(url=two)])
+        async with notifier, rig(CATALOG, steps([say("Done.")]), notifier=notifier) as worker:
+            run = await worker.start()
+            await run.result()
+
+            assert [status for status, _, _ in good.requests] == [200]
+            assert [status for status, _, _ in bad.requests] == [500, 429, 200]
+
+
+@pytest.mark.parametrize("status", [400, 404, 410])
+async def test_one_that_refuses_for_good_is_not_asked_again(rig: StartRig, status: int) -> None:
+    """A 4xx is an answer: the run goes on at once, and the receiver hears of it no more."""
+    receiver = Receiver(answers=[status])
+    async with served(receiver) as url:
+        notifier = Notifier([To(url=url)])
+        async with notifier, rig(CATALOG, steps([say("Done.")]), notifier=notifier) as worker:
+            await (await worker.start()).result()
+
+            assert [status] == [each for each, _, _ in receiver.requests]
+
+
+async def test_no_redirect_is_followed(rig: StartRig) -> None:
+    """A notice goes where the setting says, and nowhere else."""
+    elsewhere = Receiver()
+    async with served(elsewhere) as there:
+        receiver = Receiver(answers=[307, 302], headers={"Location": there})
+        async with served(receiver) as url:
+            notifier = Notifier([To(url=url)])
+            async with notifier, rig(CATALOG, steps([say("Done.")]), notifier=notifier) as worker:
+                await (await worker.start()).result()
+
+                assert [status for status, _, _ in receiver.requests] == [307, 302, 200]
+                assert not elsewhere.requests
+
+
+async def test_slack_is_told_in_its_own_format(rig: StartRig) -> None:
+    """The message says what is asked, why, of whom and how to answer; what the LLM wrote is not read as markup."""
+    receiver = Receiver()
+    async with served(receiver) as url:
+        notifier = Notifier([To(url=url, format="slack", buttons=True)], links=LINKS)
+        async with notifier, rig(CATALOG, PAYS, notifier=notifier) as worker:
+            run = await worker.start()
+            (request,) = (await status_of(run, "waiting_approval"))["pending"]
+            await eventually(lambda: _asked(receiver), bool)
+            await run.terminate()
+
+    (told,) = receiver.taken
+    text = json.dumps(told)
+    assert run.id in told["text"]
+    assert all(words in text for words in ("pay", request["digest"], "any approver", "never", "starter.py approve"))
+    assert "<!channel>" not in text
+    assert "&lt;!channel&gt;" in text
+    sections = [block["text"]["text"] for block in told["blocks"] if block["type"] == "section"]
+    assert all(len(section) <= 3_000 and section.count("```") in (0, 2) for section in sections)
+    (actions,) = [block for block in told["blocks"] if block["type"] == "actions"]
+    said = json.loads(actions["elements"][0]["value"])
+    assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == said
+
+
+async def test_a_worker_without_webhooks_tells_nobody(rig: StartRig) -> None:
+    """No activity is spent on notices where there is nobody to tell."""
+    async with rig(CATALOG, steps([say("Done.")])) as worker:
+        run = await worker.start()
+        await run.result()
+
+        loaded = next(event for event in await events_of(run) if event.type == "agent_loaded")
+        assert not loaded.notify
+        scheduled = [
+            event.activity_task_scheduled_event_attributes.activity_type.name
+            for event in (await run.fetch_history()).events
+            if event.HasField("activity_task_scheduled_event_attributes")
+        ]
+        assert "notify" not in scheduled

@@ -1,0 +1,125 @@
+"""Who may use the gateway: the files that say so, and signed requests with a clock of our own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import SettingsError
+from holdfast.policy import Approver, Policy
+from holdfast.runtime.gateway import signed_requests
+from holdfast.runtime.gateway.callers import Callers, CallersFile, KeyHolder, Token, read_callers
+from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.signed_requests import NONCE, Sent, SignedRequests, sign_request
+from holdfast.signatures import encode_key, public_key
+from tests.serving import sha256
+
+KEY = encode_key(b"k" * 32)
+OTHER = encode_key(b"o" * 32)
+
+
+def callers() -> Callers:
+    """Alice, with a key."""
+    return Callers(CallersFile(keys=(KeyHolder(name="alice", key=public_key(KEY), scopes=("read",)),)))
+
+
+def test_tokens_are_found_by_their_digest() -> None:
+    """The file has digests; a token that is not among them is nobody's, nor is a digest."""
+    known = Callers(CallersFile(tokens=(Token(name="alice", sha256=sha256("secret"), scopes=("decide",)),)))
+
+    found = known.with_token("secret")
+    assert found is not None
+    assert (found.name, found.scopes) == ("alice", ("decide",))
+    assert known.with_token(sha256("secret")) is None
+    assert known.with_token("") is None
+
+
+def test_the_policys_approvers_are_known_by_their_keys() -> None:
+    """An approver needs no entry of their own, and may do all but read what is encrypted."""
+    policy = Policy(approvers=(Approver(name="alice", keys=(public_key(KEY),)),))
+
+    found = Callers(CallersFile(), policy).with_key(public_key(KEY))
+    assert found is not None
+    assert (found.name, found.scopes) == ("alice", ("decide", "say", "read"))
+
+
+def test_one_key_has_one_name() -> None:
+    """A key of two people would prove nothing."""
+    policy = Policy(approvers=(Approver(name="bob", keys=(public_key(KEY),)),))
+    file = CallersFile(keys=(KeyHolder(name="alice", key=public_key(KEY), scopes=("read",)),))
+
+    with pytest.raises(SettingsError, match="alice and of bob"):
+        Callers(file, policy)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "nobody could use"),
+        ("tokens: [{name: a, sha256: hunter2, scopes: [read]}]", "sha256"),
+        ("tokens: [{name: a, sha256: " + "0" * 64 + ", scopes: [root]}]", "scopes"),
+        ("tokens: [{name: a, token: hunter2, scopes: [read]}]", "token"),
+        ("tokens: [{name: 'a b', sha256: " + "a" * 64 + ", scopes: [read]}]", "name"),
+        ("tokens: [", "line 1"),
+        ("[]", "cannot be used|nobody"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    """The gateway does not start with a file that lets in other people than it says; secrets in it are not shown."""
+    file = tmp_path / "tokens.yaml"
+    file.write_text(content)
+
+    with pytest.raises(SettingsError, match=words) as caught:
+        read_callers(file, None)
+    assert "hunter2" not in str(caught.value)
+
+
+class Clock:
+    """A clock that stands where it is put."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_nonces_are_forgotten_when_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered is bounded: when it is full, what is too old anyway makes room, and nothing else."""
+    import time
+
+    began = time.time()
+    clock = Clock(began)
+    doors = SignedRequests(callers(), now=clock)
+    monkeypatch.setattr(signed_requests, "NONCES", 2)
+    sent = Sent("GET", "/pending", b"")
+    requests: list[dict[str, str]] = [sign_request(KEY, "GET", "/pending") for _ in range(3)]
+    assert [doors.caller(sent, headers).name for headers in requests[:2]] == ["alice", "alice"]
+    with pytest.raises(Trouble) as full:
+        doors.caller(sent, requests[2])
+    assert full.value.status == 503
+
+    clock.at = began + 299
+    for headers in requests[:2]:
+        with pytest.raises(Trouble, match="used before"):
+            doors.caller(sent, headers)
+
+
+def test_what_was_signed_before_the_gateway_began_is_refused() -> None:
+    """After a restart nobody knows which nonces were used."""
+    import time
+
+    doors = SignedRequests(callers(), now=Clock(time.time() + 60))
+
+    with pytest.raises(Trouble, match="before the gateway began"):
+        doors.caller(Sent("GET", "/pending", b""), sign_request(KEY, "GET", "/pending"))
+
+
+@pytest.mark.parametrize("change", [{NONCE: "short"}, {"Holdfast-Timestamp": "²"}, {"Holdfast-Key": public_key(OTHER)}])
+def test_a_header_that_is_not_what_was_signed_is_refused(change: dict[str, Any]) -> None:
+    """Timestamp, nonce and key are under the signature, too."""
+    headers = sign_request(KEY, "GET", "/pending") | change
+
+    with pytest.raises(Trouble) as refused:
+        SignedRequests(callers()).caller(Sent("GET", "/pending", b""), headers)
+    assert refused.value.status == 401

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from holdfast.runtime.cli.commands.acting import Acting
+from holdfast.runtime.cli.commands.deciding import Deciding
 from holdfast.runtime.cli.commands.looking import Looking
+from holdfast.runtime.cli.commands.policies import Policies
 from holdfast.runtime.cli.commands.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -75,7 +77,13 @@ def _workflows() -> Sequence[type]:
     return WORKFLOWS
 
 
-for _group in (Acting(_carry_out), Looking(_carry_out), Upkeep(_carry_out, workflows=_workflows)):
+for _group in (
+    Acting(_carry_out),
+    Deciding(_carry_out),
+    Looking(_carry_out),
+    Policies(_carry_out),
+    Upkeep(_carry_out, workflows=_workflows),
+):
     _group.register(app)
 
 

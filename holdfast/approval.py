@@ -6,9 +6,9 @@
 """
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import from_json
 
 from holdfast.messages import ToolCall, too_deep
@@ -41,6 +41,9 @@ ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
 
 Proof = Literal["", "signed", "vouched"]
 """How it is known who decided: not at all · by the approver's own key · by a gateway's."""
+
+LONGEST_LOAN = 365 * 86_400
+"""Seconds for which a right can be lent."""
 
 ARGUMENT_CHARS = 100_000
 """Length of edited arguments, as JSON."""
@@ -121,6 +124,8 @@ class Request(Frozen):
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "answers": list(self.answers),
             "who": list(self.who),
+            "on_expiry": self.terms.on_expiry,
+            "veto": list(self.terms.veto),
             "quorum": self.terms.quorum,
             "approved_by": list(self.approved_by),
         }
@@ -169,8 +174,16 @@ class Delegation(Signed):
     """An approver lends a right to another, within a thread; the JSON of the signal `delegate`."""
 
     to: _Id
-    seconds: float = Field(gt=0, le=365 * 86_400)
-    """For how long."""
+    seconds: float | None = Field(default=None, gt=0, le=LONGEST_LOAN)
+    """For how long, from when it arrives."""
+    until: AwareDatetime | None = None
+    """Until when: a signature needs this one, or it would be good for ever."""
+
+    @model_validator(mode="after")
+    def _for_how_long(self) -> Self:
+        if (self.seconds is None) == (self.until is None):
+            raise ValueError("give `until`, or `seconds`")
+        return self
 
 
 class Revocation(Signed):
@@ -180,6 +193,12 @@ class Revocation(Signed):
     """The id of a remembered rule."""
     delegated_to: _Id | None = None
     """Whom a right was lent to."""
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Self:
+        if (self.remembered is None) == (self.delegated_to is None):
+            raise ValueError("give `remembered`, or `delegated_to`")
+        return self
 
 
 SignedT = TypeVar("SignedT", bound=Signed)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from temporalio import workflow
 
 from holdfast.approval import (
+    LONGEST_LOAN,
     Decision,
     DecisionOutcome,
     Delegation,
@@ -153,6 +154,7 @@ def on_delegation(state: RunState, delegation: Delegation, *, at: datetime) -> t
     known = _known(state, delegation)
     if isinstance(known, Refused):
         return known, [_rejected("delegate", known)]
+    until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
     refused = None
     if not policy.approver(delegation.by):
         refused = Refused("not_entitled", f"{delegation.by} has no right to lend: the policy names no such approver")
@@ -160,11 +162,17 @@ def on_delegation(state: RunState, delegation: Delegation, *, at: datetime) -> t
         refused = Refused("not_entitled", f"{delegation.to} is no approver, so nobody could tell their decisions")
     elif delegation.to == delegation.by:
         refused = Refused("malformed", f"{delegation.by} has that right already")
+    elif known.proof and not delegation.until:
+        refused = Refused("malformed", "signed for so many seconds, it would be good for ever: give `until`")
+    elif not timedelta() < until - at <= timedelta(seconds=LONGEST_LOAN):
+        refused = Refused("too_late" if until <= at else "malformed", f"until {until.isoformat()} is over, or too far")
+    elif delegation.signature and delegation.signature in state.spent:
+        refused = Refused("duplicate", "this has lent the right once")
     if refused:
         return refused, [_rejected("delegate", refused)]
-    until = at + timedelta(seconds=delegation.seconds)
-    lent = RightDelegated(by=delegation.by, to=delegation.to, until=until, reason=delegation.reason, proof=known.proof)
-    return None, [lent]
+    proof = {"proof": known.proof, "key": known.key, "signature": delegation.signature}
+    lent = {"by": delegation.by, "to": delegation.to, "until": until, "reason": delegation.reason}
+    return None, [RightDelegated.model_validate({**lent, **proof})]
 
 
 def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refused | None, Events]:
@@ -176,11 +184,13 @@ def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refused | No
     if policy.approvers and not policy.approver(by):
         refused = Refused("not_entitled", f"the policy names no approver {by!r}")
         return refused, [_rejected("revoke", refused)]
+    said = {"by": by, "reason": revocation.reason, "proof": known.proof, "key": known.key}
+    said |= {"signature": revocation.signature}
     events: Events = []
     if any(rule.rule == revocation.remembered for rule in state.remembered):
-        events.append(RuleRevoked(rule=revocation.remembered or "", by=by, proof=known.proof))
+        events.append(RuleRevoked.model_validate({"rule": revocation.remembered, **said}))
     if any((right.by, right.to) == (by, revocation.delegated_to) for right in state.lent):
-        events.append(DelegationRevoked(by=by, to=revocation.delegated_to or "", proof=known.proof))
+        events.append(DelegationRevoked.model_validate({"to": revocation.delegated_to, **said}))
     if not events:
         open_rules = ", ".join(rule.rule for rule in state.remembered) or "none"
         refused = Refused("unknown_request", f"nothing of {by}'s to revoke; remembered rules: {open_rules}")

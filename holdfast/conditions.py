@@ -4,6 +4,7 @@ An expression ends always, changes nothing, and sees nothing but the variables i
 in linear time, whatever an LLM writes into the arguments. Language: https://cel.dev
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,18 @@ VARIABLES = ("args", "tool", "effect", "agent", "depth", "workspace")
 """What an expression may name: the call's arguments as JSON, the tool's name and effect class, the agent's name,
 how many agents stand between the run and a person, and the run's folder."""
 
+CHARS = 2_000
+"""Length of an expression: the library reads it by recursion, and a very long one would end the process."""
+
+MACROS = 2
+"""Loops over lists in an expression (`all`, `exists`, …), and the items they may find in the arguments: time in a
+workflow is short, and the LLM says how long the lists are."""
+ITEMS = 300
+
 _EXAMPLE: dict[str, Any] = {"args": {}, "tool": "", "effect": "", "agent": "", "depth": 0, "workspace": ""}
+_TEXT = re.compile(r"""[rRbB]*(?:\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""")
+_MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w+)\s*,")
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()")
 
 
 class ConditionFailed(Exception):
@@ -25,22 +37,28 @@ class ConditionFailed(Exception):
 
 
 def check_condition(expression: str) -> None:
-    """Refuse an expression that can never have an answer.
+    """Refuse an expression that can never have an answer, or could take too long to find it.
 
     Raises:
-        ValueError: It is not CEL, or names a variable or function that does not exist.
+        ValueError: It is not CEL, too long, loops too often, or names a variable or function that does not exist.
     """
+    if len(expression) > CHARS:
+        raise ValueError(f"it is over {CHARS:,} characters long")
+    bare = _TEXT.sub('""', expression)
+    loops = _MACRO.findall(bare)
+    if len(loops) > MACROS:
+        raise ValueError(f"it loops {len(loops)} times, and may {MACROS} times")
+    known = {*VARIABLES, *loops, "true", "false", "null", "in"}
+    if unknown := next((name for name in _NAME.findall(bare) if name not in known), None):
+        raise ValueError(f"there is no variable {unknown!r}; the variables are {', '.join(VARIABLES)}")
     try:
-        program = _compiled(expression)
-    except ValueError as error:
-        raise ValueError(_first_line(error)) from None
-    try:
-        program.execute(_EXAMPLE)
+        _compiled(expression).execute(_EXAMPLE)
     except RuntimeError as error:
         if "Undefined variable or function" in str(error):
             name = str(error).partition("'")[2].partition("'")[0]
-            known = ", ".join(VARIABLES)
-            raise ValueError(f"there is no variable or function {name!r}; the variables are {known}") from None
+            raise ValueError(f"there is no function {name!r}") from None
+    except ValueError as error:
+        raise ValueError(_first_line(error)) from None
     except Exception:  # with no arguments at all, most expressions have no answer
         pass
 
@@ -51,6 +69,8 @@ def holds(expression: str, variables: Mapping[str, Any]) -> bool:
     Raises:
         ConditionFailed: It has no answer: an argument is missing, or has another type than the expression expects.
     """
+    if _MACRO.search(expression) and _items(variables.get("args")) > ITEMS:
+        raise ConditionFailed(f"the arguments have lists of more than {ITEMS} items, and it loops over lists")
     try:
         answer = _compiled(expression).execute(dict(variables))
     except Exception as error:
@@ -67,6 +87,13 @@ def _compiled(expression: str) -> "cel.Program":
         import cel
 
         return cel.compile(expression)
+
+
+def _items(value: Any) -> int:
+    """How many items the lists and objects in a JSON value have."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return len(value) + sum(map(_items, value)) if isinstance(value, list) else 0
 
 
 def _first_line(error: Exception) -> str:

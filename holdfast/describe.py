@@ -2,7 +2,7 @@
 
 import json
 
-from holdfast.approval import ANSWERS, DecisionKind, Request, parsed
+from holdfast.approval import DecisionKind, Request, parsed
 from holdfast.messages import ToolCall
 from holdfast.state import RunState
 
@@ -12,8 +12,10 @@ SHOWN_REQUESTS = 10
 _SIGNALS: dict[DecisionKind, str] = {
     "approve": "approve",
     "deny": "deny",
+    "respond": "respond",
     "happened": "reconcile",
     "absent": "reconcile",
+    "undo": "reconcile",
     "abandon": "reconcile",
 }
 
@@ -38,6 +40,8 @@ def signal_json(request: Request, decision: DecisionKind) -> tuple[str, str]:
     payload = {"request": request.request, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
+    if decision == "respond":
+        payload = {**payload, "result": "what the agent is to read"}
     return _SIGNALS[decision], json.dumps(payload)
 
 
@@ -49,7 +53,7 @@ def current_details(state: RunState) -> str:
         lines += ["", f"### Blocked: {state.parked.cause}", "", _quoted(state.parked.message), ""]
         lines += ["Mend the cause, then send the signal `retry` with", "", '```json\n{"by": "your name"}\n```']
     for request in state.requests[:SHOWN_REQUESTS]:
-        lines += ["", *_request(request)]
+        lines += ["", *_request(state, request)]
     if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
         lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
     if running := [call.call for call in state.calls if call.phase == "started"]:
@@ -61,16 +65,38 @@ def current_details(state: RunState) -> str:
     return "\n".join(lines)
 
 
-def _request(request: Request) -> list[str]:
+def _request(state: RunState, request: Request) -> list[str]:
     question = "may this run?" if request.kind == "approval" else "did this happen?"
     arguments = parsed(request.arguments)
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
     lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({request.why})", ""]
     lines += [f"```json\n{shown[:4_000]}\n```", ""]
-    for decision in ANSWERS[request.kind]:
+    if terms := describe_terms(request):
+        lines += [terms, ""]
+    if state.spec and state.spec.policy.signatures == "required":
+        words = ", ".join(request.answers)
+        decide = f"starter.py pending {state.thread}".replace("`", "'")
+        return [*lines, f"Only a signed decision counts ({words}): `{decide}` shows the commands.", ""]
+    for decision in request.answers:
         signal, payload = signal_json(request, decision)
         lines += [f"To {decision}, send the signal `{signal}` with", "", f"```json\n{payload}\n```", ""]
     return lines
+
+
+def describe_terms(request: Request) -> str:
+    """Who may decide, how many have, and until when, in one line; empty where anybody may, at any time."""
+    terms, parts = request.terms, []
+    if request.who:
+        parts.append(f"decided by {', '.join(request.who)}")
+    if terms.quorum > 1:
+        names = f" ({', '.join(request.approved_by)})" if request.approved_by else ""
+        parts.append(f"{len(request.approved_by)} of {terms.quorum} have approved{names}")
+    if request.expires_at:
+        parts.append(
+            f"{'denied' if terms.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
+        )
+    text = one_line("; ".join(parts), 300)
+    return text[:1].upper() + text[1:]
 
 
 def _quoted(text: str) -> str:

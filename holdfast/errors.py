@@ -7,6 +7,7 @@
     ├── ServerUnreachable    no Temporal server answers
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         agents and tools of a catalog do not fit together
+    ├── PolicyError          a policy file cannot be used
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
     ├── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
     ├── HistoryFileNotFound  there is no such file
@@ -15,10 +16,16 @@
     ├── RecordConflict       the permanent record holds another event at this position
     ├── RecordGap            events before this position are missing in the permanent record
     ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
-    └── ArtifactNotFound     no artifact has this address
+    ├── ArtifactNotFound     no artifact has this address
+    ├── SecretNotDeclared    a tool asks for a secret that it does not name
+    ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
+    └── BodyInvalid          a request to the codec server is not what the protocol says
 
 What goes wrong inside a run is not raised: it is an event (`holdfast.events`) or a tool result the LLM can read.
 """
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 
 class HoldfastError(Exception):
@@ -47,6 +54,34 @@ class ToolSignatureError(HoldfastError):
 
 class CatalogError(HoldfastError):
     """The agents and tools of a catalog do not fit together."""
+
+
+class PolicyProblem(NamedTuple):
+    """One thing that is wrong with a policy file."""
+
+    file: str
+    line: int
+    """From 1; 0 where it is the file as a whole."""
+    column: int
+    field: str
+    """`rules[3].when`; empty where it is no field's."""
+    message: str
+
+    def __str__(self) -> str:
+        place = f":{self.line}:{self.column}" if self.line else ""
+        return f"{self.file}{place}: " + (f"{self.field}: " if self.field else "") + self.message
+
+
+class PolicyError(HoldfastError):
+    """A policy file cannot be used; the text has a line for each thing that is wrong.
+
+    Args:
+        problems: All of them, in the order of the file.
+    """
+
+    def __init__(self, problems: Iterable[PolicyProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class TranscriptMismatch(HoldfastError):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter
 
 from holdfast.agent import AgentSpec
-from holdfast.approval import Decision, DecisionKind, DecisionOutcome, Proof, Request
+from holdfast.approval import Decision, DecisionKind, DecisionOutcome, Delegation, Proof, Request, Revocation
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import GENESIS, Frozen, Lines, canonical, chain, page
 from holdfast.policy import VerdictKind
@@ -263,7 +263,15 @@ class RuleRevoked(Event):
     type: Literal["rule_revoked"] = "rule_revoked"
     rule: str
     by: str
+    reason: str = ""
     proof: Proof = ""
+    key: str = ""
+    signature: str = ""
+
+    @property
+    def said(self) -> Revocation:
+        """What was sent: what the signature is over."""
+        return Revocation(by=self.by, reason=self.reason, remembered=self.rule, signature=self.signature)
 
 
 class RightDelegated(Event):
@@ -275,6 +283,13 @@ class RightDelegated(Event):
     until: datetime
     reason: str = ""
     proof: Proof = ""
+    key: str = ""
+    signature: str = ""
+
+    @property
+    def said(self) -> Delegation:
+        """What was sent, where it was signed: what the signature is over."""
+        return Delegation(by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature)
 
 
 class DelegationRevoked(Event):
@@ -283,7 +298,15 @@ class DelegationRevoked(Event):
     type: Literal["delegation_revoked"] = "delegation_revoked"
     by: str
     to: str
+    reason: str = ""
     proof: Proof = ""
+    key: str = ""
+    signature: str = ""
+
+    @property
+    def said(self) -> Revocation:
+        """What was sent: what the signature is over."""
+        return Revocation(by=self.by, reason=self.reason, delegated_to=self.to, signature=self.signature)
 
 
 class Finding(Frozen):

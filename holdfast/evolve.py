@@ -143,7 +143,8 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             return {"remembered": tuple(rule for rule in state.remembered if rule.rule != event.rule)}
         case RightDelegated():
             lent = Lent(by=event.by, to=event.to, until=event.until)
-            return {"lent": (*_not_lent(state, event.by, event.to), lent)[-KEPT:]}
+            spent = (*state.spent, event.signature)[-KEPT:] if event.signature else state.spent
+            return {"lent": (*_not_lent(state, event.by, event.to), lent)[-KEPT:], "spent": spent}
         case DelegationRevoked():
             return {"lent": _not_lent(state, event.by, event.to)}
         case ToolCallStarted():

@@ -73,6 +73,8 @@ class Terms(Frozen):
         times = [step.after for step in self.escalate]
         if times != sorted(times):
             raise ValueError("escalate: the steps are not in the order of time")
+        if self.escalate and not self.by:
+            raise ValueError("escalate: everybody may decide from the start; name those who are asked first as `by`")
         return self
 
     def who(self, level: int) -> tuple[str, ...]:

@@ -97,6 +97,8 @@ class RunState(Frozen):
     remembered_count: int = 0
     """Rules that were ever remembered in the thread."""
     lent: tuple[Lent, ...] = ()
+    spent: tuple[str, ...] = ()
+    """Signatures by which rights were lent: each does it once."""
     acted_at: datetime | None = None
     """When the agent last did something; None before it has."""
     stale_seconds: int = 0

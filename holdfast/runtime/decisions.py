@@ -1,4 +1,4 @@
-"""What changes a run from outside: decide a request, retry a blocked run, cancel.
+"""What changes a run from outside: decide a request, lend a right or take it back, retry a blocked run, cancel.
 
 Each says what became of it. Where no worker answers, the same message is left with Temporal as a signal, which keeps
 it: arriving twice does no harm, for a request is decided once and a second decision is recorded as a duplicate.
@@ -44,8 +44,8 @@ class Decided:
 
     @property
     def counts(self) -> bool:
-        """Whether it was accepted, or will be judged as soon as a worker is up."""
-        return self.outcome in ("accepted", SENT)
+        """Whether it was accepted, counts towards a quorum, or will be judged as soon as a worker is up."""
+        return self.outcome in ("accepted", "waiting_for_quorum", SENT)
 
 
 async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
@@ -54,19 +54,56 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
     Args:
         threads: Where the thread is.
         thread: The thread id.
-        payload: `{"decision", "request", "by", "reason"}`, and `digest` or `result` where they are given.
+        payload: The fields of `holdfast.approval.Decision`: `{"decision", "request", "by", "reason", …}`.
 
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    decision = payload["decision"]
+    signal = decision if decision in ("approve", "deny", "respond") else "reconcile"
+    return await _update(threads, thread, "decide", payload, signal=signal)
+
+
+async def delegate(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
+    """Lend a right to decide, and learn the outcome.
+
+    Args:
+        threads: Where the thread is.
+        thread: The thread id.
+        payload: The fields of `holdfast.approval.Delegation`: `{"by", "to", "until", …}`.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    return await _update(threads, thread, "delegate", payload, signal="delegate")
+
+
+async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
+    """Take back what was remembered or lent, and learn the outcome.
+
+    Args:
+        threads: Where the thread is.
+        thread: The thread id.
+        payload: The fields of `holdfast.approval.Revocation`: `{"by", "remembered"}` or `{"by", "delegated_to"}`.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    return await _update(threads, thread, "revoke", payload, signal="revoke")
+
+
+async def _update(threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str) -> Decided:
+    """Send an update; where nobody answers it, leave the same as a signal."""
     runs = threads.runs
     limit = timedelta(seconds=runs.answer_within)
     run = runs.client.get_workflow_handle(thread)
     try:
         # The client asks again whenever the server says "admitted": only a limit over all of it is one.
         async with asyncio.timeout(runs.answer_within):
-            answer = await run.execute_update("decide", payload, rpc_timeout=limit)
+            answer = await run.execute_update(update, payload, rpc_timeout=limit)
         return Decided(outcome=answer["outcome"], explanation=answer["explanation"])
     except (TimeoutError, RPCTimeoutOrCancelledError):
         # The client's error hides a cancellation of ours: who presses Ctrl-C does not want a signal sent.
@@ -77,8 +114,7 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
             return Decided("too_late", f"the run is {ended}")
         if isinstance(error, RPCError) and error.status not in NO_UPDATES:
             raise runs.in_words(error, thread) from error
-    decision = payload["decision"]
-    return await leave(runs, thread, decision if decision in ("approve", "deny") else "reconcile", payload)
+    return await leave(runs, thread, signal, payload)
 
 
 async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> Decided:

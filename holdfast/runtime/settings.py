@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from holdfast.errors import SettingsError
+from holdfast.runtime.encryption_keys import parse_keys
 
 
 def _reference(text: str) -> str:
@@ -33,6 +34,11 @@ def _url_of(*schemes: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _keys(setting: SecretStr) -> SecretStr:
+    parse_keys(setting.get_secret_value())
+    return setting
 
 
 def _upper(text: str) -> str:
@@ -54,6 +60,11 @@ ANSWER_SECONDS = 8.0
 EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"
 
+_SECRET = frozenset(
+    {"database_url", "encryption_keys", "openai_api_key", "slack_signing_secret", "webhook_secret", "webhooks"}
+)
+"""Fields whose values no error shows."""
+
 Reference = Annotated[str, AfterValidator(_reference)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
@@ -67,6 +78,8 @@ class Settings(BaseModel):
     """`HOLDFAST_HOME`: the state folder; without it, `.holdfast` beside `worker.py` and `starter.py`."""
     catalog: Reference = EXAMPLE
     """`HOLDFAST_CATALOG`: the agents and tools that the worker offers, as `package.module:attribute`."""
+    policy: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """`HOLDFAST_POLICY`: a file whose policy takes the place of every agent's own; None for those of the catalog."""
     script: Reference | None = None
     """`HOLDFAST_SCRIPT`: what the scripted LLM answers, as `package.module:attribute`; None for the catalog's own."""
     llm: NonEmpty = "gpt-5-mini"
@@ -81,8 +94,33 @@ class Settings(BaseModel):
     """`OPENAI_API_KEY`: None without one."""
     openai_base_url: Annotated[str, _url_of("https", "http")] | None = None
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
+    encryption_keys: Annotated[SecretStr, AfterValidator(_keys)] | None = None
+    """`HOLDFAST_ENCRYPTION_KEYS`: `id1:BASE64,id0:BASE64`; the first encrypts what goes to Temporal, all decrypt. None
+    to encrypt nothing."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
+    key: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """`HOLDFAST_KEY`: the file of the private key that the CLI signs decisions with; None to send them unsigned."""
+    by: NonEmpty | None = None
+    """`HOLDFAST_BY`: the name that the CLI decides and speaks under; None for the login name."""
+    gateway_tokens: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of who may use the gateway; None for the policy's approvers alone."""
+    gateway_key: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """`HOLDFAST_GATEWAY_KEY`: the file of the private key with which the gateway vouches for who decides."""
+    gateway_host: NonEmpty = "127.0.0.1"
+    """`HOLDFAST_GATEWAY_HOST`: the address that the gateway listens on."""
+    gateway_port: Annotated[int, Field(ge=0, le=65_535)] = 8470
+    """`HOLDFAST_GATEWAY_PORT`: its port; 0 for any that is free."""
+    gateway_url: Annotated[str, _url_of("https", "http")] | None = None
+    """`HOLDFAST_GATEWAY_URL`: where others reach the gateway, for notices."""
+    slack_signing_secret: SecretStr | None = None
+    """`HOLDFAST_SLACK_SIGNING_SECRET`: with it, the gateway takes decisions from buttons in Slack."""
+    webhooks: SecretStr | None = None
+    """`HOLDFAST_WEBHOOKS`: whom the worker tells of requests and endings: URLs with commas between, or a YAML file."""
+    webhook_secret: SecretStr | None = None
+    """`HOLDFAST_WEBHOOK_SECRET`: signs what they are told; None to send it unsigned."""
+    webhooks_insecure: bool = False
+    """`HOLDFAST_WEBHOOKS_INSECURE`: also tell receivers at plain http:// beyond this machine."""
     answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
     """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker to answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
@@ -131,6 +169,6 @@ def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
         field = str(problem["loc"][0])
         words = problem["msg"].removeprefix("Value error, ")
         words = words[0].lower() + words[1:]
-        shown = "" if field in {"database_url", "openai_api_key"} else f"={given[field]}"
+        shown = "" if field in _SECRET else f"={given[field]}"
         lines.append(f"{_variables()[field]}{shown} cannot be used: {words}.")
     return "\n".join([*lines, "Correct the variable, or unset it for the default."])

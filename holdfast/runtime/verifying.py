@@ -1,5 +1,5 @@
 """Check a thread's log: the chain of digests over the permanent record's stored lines, the events rebuilt from
-Temporal's histories, and that both tell the same.
+Temporal's histories, that both tell the same, and that decisions were signed by those who may.
 """
 
 import json
@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent, event_json, first_altered
 from holdfast.runtime.histories import Recorded, runs_back
+from holdfast.runtime.proofs import PROVEN, Proofs
 from holdfast.runtime.runs import ENDED
 from holdfast.runtime.thread_errors import RecordAway
 from holdfast.runtime.threads import Threads
+from holdfast.upcasters import decode_event
 
 _POSITION = re.compile(r"event (\d+) of thread")
 
@@ -34,6 +36,8 @@ class Verified:
     position: int | None = None
     """Of the first altered entry."""
     reason: str = ""
+    signatures: int = 0
+    """How many signatures of decisions were checked."""
     note: str = ""
     """Why a source was left out."""
 
@@ -48,6 +52,7 @@ class _Log:
     """What each Temporal run took for the digest of the event before its first, by that event's position."""
     closed: bool = False
     """Whether nothing more can come."""
+    proofs: Proofs = field(default_factory=lambda: Proofs(""))
 
 
 async def verify(threads: Threads, thread: str) -> Verified:
@@ -65,9 +70,13 @@ async def verify(threads: Threads, thread: str) -> Verified:
         note = str(error)
     faults = [(*log.fault, where) for log, where in ((record, "record"), (history, "history")) if log.fault]
     faults += _differences(history, record)
+    # What was altered is told as that, before its signature is.
+    faults += [
+        (*fault, where) for log, where in ((record, "record"), (history, "history")) if (fault := log.proofs.fault)
+    ]
     sources = tuple(where for where, log in (("history", history), ("record", record)) if log.digests or log.fault)
     known = history.digests.keys() | record.digests.keys()
-    first_fault = min(faults) if faults else None
+    first_fault = min(faults, key=lambda fault: fault[0]) if faults else None
     position, reason, where = first_fault or (None, "", "")
     return Verified(
         thread=thread,
@@ -78,13 +87,14 @@ async def verify(threads: Threads, thread: str) -> Verified:
         where=where,
         position=position,
         reason=reason,
+        signatures=max(history.proofs.signed, record.proofs.signed),
         note=note,
     )
 
 
 async def _from_histories(threads: Threads, thread: str) -> _Log:
     """The events rebuilt from the histories of all Temporal runs that are left."""
-    log = _Log()
+    log = _Log(proofs=Proofs(thread))
     found = await threads.reader.find(thread)
     if found is None:
         return log
@@ -116,11 +126,12 @@ def _add(log: _Log, events: Sequence[AgentEvent], *, start: int, head: str) -> N
         known = log.digests.setdefault(event.position, event.digest)
         if known != event.digest:
             log.fault = log.fault or (event.position, "two Temporal runs have different events here")
+        log.proofs.add(event)
 
 
 async def _from_record(threads: Threads, thread: str) -> _Log:
     """The events of the permanent record, checked as they are stored."""
-    log = _Log()
+    log = _Log(proofs=Proofs(thread))
     if threads.reader.record is None:
         return log
     try:
@@ -128,6 +139,8 @@ async def _from_record(threads: Threads, thread: str) -> _Log:
             for line in lines:
                 event = json.loads(line)
                 log.digests[int(event["position"])] = str(event["digest"])
+                if event["type"] in PROVEN:
+                    log.proofs.add(decode_event(line))
     except RecordUnreadable as error:
         named = _POSITION.search(str(error))
         log.fault = (int(named[1]) if named else len(log.digests), str(error))

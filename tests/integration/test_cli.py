@@ -521,7 +521,7 @@ def test_start_refuses_what_cannot_run(shell: Shell) -> None:
         (("bogus",), "No such command 'bogus'"),
         (("show",), "Missing argument"),
         (("show", "x", "--bogus"), "No such option: --bogus"),
-        (("reconcile", "x", "1"), "one of --happened, --absent and --abandon"),
+        (("reconcile", "x", "1"), "one of --happened, --absent, --undo and --abandon"),
         (("reconcile", "x", "1", "--absent", "--result", "y"), "--result belongs to --happened"),
         (("log", "x", "--after", "many"), "--after"),
         (("start",), "say it as text, or name a file with --content"),
@@ -553,13 +553,14 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "start say approve deny reconcile retry cancel "
-        "show list log transcript pending watch verify replay prune doctor"
+        "start say retry cancel approve deny respond reconcile delegate revoke keygen "
+        "show list log transcript pending watch verify replay prune doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
-    for verb, ran in zip(verbs, nowhere.all(*((verb, "--help") for verb in verbs)), strict=True):
+    commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]
+    for words, ran in zip(commands, nowhere.all(*((*words, "--help") for words in commands)), strict=True):
         assert ran.code == 0
-        assert f"python starter.py {verb}" in ran.out.partition("Examples:")[2]
+        assert f"python starter.py {' '.join(words)}" in ran.out.partition("Examples:")[2]
         assert "--json" in ran.out
         assert "--debug" in ran.out
 

@@ -28,7 +28,7 @@ from examples.release.tools import (
     tag_release,
 )
 from holdfast import Absent, Found, ToolContext, Unknown
-from holdfast.policy import evaluate
+from holdfast.policy import ToolUse, evaluate
 from holdfast.runtime.processes import command_line
 from holdfast.testing.script import JSON, Conversation
 from holdfast.tools import ArgumentsInvalid
@@ -205,7 +205,7 @@ def test_only_a_version_gets_to_git_and_to_the_registry(version: str) -> None:
 def test_what_leaves_the_repository_asks_and_the_rest_does_not() -> None:
     """The policy, tool by tool; there is no shell."""
     spec = catalog.spec("release", default_llm="any")
-    verdicts = {tool.name: evaluate(spec.policy, tool.name, tool.effect).verdict for tool in spec.tools}
+    verdicts = {tool.name: evaluate(spec.policy, ToolUse(tool.name, tool.effect)).verdict for tool in spec.tools}
 
     assert {name for name, verdict in verdicts.items() if verdict == "ask"} == {"tag_release", "publish"}
     assert {name for name, verdict in verdicts.items() if verdict == "allow"} == set(verdicts) - {

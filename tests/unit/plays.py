@@ -40,7 +40,7 @@ LIMITS = Limits(max_steps=25, max_rejected_replies=3, fold_tokens=1_000, idle_li
 TERMS = (
     Terms(),
     Terms(by=("boss", "bob"), quorum=2, expires_after=HOUR, remind_every=HOUR / 4),
-    Terms(expires_after=HOUR, on_expiry="approve", escalate=(Escalation(after=HOUR / 2, by=("carol",)),)),
+    Terms(expires_after=HOUR, on_expiry="approve", remind_every=HOUR / 3),
     Terms(by=("boss",), veto=("dave",), requester_may_decide=False, escalate=(Escalation(after=60, by=("carol",)),)),
 )
 POLICIES = tuple(
@@ -261,7 +261,9 @@ class Play:
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
         thread.update("delegate", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
-        thread.signal("revoke", {"by": by, "remembered": chance.choice([None, 1]), "delegated_to": to})
+        rules = [rule.rule for rule in thread.state.remembered]
+        what = {"remembered": chance.choice([*rules, 9])} if chance.random() < 0.6 else {"delegated_to": to}
+        thread.signal("revoke", {"by": by, **what})
 
     def _say(self) -> None:
         thread, chance = self.thread, self.chance

@@ -1,18 +1,19 @@
 """Who may decide, how that is known, and what a decision leads to: every rule of `holdfast.authority`."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.agent import AgentSpec, Limits
-from holdfast.approval import Decision, Delegation
+from holdfast.approval import Decision, Delegation, Revocation
 from holdfast.contracts import LLMReply, Notice, ToolRequest
 from holdfast.effects import Effect
-from holdfast.events import DecisionReceived, StateVerified, ToolCallFinished, ToolCallStarted
+from holdfast.events import DecisionReceived, RightDelegated, StateVerified, ToolCallFinished, ToolCallStarted
 from holdfast.messages import AssistantMessage, ToolCall, Usage
-from holdfast.policy import Approver, Escalation, Gateway, Policy, Terms, allow, ask, deny
-from holdfast.signatures import encode_key, public_key, sign
+from holdfast.policy import Approver, Escalation, Gateway, Policy, Terms, ToolUse, allow, ask, deny, evaluate
+from holdfast.signatures import encode_key, is_signed, public_key, sign
 from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
 
 HOUR = 3_600
@@ -307,6 +308,8 @@ def test_a_lent_right_makes_no_second_vote() -> None:
         ({"by": "bob", "to": "bob", "seconds": 60}, "malformed"),
         ({"by": "bob", "to": "carol", "seconds": -1}, "malformed"),
         ({"by": "bob", "to": "carol"}, "malformed"),
+        ({"by": "bob", "to": "carol", "until": "2020-01-01T00:00:00Z"}, "too_late"),
+        ({"by": "bob", "to": "carol", "until": "2090-01-01T00:00:00Z"}, "malformed"),
         ("bob", "malformed"),
     ],
 )
@@ -323,8 +326,30 @@ def test_where_signatures_are_required_lending_is_signed_too() -> None:
     thread = asked(Policy(approvers=PEOPLE, signatures="required"))
     lend = {"by": "bob", "to": "carol", "seconds": 60}
     assert thread.update("delegate", lend)["outcome"] == "unsigned"
-    signature = sign(BOB, Delegation.model_validate(lend).signed_bytes("t"))
-    assert thread.update("delegate", {**lend, "signature": signature})["outcome"] == "accepted"
+    assert thread.update("delegate", lent(lend))["outcome"] == "malformed"  # it would be good for ever
+    lend = {"by": "bob", "to": "carol", "until": (thread.at + timedelta(hours=1)).isoformat()}
+    assert thread.update("delegate", lent(lend))["outcome"] == "accepted"
+    (event,) = [event for event in thread.log if isinstance(event, RightDelegated)]
+    assert is_signed(event.key, event.signature, event.said.signed_bytes("t"))
+
+
+def lent(said: dict[str, Any]) -> dict[str, Any]:
+    """A delegation, signed by Bob."""
+    return {**said, "signature": sign(BOB, Delegation.model_validate(said).signed_bytes("t"))}
+
+
+def test_a_signed_delegation_counts_once() -> None:
+    """Whoever has seen it cannot lend the right again: neither after it was taken back, nor when its time is over."""
+    thread = asked(Policy(approvers=PEOPLE, signatures="required"))
+    lend = lent({"by": "bob", "to": "carol", "until": (thread.at + timedelta(hours=1)).isoformat()})
+    assert thread.update("delegate", lend)["outcome"] == "accepted"
+    back = {"by": "bob", "delegated_to": "carol"}
+    back["signature"] = sign(BOB, Revocation.model_validate(back).signed_bytes("t"))
+    assert thread.update("revoke", back)["outcome"] == "accepted"
+    assert thread.update("delegate", lend)["outcome"] == "duplicate"
+    thread.passes(hours=2)
+    assert thread.update("delegate", lend)["outcome"] == "too_late"
+    assert thread.state.lent == ()
 
 
 def test_the_same_call_is_allowed_once_it_is_remembered_until_that_is_revoked() -> None:
@@ -483,3 +508,32 @@ def test_a_rule_counts_for_its_agent_and_depth() -> None:
     policy = Policy(rules=(deny("pay").model_copy(update={"depth": 1}), allow("pay")))
     assert asked(policy).at_tools == [1]
     assert asked(policy, depth=1).at_tools == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("args.n >", "Syntax error"),
+        ("1" + "+1" * 2_000 + " > 0", "over 2,000 characters"),
+        ("false && nope > 1", "no variable 'nope'"),
+        ("frob(1)", "no function 'frob'"),
+        ("args.a.all(x, args.b.all(y, args.c.all(z, z == x)))", "loops 3 times"),
+    ],
+)
+def test_a_condition_that_cannot_do_is_refused_with_its_rule(condition: str, words: str) -> None:
+    """No CEL, too long for the library's recursion, unknown names also behind a short circuit, too many loops."""
+    with pytest.raises(ValueError, match=f"when: .*{words}"):
+        deny("pay", when=condition)
+
+
+def test_a_condition_may_name_what_it_binds_itself() -> None:
+    """The variable of a loop, text that looks like a name, a field."""
+    deny("pay", when="args.to.exists(who, who == 'mallory' || who.startsWith(\"nobody\")) && effect == 'unsafe'")
+
+
+def test_a_long_list_does_not_hold_up_the_run() -> None:
+    """Where a condition loops, more items than it may look at are no answer: it fails closed, at once."""
+    policy = Policy(rules=(deny("look", when="args.l.all(x, args.l.exists(y, x == y))"),))
+    use = ToolUse(tool="look", effect=Effect.READ, arguments={"l": list(range(301))})
+    verdict = evaluate(policy, use)
+    assert (verdict.verdict, "more than 300 items" in verdict.rule) == ("deny", True)

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.contracts import LLMReply
-from holdfast.describe import current_details, describe_call, one_line
+from holdfast.describe import current_details, describe_call, one_line, signal_json
 from holdfast.messages import AssistantMessage, ToolCall
-from tests.unit.runs import Thread, at_work, calls
+from holdfast.policy import Approver, Policy, Terms, ask
+from holdfast.signatures import encode_key, public_key
+from tests.unit.runs import Thread, agent_spec, at_work, calls
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])
 
@@ -28,7 +30,7 @@ def test_arguments_cannot_pose_as_the_page(name: str, value: str) -> None:
     headings = [line for line in details.splitlines() if line.startswith("#")]
     assert headings == ["### Request 1: may this run?"]
     fences = [number for number, line in zip(count(), details.split("\n"), strict=False) if line.startswith("```")]
-    assert len(fences) == 6
+    assert len(fences) == 8
 
 
 @given(TEXT)
@@ -62,3 +64,36 @@ def test_more_requests_than_fit_are_counted() -> None:
     assert "### Request 10" in details
     assert "### Request 11" not in details
     assert "2 more requests: `starter.py pending t`" in details
+
+
+def test_a_request_says_who_decides_and_until_when() -> None:
+    """Names, votes and the end, in one line; nothing where anybody may decide at any time."""
+    terms = Terms(by=("alice", "bob"), quorum=2, expires_after=3_600)
+    run = at_work(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
+    run.reply(calls("pay"))
+    request = run.state.requests[0]
+    line = f"Decided by alice, bob; 0 of 2 have approved; denied at {request.expires_at:%Y-%m-%d %H:%M} UTC"
+    assert line in current_details(run.state).splitlines()
+    assert "ecided by" not in current_details(waiting("{}").state)
+
+
+def test_the_signals_are_those_that_count() -> None:
+    """Every answer that fits has its JSON; `undo` only where the tool can."""
+    (asked,) = waiting("{}").state.requests
+    assert json.loads(signal_json(asked, "respond")[1])["result"]
+    doubtful = asked.model_copy(update={"kind": "reconcile"})
+    assert "undo" not in doubtful.answers
+    undoable = doubtful.model_copy(update={"undoable": True})
+    assert signal_json(undoable, "undo")[0] == "reconcile"
+    assert json.loads(signal_json(undoable, "undo")[1])["decision"] == "undo"
+
+
+def test_where_signatures_are_required_no_unsigned_json_is_offered() -> None:
+    """It would be refused; the command line signs."""
+    key = public_key(encode_key(bytes(32)))
+    policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice", keys=(key,)),), signatures="required")
+    run = at_work(agent_spec(policy=policy))
+    run.reply(calls("pay"))
+    details = current_details(run.state)
+    assert "Only a signed decision counts (approve, deny, respond): `starter.py pending t`" in details
+    assert '"by"' not in details

@@ -29,6 +29,9 @@ def test_each_variable_sets_its_field() -> None:
         {
             "HOLDFAST_HOME": "/var/lib/holdfast",
             "HOLDFAST_CATALOG": "mycompany.agents:catalog",
+            "HOLDFAST_POLICY": "/etc/holdfast/policy.yaml",
+            "HOLDFAST_KEY": "/home/alice/alice.key",
+            "HOLDFAST_BY": "alice",
             "HOLDFAST_SCRIPT": "mycompany.script:script",
             "HOLDFAST_LLM": "large",
             "HOLDFAST_TASK_QUEUE": "agents",
@@ -44,6 +47,8 @@ def test_each_variable_sets_its_field() -> None:
 
     assert Path("/var/lib/holdfast") == settings.home
     assert settings.catalog == "mycompany.agents:catalog"
+    assert settings.policy == Path("/etc/holdfast/policy.yaml")
+    assert (settings.key, settings.by) == (Path("/home/alice/alice.key"), "alice")
     assert settings.script == "mycompany.script:script"
     assert settings.llm == "large"
     assert settings.task_queue == "agents"

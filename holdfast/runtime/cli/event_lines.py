@@ -11,12 +11,14 @@ from holdfast.describe import describe_call
 from holdfast.events import EVENTS
 from holdfast.messages import ToolCall, text_of
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
+from holdfast.runtime.durations import span_text
 from holdfast.runtime.threads import JSON
 
 PROGRESS = frozenset(
     {
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
+        *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
         *("message_taken", "message_awaited", "context_exceeded", "folded"),
         *("run_parked", "run_unparked", "run_finished"),
     }
@@ -26,6 +28,9 @@ PROGRESS = frozenset(
 _STYLES = {
     "approval_requested": "bold yellow",
     "reconcile_requested": "bold yellow",
+    "approval_reminded": "yellow",
+    "approval_escalated": "yellow",
+    "approval_expired": "bold yellow",
     "reply_rejected": "yellow",
     "run_parked": "bold red",
     "signal_rejected": "yellow",
@@ -40,6 +45,9 @@ _STATUS_STYLES = {
     "failed": "red",
     "cancelled": "yellow",
     "denied": "yellow",
+    "answered": "green",
+    "undone": "yellow",
+    "waiting_for_quorum": "yellow",
     "invalid": "yellow",
     "unknown": "bold yellow",
 }
@@ -112,8 +120,17 @@ def _summary(event: JSON) -> str:
             return request_summary(event["request"])
         case "decision_received":
             return _decision(event)
+        case "approval_reminded" | "approval_escalated" | "approval_expired":
+            return _overdue(event)
+        case "rule_remembered" | "rule_revoked" | "right_delegated" | "delegation_revoked":
+            return _mandate(event)
+        case "state_verified":
+            found = "; ".join(f"{each['tool']}: {each['status']}: {each['content']}" for each in event["findings"])
+            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {found}", 240)
         case "tool_call_started":
-            return f"call {event['number']}"
+            undo = ", to take it back" if event["undo"] else ""
+            grant = f", by request {event['request']}" if event["request"] else ""
+            return f"call {event['number']}{undo}{grant}"
         case "tool_call_finished":
             adopted = ", found done earlier" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
@@ -155,9 +172,37 @@ def _clipped(event: JSON) -> str:
 def _decision(event: JSON) -> str:
     reason = f": {event['reason']}" if event["reason"] else ""
     explanation = f" ({event['explanation']})" if event["explanation"] else ""
-    words = (
-        f"request {event['request']}: {event['decision']} by {event['by']}{reason} → {event['outcome']}{explanation}"
-    )
+    how = ", ".join(part for part in (f"for {event['right']}" if event["right"] else "", event["proof"]) if part)
+    edited = f" with {json.dumps(event['arguments'], ensure_ascii=False)}" if event["arguments"] is not None else ""
+    words = f"request {event['request']}: {event['decision']}{edited} by {event['by']}{f' ({how})' if how else ''}"
+    return brief(f"{words}{reason} → {event['outcome']}{explanation}", 240)
+
+
+def _overdue(event: JSON) -> str:
+    """What time has led to, where nobody decided."""
+    request = f"request {event['request']}"
+    match event["type"]:
+        case "approval_escalated":
+            return brief(f"{request}: {', '.join(event['by'])} may decide, too")
+        case "approval_expired":
+            return f"{request}: nobody has decided; the policy says {event['decision']}"
+        case _:
+            return f"{request}: nobody has decided yet"
+
+
+def _mandate(event: JSON) -> str:
+    """What is allowed from now on, or no longer."""
+    proof = f" ({event['proof']})" if event.get("proof") else ""
+    match event["type"]:
+        case "rule_remembered":
+            words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {event['by']}"
+        case "rule_revoked":
+            words = f"rule {event['rule']} counts no more, by {event['by']}{proof}"
+        case "right_delegated":
+            reason = f": {event['reason']}" if event["reason"] else ""
+            words = f"{event['by']} to {event['to']}, until {clock(event['until'])}{proof}{reason}"
+        case _:
+            words = f"{event['by']} from {event['to']}{proof}"
     return brief(words, 240)
 
 

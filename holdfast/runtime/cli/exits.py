@@ -6,6 +6,7 @@ from holdfast.errors import (
     HistoryFileNotFound,
     HoldfastError,
     LoadError,
+    PolicyError,
     ServerUnreachable,
     SettingsError,
 )
@@ -34,7 +35,7 @@ INTERRUPTED = 130
 
 _CODES: tuple[tuple[tuple[type[HoldfastError], ...], int], ...] = (
     ((TaskInvalid, ThreadIdInvalid, ThreadExists, StatusInvalid, PositionInvalid, HistoryFileInvalid), USAGE),
-    ((SettingsError, LoadError, CatalogError), USAGE),
+    ((SettingsError, LoadError, CatalogError, PolicyError), USAGE),
     ((ThreadNotFound, AgentNotFound, WorkspaceNotFound, EventsMissing, HistoryFileNotFound), NOT_FOUND),
     ((ServerUnreachable,), UNREACHABLE),
     ((Refused,), REFUSED),

@@ -8,18 +8,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.approval import ANSWERS
 from holdfast.runtime.threads import JSON
 
 CHOICES: dict[str, dict[str, str]] = {
-    "approval": {"a": "approve", "d": "deny"},
-    "reconcile": {"h": "happened", "n": "absent", "g": "abandon"},
+    "approval": {"a": "approve", "d": "deny", "i": "respond"},
+    "reconcile": {"h": "happened", "n": "absent", "u": "undo", "g": "abandon"},
 }
 """By kind of request: the keys and their decisions."""
 
-HINTS = {
-    "approval": "[a] approve   [d] deny   [l] later",
-    "reconcile": "[h] it happened   [n] it did not, run it   [g] give up   [l] later",
+ASKS = {"happened": "what the call returned, or why", "respond": "what the agent is to read"}
+"""What is typed with a decision, where it is not the reason."""
+
+_HINTS = {
+    "approve": "approve",
+    "deny": "deny",
+    "respond": "answer instead",
+    "happened": "it happened",
+    "absent": "it did not, run it",
+    "undo": "take it back",
+    "abandon": "give up",
 }
+
+
+def choices_for(request: JSON) -> dict[str, str]:
+    """The keys for a request, and their decisions."""
+    answers = request.get("answers", ANSWERS.get(request["kind"], ()))
+    return {key: word for key, word in CHOICES.get(request["kind"], {}).items() if word in answers}
+
+
+def hints_for(request: JSON) -> str:
+    """The keys for a request, as they are shown."""
+    return "   ".join([*(f"[{key}] {_HINTS[word]}" for key, word in choices_for(request).items()), "[l] later"])
 
 
 @dataclass(frozen=True)
@@ -89,7 +109,7 @@ class Keys:
         elif request is not None and character == "l":
             self.postponed.add(request["request"])
         elif request is not None:
-            self.decision = CHOICES.get(request["kind"], {}).get(character)
+            self.decision = choices_for(request).get(character)
         return None
 
     def _type(self, character: str, request: JSON, decision: str) -> Told:

@@ -26,15 +26,19 @@ STATUS_STYLES = {
 _OPTIONS = {
     "approve": ("approve",),
     "deny": ("deny",),
+    "respond": ("respond",),
     "happened": ("reconcile", "--happened"),
     "absent": ("reconcile", "--absent"),
+    "undo": ("reconcile", "--undo"),
     "abandon": ("reconcile", "--abandon"),
 }
 _MEANINGS = {
     "approve": "let it run",
     "deny": "refuse it; --reason tells the agent why",
+    "respond": "answer in the tool's place",
     "happened": "it did; --result tells the agent what came of it",
     "absent": "it did not: run it now",
+    "undo": "take back what it may have done",
     "abandon": "nobody can tell; go on without",
 }
 
@@ -65,6 +69,16 @@ def show_screen(
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
         screen.append(f"  {command('retry', thread)}\n", "bold")
+    for rule in state.get("remembered", ()):
+        revoke = command("revoke", thread, "--remembered", rule["rule"])
+        screen.append("\nAllowed from now on  ", "bold").append(
+            f"this call of {brief(rule['tool'])}, by {brief(rule['by'])}\n"
+        )
+        screen.append(f"  {revoke}\n", "dim")
+    for right in state.get("delegated", ()):
+        who = f"{brief(right['by'])} to {brief(right['to'])}, until {clock(right['until'])}"
+        screen.append("\nRight lent  ", "bold").append(f"by {who}\n")
+        screen.append(f"  {command('revoke', thread, '--delegated-to', right['to'])}\n", "dim")
     for request in state["pending"]:
         screen.append("\n").append(request_screen({"thread": thread, **request}))
     if state["result"]:
@@ -80,14 +94,46 @@ def request_screen(request: JSON) -> Text:
     """An open request: the call with all its arguments, why somebody is asked, and the commands that answer."""
     screen = request_head(request)
     screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
+    if words := terms_words(request):
+        screen.append(f"  {words}\n", "dim")
     width = 0
     commands = []
-    for decision in ANSWERS.get(request["kind"], ()):
+    for decision in request.get("answers", ANSWERS.get(request["kind"], ())):
+        if decision not in _OPTIONS:
+            continue  # of a newer release
         verb, *options = _OPTIONS[decision]
-        commands.append((command(verb, request["thread"], request["request"], *options), _MEANINGS[decision]))
+        given = ["TEXT"] if decision == "respond" else options
+        commands.append((command(verb, request["thread"], request["request"], *given), _MEANINGS[decision]))
         width = max(width, len(commands[-1][0]))
-    for words, meaning in commands:
-        screen.append(f"  {words:<{width}}", "bold").append(f"  {meaning}\n", "dim")
+    for line, meaning in commands:
+        screen.append(f"  {line:<{width}}", "bold").append(f"  {meaning}\n", "dim")
+    return screen
+
+
+def terms_words(request: JSON) -> str:
+    """Who may decide, how many have, and until when; empty where anybody may, at any time."""
+    words, quorum = [], request.get("quorum", 1)
+    if who := request.get("who"):
+        words.append(f"decided by {brief(', '.join(who), 300)}")
+    if quorum > 1:
+        votes = request["approved_by"]
+        names = f" ({brief(', '.join(votes))})" if votes else ""
+        words.append(f"{len(votes)} of {quorum} have approved{names}")
+    if request.get("expires_at"):
+        words.append(f"until {clock(request['expires_at'])}")
+    text = "; ".join(words)
+    return text[:1].upper() + text[1:]
+
+
+def signing_screen(request: JSON, payload: JSON, public: str) -> Text:
+    """What somebody puts their signature under."""
+    screen = request_head(request)
+    screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
+    if "arguments" in payload:
+        screen.append("  to run with\n", "dim").append(indented(arguments_text(payload["arguments"]), "    ") + "\n")
+    said = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
+    told = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
+    screen.append(f"  Signed: {visible(said)}{told}\n  digest {request['digest']}, key {public}", "dim")
     return screen
 
 
@@ -142,6 +188,8 @@ def verify_screen(verified: Verified) -> Text:
     )
     head = ("ok       ", "green") if verified.ok else ("altered  ", "bold red")
     screen = Text.assemble(head, (visible(verified.thread), "bold"), f"  {count(verified.events, 'event')} in {where}")
+    if verified.ok and verified.signatures:
+        screen.append(f", {count(verified.signatures, 'signature')}")
     if not verified.ok:
         screen.append(f"\n         event {verified.position}, in the {verified.where}: {visible(verified.reason)}")
     return screen

@@ -1,5 +1,6 @@
 """Links to Temporal's Web UI, where it is known which one goes with the server."""
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ from holdfast.runtime.stack import read_stack
 CLOUD = "https://cloud.temporal.io"
 
 
-def ui_base(config: dict[str, Any], settings: Settings) -> str | None:
+def ui_base(config: Mapping[str, Any], settings: Settings) -> str | None:
     """The Web UI of the server that `config` connects to; None where nothing says where it is."""
     if settings.ui_url is not None:
         return settings.ui_url.rstrip("/")

@@ -3,14 +3,8 @@ in place. Leaving it leaves the run alone.
 """
 
 import asyncio
-import codecs
-import os
-import re
-import sys
-import termios
-import tty
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -20,25 +14,25 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from holdfast.approval import parsed
+from holdfast.approval import Decision, parsed
 from holdfast.errors import HoldfastError
 from holdfast.events import EVENTS
+from holdfast.evolve import evolve
 from holdfast.runtime.cli.event_lines import event_line, running_calls
-from holdfast.runtime.cli.keys import HINTS, Answer, Keys, Message
-from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, tokens_words
+from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
+from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
 from holdfast.runtime.cli.text import arguments_text, brief, indented, visible
+from holdfast.runtime.cli.typed import typed_characters
 from holdfast.runtime.decisions import Decided, decide, retry
 from holdfast.runtime.following import follow
 from holdfast.runtime.runs import Retrying, retrying
 from holdfast.runtime.saying import say
+from holdfast.runtime.signing import signed
 from holdfast.runtime.threads import JSON, Threads
-from holdfast.state import RunState, evolve
+from holdfast.state import RunState
 
 LOOK_SECONDS = 2.0
 """How often to ask Temporal which calls are being tried again; events say that only afterwards."""
-
-_SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
-"""What arrow and function keys send: more than one character, and nothing to us."""
 
 
 class View:
@@ -112,17 +106,19 @@ class View:
         head.rstrip()
         yield head
         lines = arguments_text(request["arguments"]).splitlines()
-        room = max(3, self._console.height - 14)
+        room = max(3, self._console.height - 15)
         yield Text(indented("\n".join(lines[:room]), "    "))
         if len(lines) > room:
             yield Text(f"    … {len(lines) - room} more lines: python starter.py pending {request['thread']}", "yellow")
+        if words := terms_words(request):
+            yield Text(f"  {words}", "dim")
         if self.keys.decision:
-            asks = "what the call returned, or why" if self.keys.decision == "happened" else "reason"
+            asks = ASKS.get(self.keys.decision, "reason")
             yield Text.assemble(
                 (f"{self.keys.decision}: ", "bold"), f"{asks} (Enter sends, Esc takes back): {self.keys.typed}▌"
             )
         else:
-            yield Text(HINTS[request["kind"]], "bold")
+            yield Text(hints_for(request), "bold")
 
     def _hints(self) -> str:
         postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
@@ -136,8 +132,15 @@ def until(end: datetime | None) -> str:
     return end.astimezone().strftime("%H:%M:%S") if end else "later"
 
 
-async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> bool:
+async def watch(threads: Threads, thread: str, *, console: Console, by: str, private: str | None = None) -> bool:
     """Show a run until it ends or the user leaves.
+
+    Args:
+        threads: Where the thread is.
+        thread: The thread id.
+        console: The terminal.
+        by: Who answers.
+        private: The key to sign decisions with; None to sign nothing.
 
     Returns:
         Whether the run ended.
@@ -173,7 +176,7 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str) -> 
                 if told == "leave":
                     return
                 if told is not None:
-                    view.note = await _carry_out(threads, thread, told, by=by)
+                    view.note = await _carry_out(threads, thread, told, by=by, private=private)
                 live.refresh()
 
         return await _first(show, answer, look)
@@ -193,7 +196,9 @@ async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _carry_out(threads: Threads, thread: str, told: Answer | Message | Literal["retry"], *, by: str) -> str:
+async def _carry_out(
+    threads: Threads, thread: str, told: Answer | Message | Literal["retry"], *, by: str, private: str | None
+) -> str:
     """Send what the keys led to; returns what is to be said of it: nothing, where the log will say it."""
     try:
         if isinstance(told, Message):
@@ -202,13 +207,13 @@ async def _carry_out(threads: Threads, thread: str, told: Answer | Message | Lit
         if not isinstance(told, Answer):
             decided = await retry(threads, thread, by=by)
         else:
-            decided = await _decide(threads, thread, told, by=by)
+            decided = await _decide(threads, thread, told, by=by, private=private)
     except HoldfastError as error:
         return str(error)
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
 
 
-async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str) -> Decided:
+async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, private: str | None) -> Decided:
     payload = {
         "decision": answer.decision,
         "request": answer.request["request"],
@@ -216,31 +221,8 @@ async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str) -> 
         "reason": answer.reason,
         "digest": answer.request["digest"],
     }
-    if answer.decision == "happened" and answer.reason:
+    if answer.decision in ("happened", "respond") and answer.reason:
         payload |= {"result": answer.reason, "reason": ""}
+    if private:
+        payload = signed(payload, Decision, thread=thread, private=private)
     return await decide(threads, thread, payload)
-
-
-@contextmanager
-def typed_characters() -> Iterator["asyncio.Queue[str]"]:
-    """The characters typed on standard input, each as it is typed, not echoed; Ctrl-C still interrupts."""
-    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
-    queue: asyncio.Queue[str] = asyncio.Queue()
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def read() -> None:
-        typed = os.read(file, 1024)
-        if not typed:  # the terminal is gone
-            loop.remove_reader(file)
-            queue.put_nowait("q")
-        for character in _SEQUENCE.sub("", decoder.decode(typed)):
-            queue.put_nowait(character)
-
-    before = termios.tcgetattr(file)
-    tty.setcbreak(file)
-    loop.add_reader(file, read)
-    try:
-        yield queue
-    finally:
-        loop.remove_reader(file)
-        termios.tcsetattr(file, termios.TCSADRAIN, before)

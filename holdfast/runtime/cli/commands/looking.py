@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.runtime.cli.commands.options import By, Debug, Group, Json, Thread, examples, login
+from holdfast.runtime.cli.commands.options import By, Debug, Group, Json, Key, Thread, examples
 
 
 class Looking(Group):
@@ -74,14 +74,14 @@ class Looking(Group):
         self._carry_out(lambda verbs: verbs.pending(thread), json=json, debug=debug)
 
     @examples("watch rel-1.2")
-    def watch(self, thread: Thread, by: By = None, json: Json = False, debug: Debug = False) -> None:
+    def watch(self, thread: Thread, by: By = None, key: Key = None, json: Json = False, debug: Debug = False) -> None:
         """Watch a run live, and answer it.
 
         Its requests are decided and messages typed in place. Without a terminal, its log is followed.
         """
         live = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
         self._carry_out(
-            lambda verbs: verbs.watch(thread, by=by or login(), live=live),
+            lambda verbs: verbs.watch(thread, by=by, key=key, live=live),
             json=json,
             debug=debug,
             interrupted=0,
@@ -93,6 +93,7 @@ class Looking(Group):
         """Check that no event was altered.
 
         The chain of digests is computed anew, from Temporal's histories and from the permanent record, and both are
-        compared. Exit 1 names the first altered event.
+        compared; the signatures of decisions are checked with the policy's keys. Exit 1 names the first event that does
+        not fit.
         """
         self._carry_out(lambda verbs: verbs.verify(thread), json=json, debug=debug)

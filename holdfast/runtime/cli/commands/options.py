@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
 Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]
-By = Annotated[str | None, typer.Option(metavar="NAME", help="Who you are. [default: your login name]")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Who you are. [default: HOLDFAST_BY, or your login name]")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; recorded, and told to the agent.")]
+Key = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Sign with this private key (`keygen`). [default: HOLDFAST_KEY]")
+]
 Digest = Annotated[str | None, typer.Option(metavar="HEX", help="Count only if the request has this digest.")]
 Blocks = Annotated[
     Path | None,
@@ -59,11 +62,18 @@ class Group:
         carry_out: What each does.
     """
 
+    under = ""
+    """The word that comes before each; empty for none."""
+
     def __init__(self, carry_out: CarryOut) -> None:
         self._carry_out = carry_out
 
     def register(self, app: typer.Typer) -> None:
         """Make them part of the command line, in their order here."""
+        if self.under:
+            group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=type(self).__doc__)
+            app.add_typer(group, name=self.under)
+            app = group
         for attribute, function in vars(type(self)).items():
             if command := getattr(function, "command", None):
                 app.command(command["name"], epilog=command["epilog"])(getattr(self, attribute))
@@ -84,13 +94,3 @@ def content(text: str | None, blocks: Path | None) -> Any:
     if not isinstance(given, list) or not all(isinstance(block, dict) for block in given):
         raise typer.BadParameter(f'--content {blocks} is no list of blocks such as {{"type": "text", "text": "…"}}')
     return given
-
-
-def login() -> str:
-    """The login name, which is recorded as who decided or spoke."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container whose user has no name
-        return "unknown"

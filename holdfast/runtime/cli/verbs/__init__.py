@@ -4,11 +4,13 @@ JSON goes by the contract in the README; what people read may be worded anew at 
 """
 
 from holdfast.runtime.cli.verbs.acting import Acting
+from holdfast.runtime.cli.verbs.deciding import Deciding
 from holdfast.runtime.cli.verbs.looking import Looking
+from holdfast.runtime.cli.verbs.policies import Policies
 from holdfast.runtime.cli.verbs.upkeep import Upkeep
 
 
-class Verbs(Acting, Looking, Upkeep):
+class Verbs(Acting, Deciding, Looking, Policies, Upkeep):
     """All of them, for one invocation of the CLI."""
 
 

@@ -59,10 +59,10 @@ class Acting(Looking):
             return FAILED
         return OK
 
-    async def say(self, thread: str, message: Content, *, by: str, when_busy: WhenBusy) -> int:
+    async def say(self, thread: str, message: Content, *, by: str | None, when_busy: WhenBusy) -> int:
         """Say something to a run, or let a closed thread go on with it."""
         threads = await self._connect(thread)
-        said = await say(threads, thread, message, by=by, when_busy=when_busy)
+        said = await say(threads, thread, message, by=self._name(by), when_busy=when_busy)
         told: JSON = {"outcome": said.outcome, "explanation": said.explanation}
         if said.run_id:
             told |= {"run_id": said.run_id}
@@ -72,22 +72,10 @@ class Acting(Looking):
             self._output.note(f"starter.py: {words}")
         return OK if said.counts else REFUSED
 
-    async def decide(self, thread: str, payload: JSON) -> int:
-        """Decide a request: approve, deny, or reconcile."""
-        threads = await self._connect(thread)
-        decided = await decisions.decide(threads, thread, payload)
-        what = f"request {payload['request']} of {thread}"
-        words = decided.explanation or decided.outcome
-        told = {"outcome": decided.outcome, "explanation": decided.explanation}
-        self._output.result(told, Text(visible(f"{what}: {words}")) if decided.counts else None)
-        if not decided.counts:
-            self._output.note(f"starter.py: {visible(what)}: {decided.outcome.replace('_', ' ')}: {visible(words)}")
-        return OK if decided.counts else REFUSED
-
-    async def retry(self, thread: str, *, by: str, reason: str) -> int:
+    async def retry(self, thread: str, *, by: str | None, reason: str) -> int:
         """Let a blocked run go on."""
         threads = await self._connect(thread)
-        return self._acted(thread, await decisions.retry(threads, thread, by=by, reason=reason))
+        return self._acted(thread, await decisions.retry(threads, thread, by=self._name(by), reason=reason))
 
     async def cancel(self, thread: str) -> int:
         """Ask a run to stop."""

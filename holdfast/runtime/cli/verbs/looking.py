@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from temporalio.client import WorkflowExecutionDescription
@@ -103,15 +104,16 @@ class Looking(Invocation):
             self._output.note(f"{visible(each.thread)}: {each.error}")
         return UNREACHABLE if unanswered else OK
 
-    async def watch(self, thread: str, *, by: str, live: bool) -> int:
+    async def watch(self, thread: str, *, by: str | None, key: Path | None, live: bool) -> int:
         """Show a run until it ends; without a terminal, its log."""
         if not live or self._output.as_json:
             return await self.log(thread, following=True, after=-1)
         from holdfast.runtime.cli.watch import watch
 
+        private = self._private_key(key)
         threads = await self._connect(thread)
         await threads.reader.find(thread)
-        if not await watch(threads, thread, console=self._output.out, by=by):
+        if not await watch(threads, thread, console=self._output.out, by=self._name(by), private=private):
             self._output.note(f"Left {visible(thread)}; the run goes on.")
             return OK
         return await self.show(thread)

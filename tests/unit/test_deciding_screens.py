@@ -1,0 +1,161 @@
+"""What people who decide see on a terminal: terms, answers that fit, and a line for each event."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from holdfast.approval import Request
+from holdfast.policy import Escalation, Terms
+from holdfast.runtime.cli.event_lines import event_line, event_summary
+from holdfast.runtime.cli.keys import Answer, Keys, hints_for
+from holdfast.runtime.cli.screens import request_screen, show_screen, signing_screen, terms_words
+from holdfast.runtime.cli.text import clock
+from holdfast.state import RunState
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+PAY = Request(
+    request="1",
+    kind="approval",
+    number=1,
+    tool="pay",
+    arguments='{"cents":5}',
+    digest="d1",
+    why="ask pay",
+    asked_at=NOW,
+    terms=Terms(by=("finance",), quorum=2, expires_after=60, escalate=(Escalation(after=30, by=("cfo",)),)),
+    approved_by=("alice",),
+)
+
+
+def view(request: Request = PAY, **more: Any) -> dict[str, Any]:
+    """A request as the CLI gets it."""
+    return {"thread": "t", **request.view(), **more}
+
+
+def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
+    """In one line, and nothing where anybody may at any time; nor from a worker of an earlier release."""
+    until = clock("2026-01-02T03:05:05+00:00")
+    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); until {until}"
+    assert terms_words(view(PAY.model_copy(update={"terms": Terms()}))) == ""
+    assert terms_words({"request": "1", "kind": "approval"}) == ""
+
+
+def test_the_answers_that_fit_are_shown_as_commands() -> None:
+    """All that the request takes, and `undo` only where the tool can."""
+    asked = request_screen(view()).plain
+    for command in ("approve t 1", "deny t 1", "respond t 1 TEXT"):
+        assert f"python starter.py {command} " in asked
+    doubtful = PAY.model_copy(update={"kind": "reconcile"})
+    assert "--undo" not in request_screen(view(doubtful)).plain
+    undoable = doubtful.model_copy(update={"undoable": True})
+    assert "reconcile t 1 --undo" in request_screen(view(undoable)).plain
+    assert "[u] take it back" in hints_for(view(undoable))
+    assert "[u]" not in hints_for(view(doubtful))
+
+
+def test_an_answer_of_a_later_release_is_left_out() -> None:
+    """What this version has no command for is no reason to show nothing."""
+    assert "approve t 1" in request_screen(view(answers=["approve", "ponder"])).plain
+
+
+def test_keys_answer_instead_and_take_back() -> None:
+    """What is typed with `i` is for the agent; `u` counts only where the request takes it."""
+    keys = Keys([view()])
+    assert [keys.key(character) for character in "idone\r"][-1] == Answer(view(), "respond", "done")
+    doubtful = view(PAY.model_copy(update={"kind": "reconcile"}))
+    keys = Keys([doubtful])
+    keys.key("u")
+    assert keys.decision is None
+
+
+def test_what_is_signed_is_shown_whole() -> None:
+    """The call, the arguments it is to run with, who says what, and the key."""
+    payload = {"decision": "approve", "by": "al\x1b[2Jice", "arguments": {"cents": 4}, "remember": True, "reason": "ok"}
+    shown = signing_screen(view(), payload, "ed25519:k").plain
+    for part in (
+        '"cents": 5',
+        "to run with",
+        '"cents": 4',
+        "approve by al\\x1b[2Jice and remember",
+        "ok",
+        "d1",
+        "ed25519:k",
+    ):
+        assert part in shown
+
+
+def test_show_lists_what_was_remembered_and_lent() -> None:
+    """Each with the command that takes it back."""
+    state = RunState(thread="t").view()
+    state |= {"remembered": [{"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c"}]}
+    state |= {"delegated": [{"by": "alice", "to": "bob", "until": NOW.isoformat()}]}
+    shown = show_screen(state, running=[], retrying=[], ui=None).plain
+    assert "this call of pay, by alice\n  python starter.py revoke t --remembered 1\n" in shown
+    assert f"by alice to bob, until {clock(NOW.isoformat())}\n  python starter.py revoke t --delegated-to bob" in shown
+
+
+DECIDED = {
+    "type": "decision_received",
+    "request": "1",
+    "decision": "approve",
+    "by": "bob",
+    "reason": "",
+    "outcome": "accepted",
+}
+FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"type": "approval_reminded", "request": "1"}, "request 1: nobody has decided yet"),
+        (
+            {"type": "approval_escalated", "request": "1", "by": ["cfo", "dan"]},
+            "request 1: cfo, dan may decide, too",
+        ),
+        (
+            {"type": "approval_expired", "request": "1", "decision": "deny"},
+            "request 1: nobody has decided; the policy says deny",
+        ),
+        (
+            {"type": "rule_remembered", "rule": "1", "tool": "pay", "call_digest": "c", "by": "bob"},
+            "rule 1: this call of pay is allowed from now on, by bob",
+        ),
+        (
+            {"type": "rule_revoked", "rule": "1", "by": "bob", "proof": "signed"},
+            "rule 1 counts no more, by bob (signed)",
+        ),
+        (
+            {"type": "right_delegated", "by": "a", "to": "b", "until": "2026-01-02T03:04:05Z", "reason": "off"},
+            f"a to b, until {clock('2026-01-02T03:04:05+00:00')}: off",
+        ),
+        ({"type": "delegation_revoked", "by": "a", "to": "b", "proof": "vouched"}, "a from b (vouched)"),
+        (
+            {
+                "type": "state_verified",
+                "paused_seconds": 172_800,
+                "findings": [{"tool": "look", "status": "ok", "content": "all\nwell"}],
+            },
+            "after a pause of 2d: look: ok: all well",
+        ),
+        ({**DECIDED, "proof": "signed"}, "request 1: approve by bob (signed) → accepted"),
+        (
+            {**DECIDED, "proof": "vouched", "right": "alice", "arguments": {"cents": 4}, "reason": "less"},
+            'request 1: approve with {"cents": 4} by bob (for alice, vouched): less → accepted',
+        ),
+        (
+            {**DECIDED, "outcome": "waiting_for_quorum", "explanation": "1 of 2 have approved"},
+            "request 1: approve by bob → waiting_for_quorum (1 of 2 have approved)",
+        ),
+        ({**FINISHED, "status": "answered"}, "call 1: answered: c"),
+        ({**FINISHED, "status": "undone"}, "call 1: undone: c"),
+        ({"type": "tool_call_started", "number": 1, "key": "k", "request": "2"}, "call 1, by request 2"),
+        ({"type": "tool_call_started", "number": 1, "key": "k", "undo": True}, "call 1, to take it back"),
+    ],
+)
+def test_every_event_about_deciding_has_words_of_its_own(event: dict[str, Any], words: str) -> None:
+    """One line, and never JSON."""
+    assert event_summary(event) == words
+    assert isinstance(event_line({**event, "position": 1, "at": NOW.isoformat()}), Text)

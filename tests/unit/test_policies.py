@@ -1,0 +1,273 @@
+"""Policies as files: what they may say, and how every problem is told with its place."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast import Agent, Catalog
+from holdfast.effects import Effect
+from holdfast.errors import PolicyError
+from holdfast.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, ToolUse, allow, ask, deny, evaluate
+from holdfast.runtime.durations import read_seconds, span_text
+from holdfast.runtime.policies import MAX_BYTES, load_policy, read_policy
+from holdfast.runtime.policy_forms import CONDITION_CHARS
+from tests.unit.policies import KEYS, POLICIES
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
+
+
+def read(text: str | bytes) -> Policy:
+    """The policy in a file of that text."""
+    return read_policy(text if isinstance(text, bytes) else text.encode(), name="p.yaml")
+
+
+def problems(text: str | bytes) -> list[str]:
+    """What is wrong with a file, line by line."""
+    with pytest.raises(PolicyError) as caught:
+        read(text)
+    assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
+    return str(caught.value).splitlines()
+
+
+WRITTEN = f"""
+signatures: required
+approvers:
+  - name: alice
+    roles: [finance]
+    keys: ["{KEYS[0]}"]
+  - {{name: bob, roles: [cfo, finance]}}
+gateways: [{{name: hooks, keys: ["{KEYS[1]}"]}}]
+terms: {{expires_after: 7d, remind_every: 4h}}
+rules:
+  - deny: "wipe_*"
+    reason: we keep everything
+  - ask: pay
+    when: args.cents > 100000
+    terms: {{by: [finance], quorum: 2, requester_may_decide: false, escalate: [{{after: 1d, by: [cfo]}}]}}
+  - allow: "*"
+    effect: read
+    depth: 1
+"""
+
+
+def test_a_file_says_what_python_says() -> None:
+    """The policy of a file equals the same one written in Python, and has its hash."""
+    made = Policy(
+        signatures="required",
+        approvers=(
+            Approver(name="alice", roles=("finance",), keys=(KEYS[0],)),
+            Approver(name="bob", roles=("cfo", "finance")),
+        ),
+        gateways=(Gateway(name="hooks", keys=(KEYS[1],)),),
+        terms=Terms(expires_after=7 * 86_400, remind_every=4 * 3_600),
+        rules=(
+            deny("wipe_*", reason="we keep everything"),
+            ask(
+                "pay",
+                when="args.cents > 100000",
+                terms=Terms(
+                    by=("finance",),
+                    quorum=2,
+                    requester_may_decide=False,
+                    escalate=(Escalation(after=86_400, by=("cfo",)),),
+                ),
+            ),
+            Rule(verdict="allow", effect=Effect.READ, depth=1),
+        ),
+    )
+    assert read(WRITTEN) == made
+    assert read(WRITTEN).hash == made.hash
+
+
+@given(POLICIES)
+def test_a_policy_survives_a_file(policy: Policy) -> None:
+    """Written as YAML or as JSON, a policy of printable text comes back as it was, with the same hash."""
+    for text in (yaml.safe_dump(policy.model_dump(mode="json"), allow_unicode=True), policy.model_dump_json()):
+        again = read(text)
+        assert again == policy
+        assert again.hash == policy.hash
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", ["p.yaml: it is empty; a policy without rules is written as {}"]),
+        ("# nothing yet", ["p.yaml: it is empty; a policy without rules is written as {}"]),
+        (b"rules: []\nterms: \xff", ["p.yaml:2:8: it is not UTF-8"]),
+        ("- a", ["p.yaml:1:1: it has to be fields with values, as in `name: alice`"]),
+        ("rule: []", ["p.yaml:1:1: rule: there is no such field; did you mean rules?"]),
+        ("rules: 5", ["p.yaml:1:8: rules: it has to be a list"]),
+        ("rules:\n  - 5", ["p.yaml:2:5: rules[0]: it has to be fields with values, as in `name: alice`"]),
+        (
+            "rules:\n  - alow: x",
+            ["p.yaml:2:5: rules[0]: a rule says allow, ask or deny, as in `- ask: pay`; did you mean allow?"],
+        ),
+        ("rules:\n  - ask:", ['p.yaml:2:9: rules[0].ask: no tool is named; "*" stands for all of them']),
+        (
+            "rules:\n  - {ask: a, deny: b}",
+            ["p.yaml:2:5: rules[0]: it says ask and deny; one verdict with one tool pattern makes a rule"],
+        ),
+        (
+            "rules:\n  - deny: 5",
+            ["p.yaml:2:11: rules[0].deny: it has to be text; what YAML takes for something else wants quotes"],
+        ),
+        (
+            "rules:\n  - {allow: x, effect: reed}",
+            ["p.yaml:2:24: rules[0].effect: it has to be 'read', 'idempotent', 'verifiable' or 'unsafe'"],
+        ),
+        ("rules:\n  - {deny: x, terms: {}}", ["p.yaml:2:22: rules[0].terms: nobody is asked by a rule that says deny"]),
+        ("rules: []\nrules: []", ["p.yaml:2:1: rules: it is there twice; the first one is in line 1"]),
+        (
+            "terms: {expires_after: 7x}",
+            ["p.yaml:1:24: terms.expires_after: '7x' is no span of time; write it as 90 (seconds), 30s, 15m, 4h or 7d"],
+        ),
+        ("approvers: [{role: []}]", None),
+        ("approvers: [{name: a b}]", None),
+        ("gateways: [{name: a, keys: []}]", None),
+        ("rules: !!python/object:os.system []", None),
+        ("terms: &t {by: *t}", None),
+        ('terms: {quorum: "\\UFFFFFFFF"}', None),
+        ("rules: [" * 500, None),
+        ("rules: []\n---\nrules: []", None),
+        ("rules: []\x00", None),
+        ("terms: {quorum: 1e999}", None),
+        ("terms: {quorum: " + "9" * 6_000 + "}", None),
+        ("terms: {remind_every: .nan}", None),
+        ("terms: {remind_every: -5}", None),
+    ],
+)
+def test_a_problem_is_told_with_its_place(text: str | bytes, lines: list[str] | None) -> None:
+    """File, line, column and field, and what would do; None where the words are YAML's or pydantic's."""
+    found = problems(text)
+    if lines is not None:
+        assert found == lines
+    assert all(line.startswith("p.yaml") for line in found)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Nobody should have to correct one line to hear of the next."""
+    text = (
+        "approvers:\n  - {name: alice, keys: [ed25519:xx]}\n  - {nam: bob}\n"
+        "rules:\n  - {ask: pay, when: 'args.cents > ('}\n  - {deny: x, efect: read}\n"
+        "terms: {quorum: 0}\n"
+    )
+    places = [line.split(" ")[:2] for line in problems(text)]
+    assert places == [
+        ["p.yaml:2:26:", "approvers[0].keys[0]:"],
+        ["p.yaml:3:5:", "approvers[1].name:"],
+        ["p.yaml:3:6:", "approvers[1].nam:"],
+        ["p.yaml:5:22:", "rules[0].when:"],
+        ["p.yaml:6:15:", "rules[1].efect:"],
+        ["p.yaml:7:17:", "terms.quorum:"],
+    ]
+
+
+def test_names_that_nobody_has_are_told_in_their_place() -> None:
+    """In every list of names, with what was meant."""
+    text = (
+        "approvers: [{name: alice, roles: [finance]}]\n"
+        "terms: {by: [finanse], veto: [bob], escalate: [{after: 1d, by: [alic]}]}\n"
+        "rules: [{ask: pay, terms: {quorum: 2}}]\n"
+    )
+    assert problems(text) == [
+        "p.yaml:2:14: terms.by[0]: there is no approver or role 'finanse'; did you mean finance?",
+        "p.yaml:2:31: terms.veto[0]: there is no approver or role 'bob'; there are alice, finance",
+        "p.yaml:2:65: terms.escalate[0].by[0]: there is no approver or role 'alic'; did you mean alice?",
+        "p.yaml:3:36: rules[0].terms.quorum: 1 may decide, and the quorum is 2",
+    ]
+
+
+def test_what_the_policy_itself_refuses_has_a_place_too() -> None:
+    """Nothing that `Policy` refuses gets past the file's reader."""
+    assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
+    assert problems("rules: []\nsignatures: required") == [
+        "p.yaml:2:13: signatures: they are required, and nobody has a key"
+    ]
+
+
+def test_aliases_cannot_make_much_of_little() -> None:
+    """A few lines that stand for a billion values are refused before they are written out."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert any("100,000 values" in line for line in problems("\n".join(lines)))
+
+
+def test_a_file_is_bounded() -> None:
+    """A megabyte, and conditions of some thousand characters: much longer ones would end the process."""
+    assert problems(b"#" * (MAX_BYTES + 1)) == [f"p.yaml: it has over {MAX_BYTES:,} bytes"]
+    long = "1" + "+1" * CONDITION_CHARS
+    assert "characters long" in problems(f"rules: [{{ask: x, when: '{long} > 0'}}]")[0]
+
+
+def test_a_file_that_is_not_there_is_a_problem_like_any_other(tmp_path: Path) -> None:
+    """One kind of error for everything that keeps a policy from being used."""
+    with pytest.raises(PolicyError, match="No such file"):
+        load_policy(tmp_path / "policy.yaml")
+    with pytest.raises(PolicyError, match="directory"):
+        load_policy(tmp_path)
+
+
+_WORDS = ["rules", "terms", "approvers", "by", "when", "ask", "pay", "7d", "1", ".inf", "null", "<<", "0x", "1:30", "~"]
+_SIGNS = [*"|>?:-,{}[]\"'*@`#\n", " ", "  ", "&a", "*a", "!!int", "!x", "%YAML 9.9", "---", "...", "2026-01-01"]
+_ODD = ["\\ud800", "\\U00110000", "\x85", "\u2028", "\ufeff"]
+_PIECES = st.sampled_from([*_WORDS, *_SIGNS, *_ODD])
+_FILES = (
+    st.binary(max_size=80)
+    | st.text().map(lambda text: text.encode("utf-8", "surrogatepass"))
+    | st.lists(_PIECES, max_size=30).map(lambda pieces: "".join(pieces).encode())
+)
+
+
+@given(_FILES)
+@example(b'"\\UFFFFFFFF"')
+@example(b"? [a]: b")
+@example(b"{? {a: b} : c}")
+def test_no_file_leads_to_another_error(data: bytes) -> None:
+    """Whatever is in a file: a policy, or `PolicyError` that says what is wrong."""
+    with suppress(PolicyError):
+        assert isinstance(read(data), Policy)
+
+
+@pytest.mark.parametrize("name", ["production", "development"])
+def test_the_examples_are_policies(name: str) -> None:
+    """What is copied from works."""
+    assert load_policy(EXAMPLES / f"{name}.yaml").rules
+
+
+def test_the_example_for_production_wants_signatures_and_two_people() -> None:
+    """Signed decisions, a quorum for what cannot be taken back, and somebody to turn to when nobody answers."""
+    policy = load_policy(EXAMPLES / "production.yaml")
+    verdict = evaluate(policy, ToolUse(tool="pay", effect=Effect.UNSAFE, arguments={"cents": 100_001}))
+    assert policy.signatures == "required"
+    assert (verdict.verdict, verdict.terms.quorum, verdict.terms.requester_may_decide) == ("ask", 2, False)
+    assert policy.terms.escalate
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("30s", 30), ("15m", 900), ("4h", 14_400), ("7d", 604_800), ("1.5h", 5_400)]
+)
+def test_a_span_of_time_has_a_unit(text: str, seconds: float) -> None:
+    """Without one it is in seconds."""
+    assert read_seconds(text) == seconds
+    assert read_seconds(span_text(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "-1h", "1y", "1h30m", "٣d", "1e9"])
+def test_what_is_no_span_of_time_is_refused(text: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(ValueError, match="no span of time"):
+        read_seconds(text)
+
+
+def test_a_policy_takes_the_place_of_every_agents_own() -> None:
+    """Rules can name agents; the catalog given stays as it is."""
+    own = Policy(rules=(allow(),))
+    catalog = Catalog(agents=[Agent(name="a", instructions="", policy=own), Agent(name="b", instructions="")])
+    policy = Policy(rules=(deny(),))
+    governed = catalog.governed_by(policy)
+    assert [agent.policy for agent in governed.agents.values()] == [policy, policy]
+    assert catalog.agents["a"].policy == own

@@ -11,12 +11,10 @@ from temporalio.client import Client
 
 from holdfast.catalog import Catalog
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
 from holdfast.testing import Script, Unparsed
 from tests.containers import start_postgres
-from tests.rig import Rig, StartRig, start_rig
+from tests.rig import Rig, StartRig, open_stack, start_rig
 
 # The same examples on every run: a property that fails, fails for everybody.
 settings.register_profile(
@@ -28,11 +26,8 @@ settings.load_profile("holdfast")
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A Temporal server and a PostgreSQL of the session's own, on free ports."""
-    servers = DevStack(tmp_path_factory.mktemp("stack"), usual=Ports(any_free(), any_free(), any_free()))
-    try:
-        yield servers.start()
-    finally:
-        servers.stop()
+    with open_stack(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """A worker at work with its scripted LLM, and waiting for what a run does: by condition, never by time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from holdfast.contracts import WORKFLOW, RunInput
 from holdfast.events import EVENTS, AgentEvent, first_altered
 from holdfast.history import read_events
 from holdfast.payloads import data_converter
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import Ports, any_free
+from holdfast.runtime.stack import Stack
 from holdfast.stores import ThreadStore
 from holdfast.testing import Script, ScriptedLLM, Unparsed
 from worker import build_worker
@@ -49,6 +52,16 @@ class Rig:
 
 
 StartRig = Callable[..., AbstractAsyncContextManager[Rig]]
+
+
+@contextmanager
+def open_stack(folder: Path) -> Iterator[Stack]:
+    """A Temporal server and a PostgreSQL, on free ports, for the length of the block."""
+    servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()))
+    try:
+        yield servers.start()
+    finally:
+        servers.stop()
 
 
 @asynccontextmanager

@@ -683,6 +683,7 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
     assert (len(accepted), len(started)) == (1, 2)  # `look` and `publish`, once each
 
 
+@pytest.mark.slow
 def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Path) -> None:
     """State, log and transcript come from history alone: of a closed run all, of an open one what is settled."""
     queue = {"HOLDFAST_TASK_QUEUE": "gone"}
@@ -873,7 +874,7 @@ def codes(shell: Shell, thread: str, times: int) -> set[int]:
 def test_exit_codes_do_not_lie(shell: Shell) -> None:
     """The process ends with the code of what happened, however often it is asked."""
     assert shell("start", "quick", "--thread", "codes", "--wait").code == 0
-    assert codes(shell, "codes", 20) == set()
+    assert codes(shell, "codes", 8) == set()
 
 
 @pytest.mark.slow

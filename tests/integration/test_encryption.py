@@ -145,6 +145,7 @@ async def test_everything_reads_what_temporal_cannot(worker: Any, starter: Any, 
     assert "is not set here" in refused[1].err
 
 
+@pytest.mark.slow
 async def test_a_worker_without_the_key_says_so_and_one_with_it_goes_on(
     worker: Any, starter: Any, client: Client
 ) -> None:
@@ -175,6 +176,7 @@ async def test_a_worker_without_the_key_says_so_and_one_with_it_goes_on(
     assert "2026-07" in (await starter(OLD, "verify", thread)).err
 
 
+@pytest.mark.slow
 async def test_a_run_that_began_before_goes_on_encrypted(worker: Any, starter: Any, client: Client) -> None:
     """Encryption is switched on while it waits: what was readable stays so, and what comes after is not."""
     async with worker("") as r:

@@ -1,6 +1,7 @@
 """The gateway given whatever its OpenAPI description allows, and what it does not: schemathesis, with a fixed seed."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from typing import Any
 from urllib.parse import quote
@@ -15,11 +16,20 @@ from schemathesis.core.result import Ok
 
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers
+from holdfast.runtime.stack import Stack
 from holdfast.runtime.threads import Threads
 from holdfast.testing import call, say, steps
 from tests.integration.test_gateway import CALLERS, TRUSTING, bearer, catalog
-from tests.rig import StartRig, status_of
+from tests.rig import StartRig, open_stack, status_of
 from tests.serving import served
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Servers of its own: `/pending` asks every run there is, and others leave runs behind that nobody answers for."""
+    with open_stack(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
+
 
 SCRIPT = steps([call("pay", amount=7), say("Paid.")])
 

@@ -49,6 +49,7 @@ from holdfast.runtime.own_secrets import own_secrets
 from holdfast.runtime.policies import load_policy
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.working import at_work
 from holdfast.secrets import Secrets, read_secrets
 from holdfast.stores import ArtifactStore
 from workflows import WORKFLOWS
@@ -190,7 +191,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             notifier=notifier,
             graceful_shutdown_timeout=timedelta(seconds=5),
         )
-        async with worker:
+        async with at_work(worker):
             if policy:
                 _say(f"Policy     {settings.policy}, hash {policy.hash[:12]}, in place of every agent's own")
             _say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")

@@ -23,6 +23,7 @@ from holdfast.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.working import at_work
 from worker import build_worker
 
 OBSERVATION_BYTES = 2048
@@ -79,7 +80,8 @@ async def serving(
     async with (
         open_pool(stack.database_url, size=connections) as pool,
         openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
-        build_worker(
+    ):
+        worker = build_worker(
             client,
             task_queue=queue,
             catalog=catalog,
@@ -88,9 +90,9 @@ async def serving(
             pool=pool,
             database_url=stack.database_url,
             workspaces=home / "workspaces",
-        ) as worker,
-    ):
-        yield client, worker, llm
+        )
+        async with at_work(worker):
+            yield client, worker, llm
 
 
 def leave(code: int = 0) -> NoReturn:
@@ -126,7 +128,7 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         options["task_queue"] = FLOOR
         options["workflows"] = [FloorWorkflow]
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
-        async with Worker(**options):
+        async with at_work(Worker(**options)):
             yield client, {one.name: one for one in (_floor(client), _holdfast(client))}
 
 

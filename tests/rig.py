@@ -23,6 +23,7 @@ from holdfast.payloads import data_converter
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.working import at_work
 from holdfast.stores import ThreadStore
 from holdfast.testing import Script, ScriptedLLM, Unparsed
 from worker import build_worker
@@ -30,6 +31,10 @@ from workflows import WORKFLOWS
 
 PATIENCE = 30.0
 """Seconds after which a condition that a test waits for counts as never to come."""
+
+
+LEAVE = 10.0
+"""Seconds after which a worker that does not end is left behind."""
 
 
 @dataclass
@@ -106,7 +111,7 @@ async def start_rig(
                 workspaces=folder / "workspaces",
                 **options,
             )
-            async with worker:
+            async with at_work(worker, leave_within=LEAVE):
                 yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
 
 

@@ -37,6 +37,15 @@ async def mail(context: ToolContext) -> str:
 
 
 @tool(effect="read")
+async def stare(context: ToolContext) -> str:
+    """Look for as long as the file `hold` is there."""
+    (context.workspace / "staring").touch()
+    while (context.workspace / "hold").exists():  # noqa: ASYNC110  # see above
+        await asyncio.sleep(0.02)
+    return "seen"
+
+
+@tool(effect="read")
 def look(context: ToolContext) -> str:
     """Count the effects."""
     return str(len(_lines(context)))
@@ -50,5 +59,5 @@ catalog = Catalog(
             policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
         )
     ],
-    tools=[ship, mail, look],
+    tools=[ship, mail, look, stare],
 )

@@ -38,7 +38,9 @@ from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.starting import check_task, check_thread_id, new_thread_id
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
+from holdfast.runtime.working import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
+from tests.rig import LEAVE
 from worker import build_worker
 
 REPOSITORY = Path(__file__).parents[2]
@@ -620,7 +622,7 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
 
     async def ask() -> list[Ran]:
         client = await connect(stack_config(stack))
-        async with Worker(client, task_queue="broken", workflows=[Broken]):
+        async with at_work(Worker(client, task_queue="broken", workflows=[Broken]), leave_within=LEAVE):
             started = [
                 await client.start_workflow(WORKFLOW, RunInput(task="go"), id=thread, task_queue=task_queue)
                 for thread, task_queue in (("lonely", "nobody"), ("stuck", "broken"))

@@ -200,12 +200,10 @@ async def test_a_follower_never_reads_what_is_not_settled(
     The query waits for the dead worker's sticky queue first. Meanwhile the call ends, and its own workflow task waits
     there too, a second longer: the query is answered by a replay that already knows the result.
     """
-    llm.script = steps([call("ship"), say("done")])
+    llm.script = steps([call("stare"), say("done")])
     scene.hold()
     run = await scene.start()
-    await status_of(run, "waiting_approval")
-    await run.signal("approve", {"request": "1", "by": "alice"})
-    await scene.effects(1)
+    await eventually(lambda: asyncio.sleep(0, (scene.folder / "staring").exists()), bool)
     (activity,) = (await run.describe()).raw_description.pending_activities
     worker.kill()
     worker.start()
@@ -222,3 +220,4 @@ async def test_a_follower_never_reads_what_is_not_settled(
     final = (await run.query("log", 0, result_type=bytes)).split(b"\n")
     assert seen == final[: len(seen)]
     assert (await early_state)["events"] in (len(seen), len(final))
+    scene.release()

@@ -18,10 +18,11 @@ from holdfast.runtime.replaying import Recorded, Replayed, latest_runs, recorded
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.thread_errors import ThreadNotFound
 from holdfast.runtime.threads import Threads
+from holdfast.runtime.working import at_work
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES
-from tests.rig import StartRig, eventually, status_of
+from tests.rig import LEAVE, StartRig, eventually, status_of
 from workflows import WORKFLOWS
 
 RELEASED = HISTORIES / "0.1.0"
@@ -178,9 +179,9 @@ def test_a_history_of_another_workflow_is_refused(tmp_path: Path) -> None:
 
 async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client) -> None:
     """A thread that was continued is replayed whole, the latest run first; an unknown one is told as such."""
-    async with Worker(
-        client, task_queue="continued", workflows=[Continued], workflow_runner=UnsandboxedWorkflowRunner()
-    ):
+    unsandboxed = UnsandboxedWorkflowRunner()
+    worker = Worker(client, task_queue="continued", workflows=[Continued], workflow_runner=unsandboxed)
+    async with at_work(worker, leave_within=LEAVE):
         run = await client.start_workflow(WORKFLOW, RunInput(task="x"), id="continued", task_queue="continued")
         assert await run.result() == "xxx"
     found = [each async for each in runs_of(Threads(client), "continued")]

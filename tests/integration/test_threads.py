@@ -34,9 +34,10 @@ from holdfast.runtime.stack import Stack
 from holdfast.runtime.thread_errors import EventsMissing, LogBroken, PositionInvalid, ThreadExists, ThreadNotFound
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.verifying import verify
+from holdfast.runtime.working import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
-from tests.rig import Rig, StartRig, eventually
+from tests.rig import LEAVE, Rig, StartRig, eventually
 from worker import build_worker
 
 JSON = dict[str, Any]
@@ -155,7 +156,7 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
     with ScriptedLLM(script) as llm:
         async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint:
             client = await connect(stack_config(stack))
-            async with build_worker(
+            worker = build_worker(
                 client,
                 task_queue="elsewhere",
                 catalog=catalog(),
@@ -164,7 +165,8 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
                 pool=pool,
                 database_url=stack.database_url,
                 workspaces=folder,
-            ):
+            )
+            async with at_work(worker, leave_within=LEAVE):
                 yield Site(client, llm, "elsewhere")
 
 

@@ -1,14 +1,21 @@
 """`worker.py` starts with everything it needs, or says in one line what is missing and how to mend it."""
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
+from temporalio.client import Client
+from temporalio.worker import Worker
 
 from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.working import at_work
+from workflows import WORKFLOWS
 
 LLM = "http://127.0.0.1:9/v1"
 """An endpoint that is configured, and never asked."""
@@ -98,3 +105,15 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A file where the folder should be: the message names it and the variable that moves it."""
     (tmp_path / "home").write_text("")
     refused(start(tmp_path, "--dev"), "cannot be written", "HOLDFAST_HOME")
+
+
+async def test_a_worker_that_does_not_end_is_left_behind(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's last stage of a shutdown can hang; whoever ends the worker does not."""
+    worker = Worker(client, task_queue=f"test-{uuid4().hex[:8]}", workflows=WORKFLOWS)
+    never = asyncio.Event()
+    monkeypatch.setattr(worker._bridge_worker, "finalize_shutdown", never.wait)
+    with capture_logs() as logs:
+        async with at_work(worker, leave_within=0.5):
+            pass
+    assert [log["event"] for log in logs] == ["worker_left_behind"]
+    never.set()

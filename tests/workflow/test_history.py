@@ -42,8 +42,9 @@ from holdfast.events import AgentEvent, ToolCallFinished, first_altered
 from holdfast.history import read_events
 from holdfast.payloads import data_converter
 from holdfast.policy import ask
+from holdfast.runtime.working import at_work
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
-from tests.rig import Rig, StartRig, events_of, eventually, status_of
+from tests.rig import LEAVE, Rig, StartRig, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
 from workflows import WORKFLOWS
 
@@ -278,13 +279,14 @@ SPEC = agent_spec(
 @asynccontextmanager
 async def deciding(client: Client, queue: str, *, sticky: timedelta = timedelta(seconds=10)) -> AsyncIterator[None]:
     """Have workflow code run, for as long as the block lasts."""
-    async with Worker(
+    worker = Worker(
         client,
         task_queue=queue,
         workflows=WORKFLOWS,
         workflow_runner=UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=sticky,
-    ):
+    )
+    async with at_work(worker, leave_within=LEAVE):
         yield
 
 
@@ -307,7 +309,7 @@ async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Have activities run; gives the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
     activities: list[Callable[..., Any]] = [desk.load_agent, desk.call_llm, desk.call_tool, desk.archive]
-    async with Worker(client, task_queue=queue, activities=activities):
+    async with at_work(Worker(client, task_queue=queue, activities=activities), leave_within=LEAVE):
         yield queue
 
 

@@ -342,6 +342,7 @@ def test_list_and_pending_look_across_threads(shell: Shell) -> None:
     assert rows["across-3"] == {"thread": "across-3", "agent": "releaser", "status": "completed", "step": 1}
 
 
+@pytest.mark.slow
 def test_wait_tells_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
     """`start --wait` says on stderr what happens and what to type, and prints what `show` prints; a failure is 1."""
     waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--json")
@@ -426,6 +427,7 @@ def test_a_run_is_followed_from_one_temporal_run_to_the_next(shell: Shell) -> No
     assert len(messages.lines) == 12
 
 
+@pytest.mark.slow
 def test_what_the_record_has_is_checked_and_pruned(shell: Shell, stack: Stack) -> None:
     """`verify` names an altered event; `prune` lists, asks nobody off a terminal, and removes what is closed."""
     database = {"DATABASE_URL": stack.database_url}
@@ -740,6 +742,7 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
     process.stderr.close()
 
 
+@pytest.mark.slow
 def test_nothing_a_model_writes_reaches_the_terminal(shell: Shell) -> None:
     """Escape sequences and characters that turn text round are written out wherever people read or approve."""
     assert shell("start", "escapes", "--thread", "escapes").code == 0

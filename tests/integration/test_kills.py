@@ -107,6 +107,7 @@ async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: Worke
     await scene.effects(1)
 
 
+@pytest.mark.slow
 async def test_killed_in_mid_effect_that_can_be_looked_up(
     llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
 ) -> None:

@@ -195,6 +195,7 @@ async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client
         await anext(runs_of(Threads(client), "no-such-thread"))
 
 
+@pytest.mark.slow
 async def test_the_command_line_replays_what_a_server_has(
     rig: StartRig, client: Client, stack: Stack, tmp_path: Path
 ) -> None:

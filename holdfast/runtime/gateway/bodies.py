@@ -12,6 +12,9 @@ from holdfast.messages import MAX_DEPTH, too_deep
 from holdfast.model import Frozen
 from holdfast.runtime.gateway.problems import Trouble, in_words
 
+NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""For OpenAPI: what `str.strip` leaves something of. The white space of JSON Schema's own `\\S` is not quite that."""
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(
@@ -29,7 +32,7 @@ class DecisionBody(_Body):
     """A decision on one request. Who decides is whose token or key it is."""
 
     decision: DecisionKind
-    request: str = Field(min_length=1, max_length=200, json_schema_extra={"pattern": r"\S"}, examples=["1"])
+    request: str = Field(min_length=1, max_length=200, json_schema_extra={"pattern": NOT_BLANK}, examples=["1"])
     """The request's id."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])
     """The request's digest, as it was shown to whoever decides: an approval counts for nothing else."""
@@ -47,7 +50,7 @@ class DecisionBody(_Body):
 class MessageBody(_Body):
     """Something to say to the agent. Who says it is whose token or key it is."""
 
-    message: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": r"\S"})
+    message: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
     when_busy: WhenBusy = "queue"
     """While the run is at work: wait for the end of the step, give the LLM call up, or be turned away."""
 

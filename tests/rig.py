@@ -29,7 +29,7 @@ from holdfast.testing import Script, ScriptedLLM, Unparsed
 from worker import build_worker
 from workflows import WORKFLOWS
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a condition that a test waits for counts as never to come."""
 
 

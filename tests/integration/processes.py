@@ -15,7 +15,7 @@ from holdfast.runtime.ports import is_free
 from holdfast.runtime.stack import Stack, read_stack, write_stack
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def reserve_ports(home: Path) -> None:

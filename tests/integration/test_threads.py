@@ -37,7 +37,7 @@ from holdfast.runtime.verifying import verify
 from holdfast.runtime.working import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
-from tests.rig import LEAVE, Rig, StartRig, eventually
+from tests.rig import LEAVE, PATIENCE, Rig, StartRig, eventually
 from worker import build_worker
 
 JSON = dict[str, Any]
@@ -328,8 +328,9 @@ async def test_a_message_left_without_a_worker_is_said_once(rig: StartRig, pool:
     sent = await say(Threads(r.client, answer_within=1), thread, "second")
     assert (sent.outcome, sent.counts) == ("sent", True)
     async with rig(catalog(), script, task_queue=queue):
-        await eventually(lambda: threads.state(thread), lambda state: state["result"] == "Answer 2.")
-        contents = [m["content"] for m in await all_of(threads.messages(thread))]
+        patient = Threads(r.client, answer_within=PATIENCE)  # the new worker has much to do first
+        await eventually(lambda: patient.state(thread), lambda state: state["result"] == "Answer 2.")
+        contents = [m["content"] for m in await all_of(patient.messages(thread))]
         assert contents == ["first", "Answer 1.", "second", "Answer 2."]
 
 

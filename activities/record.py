@@ -21,8 +21,9 @@ from holdfast.contracts import (
     ThreadRequest,
 )
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
-from holdfast.events import AgentEvent, event_line
+from holdfast.events import AgentEvent
 from holdfast.history import read_events
+from holdfast.log import event_line
 from holdfast.sealed import open_sealed
 from holdfast.snapshot import snapshot_of
 from holdfast.stores import SetsAside, ThreadStore, read_lines

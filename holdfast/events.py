@@ -7,17 +7,15 @@
    upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
 """
 
-import json
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Decision, DecisionKind, DecisionOutcome, Delegation, Proof, Request, Revocation
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
-from holdfast.model import GENESIS, Frozen, Lines, canonical, chain, page
+from holdfast.model import Frozen
 from holdfast.policy import VerdictKind
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled"]
@@ -205,7 +203,16 @@ class ApprovalExpired(Event):
     decision: Literal["deny", "approve"]
 
 
-class DecisionReceived(Event):
+class Proven(Frozen):
+    """How it is known who said what an event records."""
+
+    proof: Proof = ""
+    key: str = ""
+    """The public key whose signature was found right."""
+    signature: str = ""
+
+
+class DecisionReceived(Event, Proven):
     """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything."""
 
     type: Literal["decision_received"] = "decision_received"
@@ -223,11 +230,6 @@ class DecisionReceived(Event):
     remember: bool = False
     right: str = ""
     """Whose right was used, where it was lent."""
-    proof: Proof = ""
-    """How it is known who decided."""
-    key: str = ""
-    """The public key whose signature was found right."""
-    signature: str = ""
 
     @property
     def said(self) -> Decision:
@@ -257,16 +259,13 @@ class RuleRemembered(Event):
     by: str
 
 
-class RuleRevoked(Event):
+class RuleRevoked(Event, Proven):
     """A remembered rule counts no more."""
 
     type: Literal["rule_revoked"] = "rule_revoked"
     rule: str
     by: str
     reason: str = ""
-    proof: Proof = ""
-    key: str = ""
-    signature: str = ""
 
     @property
     def said(self) -> Revocation:
@@ -274,7 +273,7 @@ class RuleRevoked(Event):
         return Revocation(by=self.by, reason=self.reason, remembered=self.rule, signature=self.signature)
 
 
-class RightDelegated(Event):
+class RightDelegated(Event, Proven):
     """An approver has lent their right to another, within this thread."""
 
     type: Literal["right_delegated"] = "right_delegated"
@@ -282,9 +281,6 @@ class RightDelegated(Event):
     to: str
     until: datetime
     reason: str = ""
-    proof: Proof = ""
-    key: str = ""
-    signature: str = ""
 
     @property
     def said(self) -> Delegation:
@@ -292,16 +288,13 @@ class RightDelegated(Event):
         return Delegation(by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature)
 
 
-class DelegationRevoked(Event):
+class DelegationRevoked(Event, Proven):
     """A right that was lent is taken back."""
 
     type: Literal["delegation_revoked"] = "delegation_revoked"
     by: str
     to: str
     reason: str = ""
-    proof: Proof = ""
-    key: str = ""
-    signature: str = ""
 
     @property
     def said(self) -> Revocation:
@@ -425,91 +418,3 @@ AgentEvent = Annotated[
 
 EVENTS: TypeAdapter[list[AgentEvent]] = TypeAdapter(list[AgentEvent])
 """Decodes events, each by its type."""
-
-EventT = TypeVar("EventT", bound=Event)
-
-
-class EventLog:
-    """The events of one thread in order, append-only, and the digest of their chain.
-
-    Args:
-        position: How many events came before the ones kept here.
-        head: The digest of the last of those.
-    """
-
-    def __init__(self, position: int = 0, head: str = GENESIS) -> None:
-        self._lines = Lines()
-        self.first = position
-        """Position of the first event kept here."""
-        self.head = head
-
-    @property
-    def length(self) -> int:
-        """How many events the thread has, those that are not kept here included."""
-        return self.first + len(self._lines)
-
-    @property
-    def events(self) -> list[AgentEvent]:
-        """The events kept here, decoded anew each time."""
-        return self.since(self.first)
-
-    def append(self, event: EventT, *, at: datetime) -> EventT:
-        """Stamp `event` with position, time and digest, keep it, and return it as kept."""
-        stamped = event.model_copy(update={"position": self.length, "at": at})
-        told = event_json(stamped)
-        self.head = chain(self.head, canonical(told))
-        self._lines.append(canonical({**told, "digest": self.head}))
-        return stamped.model_copy(update={"digest": self.head})
-
-    def restore(self, event: AgentEvent) -> None:
-        """Keep an event that is stamped already."""
-        self._lines.append(event_line(event))
-        self.head = event.digest
-
-    def since(self, position: int) -> list[AgentEvent]:
-        """The events from `position` on, as far as they are kept here."""
-        lines = self._lines.since(position - self.first)
-        return EVENTS.validate_python([json.loads(line.decode("utf-8", "surrogatepass")) for line in lines])
-
-    def size_since(self, position: int) -> int:
-        """Bytes of the events from `position` on."""
-        return sum(map(len, self._lines.since(position - self.first)))
-
-    def page(self, start: int, stop: int | None = None) -> bytes:
-        """Events from position `start` up to `stop`, one JSON text a line, a page of them; empty without any.
-
-        Where `start` lies before the first event kept here, the page begins with that one.
-        """
-        skipped = max(0, start - self.first)
-        count = None if stop is None else max(0, stop - self.first - skipped)
-        return page(islice(self._lines.since(skipped), count))
-
-
-def event_line(event: AgentEvent) -> bytes:
-    """The event as its line in the log: canonical JSON."""
-    return canonical(event_json(event))
-
-
-def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENESIS) -> int | None:
-    """The position of the first event whose digest does not follow from the ones before it; None if all do.
-
-    Args:
-        events: From position `start` on, without gaps.
-        start: How many events came before them.
-        head: The digest of the last of those.
-    """
-    for position, event in enumerate(events, start):
-        head = chain(head, _body(event))
-        if event.position != position or event.digest != head:
-            return position
-    return None
-
-
-def event_json(event: AgentEvent | Event) -> dict[str, Any]:
-    """The event as it is shown, exported and digested: whoever has this JSON needs only SHA-256 to check the chain."""
-    told = {"schema_version": event.schema_version, "type": getattr(event, "type", "event")}
-    return told | event.model_dump(mode="json", exclude_defaults=True)
-
-
-def _body(event: Event) -> bytes:
-    return canonical({name: value for name, value in event_json(event).items() if name != "digest"})

@@ -63,7 +63,6 @@ from holdfast.events import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
-    EventLog,
     Finding,
     MessageTaken,
     RunContinued,
@@ -75,6 +74,7 @@ from holdfast.events import (
     UserMessageReceived,
 )
 from holdfast.evolve import evolve
+from holdfast.log import EventLog
 from holdfast.messages import ToolCall
 from holdfast.notices import notice_of
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal

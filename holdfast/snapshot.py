@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import field_serializer
 
-from holdfast.events import AgentEvent, event_json
+from holdfast.events import AgentEvent
 from holdfast.evolve import evolve
+from holdfast.log import event_json
 from holdfast.model import GENESIS, Frozen
 from holdfast.state import RunState
 from holdfast.transcript import Transcript, TranscriptBase

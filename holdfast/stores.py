@@ -13,7 +13,8 @@ from typing import Protocol, runtime_checkable
 
 from holdfast.errors import ArtifactNotFound, EventUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent
-from holdfast.model import GENESIS, canonical, chain
+from holdfast.log import digest_after
+from holdfast.model import GENESIS
 from holdfast.upcasters import decode_event
 
 _ADDRESS = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
@@ -139,8 +140,8 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
         try:
             event = decode_event(line)
             stored = json.loads(line)
-            claimed = stored.pop("digest", None)
-            digest = claimed if previous is None else chain(previous, canonical(stored))
+            claimed = stored.get("digest")
+            digest = claimed if previous is None else digest_after(previous, stored)
         except (ValueError, RecursionError, EventUnreadable) as error:
             raise _unreadable(thread, position, f"does not decode ({error})") from error
         if event.position != position:

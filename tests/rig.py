@@ -17,8 +17,9 @@ from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
 from holdfast.catalog import Catalog
 from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.events import EVENTS, AgentEvent, first_altered
+from holdfast.events import EVENTS, AgentEvent
 from holdfast.history import read_events
+from holdfast.log import first_altered
 from holdfast.payloads import data_converter
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free

@@ -1,8 +1,9 @@
 """How each call of a run is made: its time limits, its retries, and the summary the Web UI shows."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -25,6 +26,9 @@ from holdfast.contracts import (
 )
 from holdfast.describe import describe_call
 from holdfast.state import RunState
+
+_Request = TypeVar("_Request")
+_Result = TypeVar("_Result")
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """How long a worker may be silent before its calls are given to another: half of what a SIGKILL costs.
@@ -56,64 +60,42 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         return asyncio.create_task(workflow.sleep(command.seconds, summary=_waits_for(state)))
     match command.request:
         case ThreadRequest() as request:
-            return workflow.start_activity(
-                load_thread,
-                request,
-                start_to_close_timeout=QUICK,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=PATIENT,
-                summary="load the thread",
-            )
+            return _start(load_thread, request, "load the thread")
         case AgentRequest() as request:
-            return workflow.start_activity(
-                load_agent,
-                request,
-                start_to_close_timeout=QUICK,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=PATIENT,
-                summary=f"load {request.agent or 'the default agent'}",
-            )
+            return _start(load_agent, request, f"load {request.agent or 'the default agent'}")
         case LLMRequest() as request:
             assert state.spec is not None
-            return workflow.start_activity(
-                call_llm,
-                request,
-                start_to_close_timeout=timedelta(seconds=state.spec.limits.llm_timeout) + MARGIN,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=PATIENT,
-                summary="fold" if request.folding else f"step {state.step + 1}",
-            )
+            limit = timedelta(seconds=state.spec.limits.llm_timeout) + MARGIN
+            return _start(call_llm, request, "fold" if request.folding else f"step {state.step + 1}", within=limit)
         case ToolRequest() as request:
             tool = state.spec.tool(request.call.name) if state.spec else None
             assert tool is not None, "a call of an unknown tool never gets a verdict"
-            return workflow.start_activity(
+            return _start(
                 call_tool,
                 request,
-                start_to_close_timeout=timedelta(seconds=tool.timeout) + MARGIN,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=PATIENT,
+                ("undo " if request.undo else "") + describe_call(request.call),
+                within=timedelta(seconds=tool.timeout) + MARGIN,
                 # An effect under way is not lost from sight.
                 cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=("undo " if request.undo else "") + describe_call(request.call),
             )
         case Notice() as notice:
-            return workflow.start_activity(
-                notify,
-                notice,
-                start_to_close_timeout=QUICK,
-                schedule_to_close_timeout=TELLING,
-                retry_policy=PATIENT,
-                summary=notice.occasion.replace("_", " "),
-            )
+            words = notice.occasion.replace("_", " ")
+            return _start(notify, notice, words, heartbeat_timeout=None, schedule_to_close_timeout=TELLING)
         case ArchiveRequest() as request:
-            return workflow.start_activity(
-                archive,
-                request,
-                start_to_close_timeout=QUICK,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=PATIENT,
-                summary=f"events {request.start} to {request.stop - 1}",
-            )
+            return _start(archive, request, f"events {request.start} to {request.stop - 1}")
+
+
+def _start(
+    stub: Callable[[_Request], Awaitable[_Result]],
+    request: _Request,
+    summary: str,
+    *,
+    within: timedelta = QUICK,
+    **more: Any,
+) -> asyncio.Future[Any]:
+    """Start an activity by what holds for all of them; `more` takes the place of any of it."""
+    shared = {"heartbeat_timeout": HEARTBEAT_TIMEOUT, "retry_policy": PATIENT, "summary": summary}
+    return workflow.start_activity(stub, request, start_to_close_timeout=within, **{**shared, **more})
 
 
 def _waits_for(state: RunState) -> str:

@@ -23,8 +23,8 @@ from holdfast.events import (
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
-    first_altered,
 )
+from holdfast.log import first_altered
 
 SCRIPTED_STEPS = 6
 """LLM calls of the scripted release: look, edit, test, tag, publish, report."""

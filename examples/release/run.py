@@ -12,7 +12,8 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from examples.release.workers import DemoFailed
-from holdfast.events import EVENTS, AgentEvent, first_altered
+from holdfast.events import EVENTS, AgentEvent
+from holdfast.log import first_altered
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from holdfast.model import GENESIS, canonical, chain
+from holdfast.log import digest_after
+from holdfast.model import GENESIS
 from holdfast.runtime.thread_errors import LogBroken
 
 
@@ -46,8 +47,7 @@ class Joints:
 def follows(head: str, line: bytes) -> bool:
     """Whether the digest of an event follows from `head`, the digest of the event before it."""
     event = json.loads(line)
-    claimed = str(event.pop("digest", None))
-    return chain(head, canonical(event)) == claimed
+    return digest_after(head, event) == str(event.get("digest"))
 
 
 def position_of(line: bytes) -> int:

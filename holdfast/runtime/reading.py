@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from temporalio.client import WorkflowExecutionDescription
 
 from holdfast.errors import HistoryUnreadable
-from holdfast.events import event_line
+from holdfast.log import event_line
 from holdfast.runtime.histories import Recorded, fetch, previous_of, runs_back
 from holdfast.runtime.joints import Joints, position_of
 from holdfast.runtime.record import Record

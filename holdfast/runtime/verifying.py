@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
-from holdfast.events import AgentEvent, event_json, first_altered
+from holdfast.events import AgentEvent
+from holdfast.log import event_json, first_altered
 from holdfast.runtime.histories import Recorded, runs_back
 from holdfast.runtime.proofs import PROVEN, Proofs
 from holdfast.runtime.runs import ENDED

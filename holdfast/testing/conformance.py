@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from holdfast.errors import ArtifactNotFound, HoldfastError, RecordConflict, RecordGap
-from holdfast.events import EventLog, UserMessageReceived, event_line
+from holdfast.events import UserMessageReceived
+from holdfast.log import EventLog, event_line
 from holdfast.model import PAGE_BYTES, canonical
 from holdfast.stores import ArtifactStore, ThreadStore, address_of, read_lines
 

@@ -16,9 +16,9 @@ from holdfast.events import (
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
-    first_altered,
 )
 from holdfast.history import read_events
+from holdfast.log import first_altered
 from holdfast.testing.kill_matrix_plan import Stop
 
 _CLOSED = (

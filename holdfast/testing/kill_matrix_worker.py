@@ -32,7 +32,8 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from holdfast.catalog import Catalog
 from holdfast.contracts import ToolRequest
 from holdfast.effects import Effect
-from holdfast.events import AgentEvent, EventLog
+from holdfast.events import AgentEvent
+from holdfast.log import EventLog
 from holdfast.testing.kill_matrix_plan import Doom
 from holdfast.tools import Tool
 

@@ -18,7 +18,8 @@ from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
 from activities.stores.rows import Row, pack, unpack
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
-from holdfast.events import EventLog, ToolCallFinished, event_line
+from holdfast.events import ToolCallFinished
+from holdfast.log import EventLog, event_line
 from holdfast.model import PAGE_BYTES, canonical
 from holdfast.stores import ThreadStore
 from holdfast.testing import ThreadStoreConformance

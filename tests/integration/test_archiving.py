@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
-from holdfast.events import event_line
+from holdfast.log import event_line
 from holdfast.stores import address_of, read_lines
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.rig import StartRig, check_thread, eventually, runs_of, status_of

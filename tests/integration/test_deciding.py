@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Policy, tool
-from holdfast.events import EventLog, event_line
+from holdfast.log import EventLog, event_line
 from holdfast.runtime.policies import load_policy
 from holdfast.runtime.stack import Stack
 from holdfast.testing import call, say, steps, together

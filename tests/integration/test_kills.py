@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
-from holdfast.events import first_altered
+from holdfast.log import first_altered
 from holdfast.runtime.client import connect, stack_config
 from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import write_stack

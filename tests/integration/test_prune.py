@@ -13,7 +13,8 @@ from activities.stores.postgres import migrate, open_pool
 from activities.stores.prune import Prunable, prunable, prune
 from activities.stores.record import PostgresThreads
 from holdfast.errors import ArtifactNotFound
-from holdfast.events import EventLog, RunFinished, UserMessageReceived, event_line
+from holdfast.events import RunFinished, UserMessageReceived
+from holdfast.log import EventLog, event_line
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC)

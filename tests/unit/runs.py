@@ -32,8 +32,9 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect
-from holdfast.events import AgentEvent, event_line, first_altered
+from holdfast.events import AgentEvent
 from holdfast.fold import fold_tail
+from holdfast.log import event_line, first_altered
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.model import GENESIS, Frozen, chain
 from holdfast.policy import Policy, allow, ask, deny

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from activities.replies import read_reply
 from holdfast.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
-from holdfast.events import AgentEvent, EventLog, LLMReplied, MessageTaken, UserMessageReceived, event_line
+from holdfast.events import AgentEvent, LLMReplied, MessageTaken, UserMessageReceived
+from holdfast.log import EventLog, event_line
 from holdfast.messages import MAX_DEPTH, AssistantMessage, ToolCall, Usage, UserMessage, encode
 from holdfast.run import AgentRun
 from holdfast.stores import read_lines

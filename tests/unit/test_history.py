@@ -13,8 +13,9 @@ from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from holdfast.errors import HistoryUnreadable
-from holdfast.events import AgentEvent, first_altered
+from holdfast.events import AgentEvent
 from holdfast.history import read_events
+from holdfast.log import first_altered
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 RECORDED = {

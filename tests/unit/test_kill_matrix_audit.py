@@ -10,13 +10,13 @@ from holdfast.events import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
-    EventLog,
     RunFinished,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
     ToolStatus,
 )
+from holdfast.log import EventLog
 from holdfast.messages import ToolCall
 from holdfast.policy import Policy
 from holdfast.testing.kill_matrix_audit import audit

@@ -33,9 +33,8 @@ from holdfast.events import (
     ToolCallRequested,
     ToolCallStarted,
     UserMessageReceived,
-    event_json,
-    first_altered,
 )
+from holdfast.log import event_json, first_altered
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.model import canonical
 from holdfast.snapshot import RunSnapshot

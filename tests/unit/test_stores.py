@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ArtifactNotFound, RecordUnreadable
-from holdfast.events import AgentEvent, EventLog, MessageTaken, UserMessageReceived, event_line
+from holdfast.events import AgentEvent, MessageTaken, UserMessageReceived
+from holdfast.log import EventLog, event_line
 from holdfast.model import GENESIS, canonical, chain
 from holdfast.stores import address_of, digest_of, read_lines
 

@@ -11,8 +11,8 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, W
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.events import first_altered
 from holdfast.history import read_events
+from holdfast.log import first_altered
 from holdfast.testing import (
     Conversation,
     Reply,

@@ -38,8 +38,9 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect
-from holdfast.events import AgentEvent, ToolCallFinished, first_altered
+from holdfast.events import AgentEvent, ToolCallFinished
 from holdfast.history import read_events
+from holdfast.log import first_altered
 from holdfast.payloads import data_converter
 from holdfast.policy import ask
 from holdfast.runtime.working import at_work

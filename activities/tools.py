@@ -23,7 +23,8 @@ from holdfast.effects import Effect, second_attempt
 from holdfast.events import ToolStatus
 from holdfast.secrets import NO_SECRETS, Secrets
 from holdfast.stores import ArtifactStore
-from holdfast.tools import Absent, ArgumentsInvalid, Found, Tool, ToolContext, Unknown, bind, result_text
+from holdfast.tools import Absent, ArgumentsInvalid, Found, Labelled, Tool, ToolContext, Unknown, bind, result_text
+from holdfast.trust import NO_ORIGIN, Trust
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +73,8 @@ class Tools:
             workspace=Path(request.workspace),
             key=request.key,
             attempt=activity.info().attempt,
+            at=activity.info().scheduled_time,
+            origin=request.origin or NO_ORIGIN,
             secrets=self._secrets.only(tool.secrets),
         )
         async with heartbeats():
@@ -176,8 +179,11 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip
     """Run the tool. What it raises becomes a result that the LLM reads."""
     started = time.monotonic()
     status: ToolStatus = "ok"
+    trust: Trust | None = None
     try:
         value = await _call(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
+        if isinstance(value, Labelled):
+            value, trust = value.result, value.trust
         content = await asyncio.to_thread(result_text, value)
     except _OutOfTime:
         # A thread cannot be stopped, and an effect may be half done: of those, nobody knows.
@@ -189,7 +195,7 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip
         status, content = "failed", result_text(f"{type(error).__name__}: {error}")
         log.info("tool_failed", key=context.key, tool=tool.spec.name, exc_info=True)
     took = round((time.monotonic() - started) * 1000)
-    return await clip.outcome(status, content, duration_ms=took)
+    return await clip.outcome(status, content, duration_ms=took, trust=trust)
 
 
 class _OutOfTime(Exception):

@@ -9,6 +9,7 @@ from pydantic import Field
 from holdfast.effects import Effect
 from holdfast.model import Frozen, digest
 from holdfast.policy import Policy
+from holdfast.trust import Trust
 
 
 class Limits(Frozen):
@@ -46,6 +47,38 @@ class ToolSpec(Frozen):
     """Seconds that one call may take."""
     undoable: bool = False
     """It can take its effect back (`@tool(undo=…)`)."""
+    trust: Trust = "tool"
+    """What its results are worth; `agent` where they repeat what the LLM wrote."""
+    trusted_only: bool = False
+    """A call by an LLM that has read what no person vouches for is asked about, even where the policy allows it."""
+    wants_origin: bool = False
+    """Its calls carry who asked, and of what trust the transcript is (`Origin`)."""
+
+
+class Memory(Frozen):
+    """What an agent's prompt has of its memory beyond the thread: tokens of each at the most, estimated; 0 for none."""
+
+    skills: int = Field(default=2_000, ge=0)
+    """Names and descriptions of skills; their bodies are loaded when the LLM asks for them."""
+    strategies: int = Field(default=0, ge=0)
+    """What the agent has learnt to do, in the workspace's `.agents/STRATEGIES.md`."""
+    standing: int = Field(default=0, ge=0)
+    """Standing memories: of the agent, of the person who gives the task, and global ones."""
+    files: int = Field(default=0, ge=0)
+    """The workspace's TASKS.md, progress.txt, ERRORS.md, LEARNINGS.md and features.json."""
+    workspace_skills: bool = False
+    """Also the skills in the workspace's `.agents/skills`: whoever writes there instructs the agent."""
+    semantic: bool = False
+    """The agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
+
+
+class SkillSpec(Frozen):
+    """A skill as a run records it: what the prompt says of it, and where its files are."""
+
+    name: str
+    description: str
+    files: dict[str, str]
+    """Path → address of the artifact; `SKILL.md` among them."""
 
 
 class Agent(Frozen):
@@ -56,6 +89,9 @@ class Agent(Frozen):
     """The system message."""
     tools: tuple[str, ...] | None = None
     """Names of tools in the same catalog; None for all of them."""
+    skills: tuple[str, ...] | None = None
+    """Names of skills in the same catalog; None for all of them."""
+    memory: Memory = Memory()
     verify: tuple[str, ...] = ()
     """Reads without arguments that run when the agent goes on after a long pause (`Limits.stale_after`), so that the
     LLM sees what has changed meanwhile."""
@@ -73,6 +109,10 @@ class AgentSpec(Frozen):
     name: str
     instructions: str
     tools: tuple[ToolSpec, ...]
+    skills: tuple[SkillSpec, ...] = ()
+    strategies: str = ""
+    """What it has learnt to do, word for word."""
+    memory: Memory = Memory()
     verify: tuple[str, ...] = ()
     policy: Policy
     llm: str
@@ -86,6 +126,12 @@ class AgentSpec(Frozen):
         Defaults are left out, so that a field added in a later release alters no older hash.
         """
         return digest(self.model_dump(mode="json", exclude_defaults=True))
+
+    @cached_property
+    def minds_trust(self) -> bool:
+        """Whether it matters to any of its tools or rules what the LLM has read."""
+        tools = any(tool.trusted_only or tool.wants_origin for tool in self.tools)
+        return tools or any("trust" in rule.when for rule in self.policy.rules)
 
     def tool(self, name: str) -> ToolSpec | None:
         """The tool of that name, if the agent has it."""

@@ -41,6 +41,7 @@ from holdfast.model import canonical
 from holdfast.policy import Policy, ToolUse, Verdict, evaluate
 from holdfast.signatures import is_signed
 from holdfast.state import CallState, RunState
+from holdfast.trust import is_tainted
 
 Events = list[AgentEvent]
 
@@ -80,8 +81,13 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
             agent=spec.name,
             depth=state.depth,
             workspace=state.workspace,
+            trust=state.trust,
         ),
     )
+    if verdict.verdict == "allow" and tool.trusted_only and is_tainted(state.trust):
+        read = "the web" if state.trust == "web" else "tools"
+        reason = f"the LLM has read results of {read}, and this is put before agents from now on"
+        verdict = Verdict(verdict="ask", rule="tainted memory asks", reason=reason, terms=spec.policy.terms)
     if verdict.verdict == "ask":
         for rule in state.remembered:
             if (rule.tool, rule.call_digest) == (call.name, call.digest):

@@ -11,11 +11,12 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
-from holdfast.events import ToolStatus
+from holdfast.events import RecalledTier, ToolStatus
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
 from holdfast.snapshot import RunSnapshot
 from holdfast.transcript import TranscriptRef
+from holdfast.trust import Origin, Trust
 
 WORKFLOW = "AgentRunWorkflow"
 TASK_QUEUE = "holdfast"
@@ -80,6 +81,8 @@ class AgentRequest(Frozen):
 
     agent: str | None
     workspace: str | None
+    user: str = ""
+    """Whose standing memories the agent has: who gave the thread's task."""
 
 
 class LoadedAgent(Frozen):
@@ -90,6 +93,8 @@ class LoadedAgent(Frozen):
     """Absolute path on the worker."""
     notify: bool = False
     """The worker has somebody to tell of requests and endings."""
+    recalled: tuple[RecalledTier, ...] = ()
+    """What of its memory the LLM is shown from the start."""
 
 
 class LLMRequest(Frozen):
@@ -131,6 +136,8 @@ class ToolRequest(Frozen):
     """Characters of the result that are kept."""
     undo: bool = False
     """Take the effect back, instead of making it."""
+    origin: Origin | None = None
+    """For tools that want to know."""
 
 
 class ToolOutcome(Frozen):
@@ -145,6 +152,8 @@ class ToolOutcome(Frozen):
     """Address of the whole result, where `content` holds its head and tail only."""
     size: int = 0
     """Bytes of the whole result; 0 where `content` is the whole."""
+    trust: Trust | None = None
+    """What this result is worth; None for what the tool says of all its results."""
 
 
 Occasion = Literal[

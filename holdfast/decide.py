@@ -307,6 +307,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             duration_ms=outcome.duration_ms,
             artifact=outcome.artifact,
             size=outcome.size,
+            trust=outcome.trust,
         )
     ]
 

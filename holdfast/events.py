@@ -17,6 +17,7 @@ from holdfast.approval import Decision, DecisionKind, DecisionOutcome, Delegatio
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
 from holdfast.policy import VerdictKind
+from holdfast.trust import Trust
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled"]
 """How a call ended: returned · raised or timed out · not callable as asked · refused · a person answered in its place ·
@@ -87,6 +88,23 @@ class AgentLoaded(Event):
     policy_hash: str = ""
     notify: bool = False
     """The worker tells somebody of requests and endings (`notify`)."""
+
+
+class RecalledTier(Frozen):
+    """What an agent's memory holds for the run, of one tier."""
+
+    tier: Literal["standing", "files"]
+    text: str
+    """What the LLM reads of it."""
+    left_out: int = 0
+    """Characters that its budget had no room for."""
+
+
+class MemoryRecalled(Event):
+    """What the LLM is shown of the agent's memory, as it was when the run began."""
+
+    type: Literal["memory_recalled"] = "memory_recalled"
+    tiers: tuple[RecalledTier, ...]
 
 
 class LLMReplied(Event):
@@ -345,6 +363,8 @@ class ToolCallFinished(Event):
     """Address of the whole result, where `content` holds its head and tail only."""
     size: int = 0
     """Bytes of the whole result; 0 where `content` is the whole."""
+    trust: Trust | None = None
+    """What the result is worth, where that is not what the tool says of all its results."""
 
 
 class RunParked(Event):
@@ -389,6 +409,7 @@ AgentEvent = Annotated[
     | UserMessageReceived
     | MessageTaken
     | AgentLoaded
+    | MemoryRecalled
     | LLMReplied
     | MessageAwaited
     | ContextExceeded

@@ -16,6 +16,7 @@ from holdfast.events import (
     DelegationRevoked,
     Folded,
     LLMReplied,
+    MemoryRecalled,
     MessageAwaited,
     MessageTaken,
     ReconcileRequested,
@@ -39,6 +40,7 @@ from holdfast.events import (
 from holdfast.messages import text_of
 from holdfast.model import canonical
 from holdfast.state import CallState, Lent, Parked, Phase, Remembered, RunState, Waiting
+from holdfast.trust import Trust, least
 
 REMEMBERED_DECISIONS = 100
 """Decisions that a late or repeated one can be told of in words."""
@@ -97,6 +99,10 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             loaded["notify"] = event.notify
             idle_limit = limits.idle_limit if state.idle_limit < 0 else state.idle_limit
             return {**loaded, "step_limit": state.step + limits.max_steps, "idle_limit": idle_limit}
+        case MemoryRecalled():
+            standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
+            files = any(tier.tier == "files" for tier in event.tiers)
+            return {"memory": standing, **(_read(state, "tool") if files else {})}
         case LLMReplied():
             tokens = event.usage.prompt_tokens + event.usage.completion_tokens
             counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
@@ -133,7 +139,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             return _decided(state, event)
         case DecisionReceived(outcome="waiting_for_quorum"):
             return _voted(state, event)
-        case DecisionReceived() | StateVerified():
+        case StateVerified():
+            return _read(state, "tool")
+        case DecisionReceived():
             return {}
         case RuleRemembered():
             rule = Remembered(rule=event.rule, tool=event.tool, call_digest=event.call_digest, by=event.by)
@@ -193,7 +201,15 @@ def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
         call = state.call(event.number).call
         line = f"{call.name}({call.arguments}): {event.content}"[:STANDING_CHARS]
         change["standing"] = (*state.standing, line)[-STANDING:]
+    tool = state.spec.tool(state.call(event.number).call.name) if state.spec else None
+    if tool and event.status in ("ok", "failed", "undone"):
+        change |= _read(state, event.trust or tool.trust)
     return change
+
+
+def _read(state: RunState, trust: Trust) -> dict[str, Any]:
+    """The LLM reads something of that trust. Kept only where it matters: a snapshot says no more than it has to."""
+    return {"trust": least(state.trust, trust)} if state.spec and state.spec.minds_trust else {}
 
 
 def _decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:

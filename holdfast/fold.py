@@ -29,6 +29,8 @@ def handoff(state: RunState, summary: str) -> str:
         "This conversation was folded. What follows stands in for everything before.",
         f"## The task, word for word\n\n{state.task}",
     ]
+    if state.memory:
+        parts.append(state.memory)
     if state.said:
         parts.append("## Said since, word for word\n\n" + "\n\n".join(f"- {text}" for text in state.said))
     if state.standing:

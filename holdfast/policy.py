@@ -17,6 +17,7 @@ from holdfast.conditions import ConditionFailed, check_condition, holds
 from holdfast.effects import Effect
 from holdfast.model import Frozen, digest
 from holdfast.signatures import check_key
+from holdfast.trust import Trust
 
 VerdictKind = Literal["allow", "ask", "deny"]
 
@@ -182,12 +183,15 @@ class ToolUse:
     agent: str = ""
     depth: int = 0
     workspace: str = ""
+    trust: Trust = "agent"
+    """What the LLM's words are worth, after all that it has read."""
 
     @property
     def variables(self) -> dict[str, Any]:
         """What a rule's condition may name."""
         call = {"args": self.arguments, "tool": self.tool, "effect": str(self.effect)}
-        return {**call, "agent": self.agent, "depth": self.depth, "workspace": self.workspace}
+        where = {"agent": self.agent, "depth": self.depth, "workspace": self.workspace}
+        return {**call, **where, "trust": self.trust}
 
 
 class Verdict(Frozen):

@@ -64,6 +64,7 @@ from holdfast.events import (
     AgentLoaded,
     DecisionReceived,
     Finding,
+    MemoryRecalled,
     MessageTaken,
     RunContinued,
     RunParked,
@@ -81,6 +82,7 @@ from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.state import RunState
 from holdfast.transcript import Transcript
+from holdfast.trust import Origin
 
 
 class AgentRun:
@@ -278,6 +280,8 @@ class AgentRun:
                         notify=result.notify,
                     )
                 )
+                if result.recalled:
+                    self.record(MemoryRecalled(tiers=result.recalled))
             case LLMRequest(folding=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
@@ -380,7 +384,8 @@ class AgentRun:
 
     def _load_agent(self) -> None:
         workspace = self._begin.workspace or self.state.workspace or None
-        self._call(AgentRequest(agent=self._agent, workspace=workspace))
+        user = next(iter(self.state.requesters), "")
+        self._call(AgentRequest(agent=self._agent, workspace=workspace, user=user))
 
     def _fold(self, action: Fold) -> None:
         if action.asking:
@@ -392,10 +397,23 @@ class AgentRun:
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call
         key = self._effect_key(call, number)
+        origin = self._origin(call, approved=bool(state.grant))
         self.record(ToolCallStarted(number=number, key=key, request=state.grant, undo=state.undo))
-        self._call_tool(call, number=number, epoch=state.epoch, undo=state.undo)
+        self._call_tool(call, number=number, epoch=state.epoch, undo=state.undo, origin=origin)
 
-    def _call_tool(self, call: ToolCall, *, number: int = 0, epoch: int = 0, undo: bool = False) -> None:
+    def _origin(self, call: ToolCall, *, approved: bool) -> Origin | None:
+        """Where a call that is about to start comes from, for tools that want to know."""
+        spec = self.state.spec
+        tool = spec.tool(call.name) if spec else None
+        if spec is None or tool is None or not tool.wants_origin:
+            return None
+        user = next(iter(self.state.requesters), "")
+        position, trust = self.log.length, self.state.trust
+        return Origin(agent=spec.name, user=user, position=position, trust=trust, approved=approved)
+
+    def _call_tool(
+        self, call: ToolCall, *, number: int = 0, epoch: int = 0, undo: bool = False, origin: Origin | None = None
+    ) -> None:
         assert self.state.spec is not None
         request = ToolRequest(
             call=call,
@@ -404,6 +422,7 @@ class AgentRun:
             workspace=self.state.workspace,
             clip=self.state.spec.limits.tool_result_chars,
             undo=undo,
+            origin=origin,
         )
         self._call(request, number=number)
 

@@ -20,6 +20,7 @@ from holdfast.events import (
 )
 from holdfast.messages import ToolCall, Usage
 from holdfast.model import Frozen
+from holdfast.trust import Trust
 
 Phase = Literal["requested", "asked", "cleared", "started", "unclear", "finished"]
 Status = Literal[
@@ -121,6 +122,10 @@ class RunState(Frozen):
     """Messages that were not taken yet, oldest first."""
     said: tuple[str, ...] = ()
     """Follow-up messages that were taken."""
+    trust: Trust = "agent"
+    """What the LLM's words are worth after all that it has read; kept where the agent's tools or rules mind."""
+    memory: str = ""
+    """Its standing memories, word for word: they survive a fold."""
     standing: tuple[str, ...] = ()
     """Calls that were denied, or that nobody knows the outcome of: what the LLM must not forget."""
     awaiting: bool = False

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_type_hints, overload
 
@@ -27,6 +28,7 @@ from holdfast.agent import ToolSpec
 from holdfast.effects import Effect
 from holdfast.errors import ToolSignatureError
 from holdfast.secrets import NO_SECRETS, Secrets, is_secret_name
+from holdfast.trust import NO_ORIGIN, Origin, Trust
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds that a call may take where the tool does not say."""
@@ -48,6 +50,10 @@ class ToolContext:
     """Names this effect: hand it to an API as its idempotency key. The same on every attempt."""
     attempt: int
     """1 for the first attempt of the activity, more after a crash."""
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """When the call was made; the same on every attempt."""
+    origin: Origin = NO_ORIGIN
+    """Filled in for `@tool(origin=True)`."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """Those that the tool declares. A test gives its own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
 
@@ -77,6 +83,14 @@ class Unknown:
     """A check's answer: it cannot tell. A person will be asked."""
 
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A tool's result, and what it is worth where that is not what the tool says of all its results."""
+
+    result: Any
+    trust: Trust
 
 
 class ArgumentsInvalid(Exception):
@@ -138,6 +152,9 @@ def tool(
     undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     secrets: Sequence[str] = (),
+    trust: Trust = "tool",
+    trusted_only: bool = False,
+    origin: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -149,6 +166,9 @@ def tool(
     undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     secrets: Sequence[str] = (),
+    trust: Trust = "tool",
+    trusted_only: bool = False,
+    origin: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async.
 
@@ -162,6 +182,9 @@ def tool(
             the person who is asked whether it has. It may be run more than once.
         timeout: Seconds that a call may take.
         secrets: Environment variables of the worker that its functions get from `context.secret(name)`.
+        trust: What its results are worth (`holdfast.trust`): `web` for what anybody may have written.
+        trusted_only: Ask a person about calls by an LLM that has read what no person vouches for, whatever the policy.
+        origin: Fill in `context.origin`: the agent, who gave the task, and what the LLM's words are worth.
 
     Raises:
         ToolSignatureError: The function cannot become a tool; the message names the parameter.
@@ -182,6 +205,9 @@ def tool(
             effect=kind,
             timeout=timeout,
             undoable=undo is not None,
+            trust=trust,
+            trusted_only=trusted_only,
+            wants_origin=origin,
         )
         _check_secrets(tool_name, secrets, [function, check, undo])
         return Tool(spec, function, check, undo, arguments, tuple(secrets))

@@ -13,6 +13,7 @@ from holdfast.events import (
     AgentEvent,
     Folded,
     LLMReplied,
+    MemoryRecalled,
     MessageTaken,
     ReplyRejected,
     StateVerified,
@@ -128,6 +129,8 @@ class Transcript:
                     self._waiting[event.position] = event.content
             case MessageTaken():
                 self._append(UserMessage(content=self._waiting.pop(event.message)))
+            case MemoryRecalled():
+                self._append(UserMessage(content=recollection(event)))
             case LLMReplied():
                 # A message that waits now may be taken before the next reply.
                 shown = {"shown": self.length, "shown_head": self.head, "reply": min([event.position, *self._waiting])}
@@ -181,6 +184,11 @@ class Transcript:
     def _keep(self, encoded: bytes) -> None:
         self._kept.append(encoded)
         self.head = chain(self.head, encoded)
+
+
+def recollection(event: MemoryRecalled) -> str:
+    """What the LLM is shown of the agent's memory."""
+    return "\n\n".join(tier.text for tier in event.tiers)
 
 
 def verification(event: StateVerified) -> str:

@@ -24,7 +24,7 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect
-from holdfast.events import DecisionReceived
+from holdfast.events import DecisionReceived, RecalledTier
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
 from holdfast.signals import SIGNALS
@@ -49,6 +49,7 @@ POLICIES = tuple(
             deny("wipe", reason="never"),
             deny("pay", when="args.at == 2 && args.n == 4"),
             allow("look"),
+            allow("keep"),
             ask("pay", reason="money", terms=terms),
         ),
         approvers=approvers,
@@ -71,6 +72,11 @@ GARBAGE: tuple[Any, ...] = (
     {"request": True},
     {"message": ""},
     [{}],
+)
+RECALLED: tuple[tuple[RecalledTier, ...], ...] = (
+    (),
+    (RecalledTier(tier="standing", text="## Standing memory\n\n- m-1: be brief"),),
+    (RecalledTier(tier="standing", text="- m-2"), RecalledTier(tier="files", text="TASKS.md", left_out=7)),
 )
 TEXTS = ("fine", "naïve 😀", "\n\r\u2028", 'quotes " and \\', "x" * 300)
 
@@ -99,9 +105,12 @@ class Play:
         """Requests that were decided, in the order of the decisions."""
         self.terminated = False
         tools = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True), tool_spec("wipe", Effect.UNSAFE))
+        if self.chance.random() < 0.5:
+            tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
         verify = self.chance.choice([(), ("look",)])
         spec = agent_spec(limits=LIMITS, policy=self.chance.choice(POLICIES), verify=verify, tools=tools)
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
+        self.thread.recalled = self.chance.choice(RECALLED)
         self.thread.notify = self.chance.random() < 0.5
         for _ in range(steps):
             self._happen()
@@ -209,7 +218,7 @@ class Play:
         elif chance.random() < 0.1:
             thread.reply(LLMReply(rejected="it is empty.", usage=usage))
         else:
-            names = chance.choices(["look", "look", "pay", "pay", "wipe", "nonsense"], k=chance.randint(1, 5))
+            names = chance.choices(["look", "look", "pay", "pay", "wipe", "nonsense", "keep"], k=chance.randint(1, 5))
             made = tuple(
                 ToolCall(id=f"c{step}.{n}", name=name, arguments=f'{{"n": {n}, "at": {chance.randrange(3)}}}')
                 for n, name in enumerate(names)

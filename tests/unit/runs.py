@@ -32,7 +32,7 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect
-from holdfast.events import AgentEvent
+from holdfast.events import AgentEvent, RecalledTier
 from holdfast.fold import fold_tail
 from holdfast.log import event_line, first_altered
 from holdfast.messages import AssistantMessage, ToolCall, Usage
@@ -124,6 +124,8 @@ class Thread:
         """Bytes of each snapshot that was carried on."""
         self.at = NOW
         self.crowded = self.notify = False
+        self.recalled: tuple[RecalledTier, ...] = ()
+        """What of its memory the agent is shown when it is loaded."""
         self.notices: list[Notice] = []
         """Those that were to be told, once each."""
         self._count = self._loads = self._first = 0
@@ -188,7 +190,8 @@ class Thread:
         """The agent is resolved."""
         self._loads += 1
         (call,) = self.waiting(AgentRequest)
-        self.end(call, LoadedAgent(spec=self.spec, workspace="/w", notify=self.notify))
+        loaded = LoadedAgent(spec=self.spec, workspace="/w", notify=self.notify, recalled=self.recalled)
+        self.end(call, loaded)
 
     def load_thread(self) -> None:
         """The thread's past is read."""

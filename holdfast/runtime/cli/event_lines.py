@@ -108,6 +108,8 @@ def _summary(event: JSON) -> str:
             return brief(
                 f"{spec['name']} with {spec['llm']}, {count(len(spec['tools']), 'tool')}, {event['workspace']}"
             )
+        case "memory_recalled":
+            return brief("; ".join(_tier(each) for each in event["tiers"]), 240)
         case "llm_replied":
             return _reply(event)
         case "reply_rejected":
@@ -147,6 +149,11 @@ def _summary(event: JSON) -> str:
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
         case _:
             raise KeyError(event["type"])
+
+
+def _tier(tier: JSON) -> str:
+    left_out = f", {tier['left_out']:,} left out" if tier["left_out"] else ""
+    return f"{tier['tier']}: {count(len(tier['text']), 'character')}{left_out}"
 
 
 def _reply(event: JSON) -> str:

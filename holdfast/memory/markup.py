@@ -1,0 +1,74 @@
+"""What the memory files have in common: headings outside code fences, and text made fit to stand on one line."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+TITLE = 200
+"""Characters of a title that is written; more is clipped."""
+TEXT = 2_000
+"""Characters of any other text on one line."""
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line and paragraph separators, what turns the direction of text, and halves of pairs."""
+_HEADING = re.compile(r"^(#{1,6})[ \t]+([^\r\n]*)\r?(?:\n|\Z)", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)", re.MULTILINE)
+
+
+class Heading(NamedTuple):
+    """A line that begins with `#`; its place is given in characters."""
+
+    level: int
+    title: str
+    start: int
+    end: int
+    """After its line break."""
+
+
+def flat(text: str, most: int = TEXT) -> str:
+    """`text` on one line of at most `most` characters: it can begin no other item or heading."""
+    line = " ".join(_UNPRINTABLE.sub(" ", text[: 10 * most]).split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def stamp(at: datetime) -> str:
+    """A time (aware) as the files have it: the minute, in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def line_break(text: str) -> str:
+    """What ends the lines of `text`."""
+    return "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
+
+
+def headings(text: str) -> list[Heading]:
+    """The headings of `text`, in order; those within code fences are none."""
+    fenced = list(_fenced(text))
+    starts = [start for start, _ in fenced]
+    found = []
+    for match in _HEADING.finditer(text):
+        before = bisect_right(starts, match.start()) - 1
+        if before < 0 or match.start() >= fenced[before][1]:
+            found.append(Heading(len(match[1]), match[2].strip(), match.start(), match.end()))
+    return found
+
+
+def _fenced(text: str) -> Iterator[tuple[int, int]]:
+    """Where code stands: from each opening fence to its end. A fence that nothing closes is plain text."""
+    fences = list(_FENCE.finditer(text))
+    longest = {"`": 0, "~": 0}  # closing fence from here on, by its character
+    closable = []
+    for fence in reversed(fences):
+        mark = fence[1]
+        closable.append(longest[mark[0]] >= len(mark) and not (mark[0] == "`" and "`" in fence[2]))
+        if not fence[2].strip():
+            longest[mark[0]] = max(longest[mark[0]], len(mark))
+    opening: re.Match[str] | None = None
+    for fence, may_open in zip(fences, reversed(closable), strict=True):
+        if opening is None:
+            opening = fence if may_open else None
+        elif fence[1].startswith(opening[1]) and not fence[2].strip():
+            yield opening.start(), fence.end()
+            opening = None

@@ -1,0 +1,231 @@
+"""TASKS.md: the list items that begin with `[ ]` or `[x]`, wherever they stand but in code, comments and quotes.
+
+1. A task is told by its title: the item's first line without the box and without the marks at its end, such as
+   `(started: 2026-11-21 10:00)`, `(completed: …)` and `(blocked: why)`.
+2. Of several tasks with one title, the first in the file that is open is meant: what `next_task` comes to first.
+3. A change touches the task's own line, or adds one. What would come out as anything else is refused.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from holdfast.memory.markup import TITLE, flat, line_break, stamp
+from holdfast.memory.outline import Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
+from holdfast.memory.refusals import PlaceNotFound, TaskNotAdded, TaskNotFound
+
+__all__ = ["Task", "add", "block", "complete", "next_task", "parse_tasks", "reopen", "start"]
+
+NAMED = 10
+"""Tasks that an error names."""
+REASON = 300
+"""Characters of a reason that is written."""
+_MARKER = re.compile(r"(.*?)([-+*]|\d{1,9}[.)])([ \t]+)")
+
+
+def parse_tasks(text: str) -> tuple[Task, ...]:
+    """The tasks of TASKS.md, in the order of the file."""
+    return tuple(found.task for found in outline(text).found)
+
+
+def next_task(tasks: Iterable[Task]) -> Task | None:
+    """The first task that can be worked on: it is open, and nothing below it is open or blocked."""
+    waiting: set[int | None] = set()
+    first = None
+    for task in reversed(list(tasks)):
+        if task.status == "open" and task.line not in waiting:
+            first = task
+        if task.status != "done" or task.line in waiting:
+            waiting.add(task.parent)
+    return first
+
+
+def complete(text: str, title: str, at: datetime, *, again: bool = False) -> str:
+    """Tick a task off, and say when. What is completed already stays as it is.
+
+    Args:
+        text: TASKS.md.
+        title: The task.
+        at: When.
+        again: An earlier attempt may have done it: then a task completed at that very minute is the one that is meant,
+            and none of the same title further down.
+
+    Raises:
+        TaskNotFound: There is none of that title.
+    """
+    matches = _matches(text, title)
+    if again and any(each.mark("completed") == stamp(at) for each in matches):
+        return text
+    task = _first(matches, "open", "blocked")
+    if task is None:
+        return text
+    return _marked(text, task, box="x", drop=("blocked", "completed"), mark=Mark.of("completed", stamp(at)))
+
+
+def block(text: str, title: str, reason: str, *, again: bool = False) -> str:
+    """Mark an open task as blocked; of one that is blocked already, change the reason.
+
+    Args:
+        text: TASKS.md.
+        title: The task.
+        reason: What it waits for.
+        again: An earlier attempt may have done it: then a task blocked for that very reason is the one that is meant.
+
+    Raises:
+        TaskNotFound: There is no open or blocked task of that title.
+    """
+    reason = flat(reason, REASON).replace("(", "[").replace(")", "]") or "no reason given"
+    matches = _matches(text, title)
+    if again and any(each.task.reason == reason for each in matches):
+        return text
+    task = _first(matches, "open", "blocked")
+    if task is None:
+        raise TaskNotFound(f"TASKS.md shows {flat(title, TITLE)!r} as completed; add_task adds what is left to do")
+    return _marked(text, task, box=" ", drop=("blocked",), mark=Mark.of("blocked", reason))
+
+
+def start(text: str, title: str, at: datetime) -> str:
+    """Note when work on an open task began; one that has begun stays as it is.
+
+    Raises:
+        TaskNotFound: There is no open task of that title.
+    """
+    task = _first(_matches(text, title), "open")
+    if task is None:
+        raise _not_found(outline(text).found, title)
+    return text if task.mark("started") else _marked(text, task, box=" ", mark=Mark.of("started", stamp(at)))
+
+
+def reopen(text: str, title: str) -> str:
+    """Make a completed or blocked task open again; one that is open stays as it is.
+
+    Raises:
+        TaskNotFound: There is none of that title.
+    """
+    task = _first(_matches(text, title), "blocked", "done")
+    return text if task is None else _marked(text, task, box=" ", drop=("blocked", "completed"))
+
+
+def add(text: str, title: str, *, under: str | None = None) -> str:
+    """Add an open task: after the last one that is open, or the last of a heading or below a task.
+
+    A task of that title which is open there already stays the only one.
+
+    Args:
+        text: TASKS.md; may be empty.
+        title: The new task's.
+        under: A heading's text or a task's title.
+
+    Raises:
+        PlaceNotFound: `under` is neither.
+        TaskNotAdded: The title is empty, or no place was found where the line would be a task.
+    """
+    title = _new_title(title)
+    at = outline(text)
+    place = at.place(under)
+    if place is None:
+        known = [*dict.fromkeys(heading.title for heading in at.headings), *_titles(at.found, "open", "blocked")]
+        raise PlaceNotFound(f"TASKS.md has no heading or task {flat(under or '', TITLE)!r}; it has: {_named(known)}")
+    if any(each.task.status == "open" and _same(each.task.title, title) for each in place.siblings):
+        return text
+    for changed in _candidates(at, place, title):
+        if _adds_only(at, changed, place, title):
+            return changed
+    raise TaskNotAdded(
+        f"TASKS.md has no place for {title!r} where it would be a task of its own; write it there with edit_file"
+    )
+
+
+def _new_title(title: str) -> str:
+    """What a new task may be called: one line, with no box before it and no marks after it."""
+    line = re.sub(r"^(?:[-*+] )?\[[ xX]\](?: |$)", "", flat(title, TITLE))
+    found = outline(f"- [ ] {line}").found
+    if not found:
+        raise TaskNotAdded("a task needs a title")
+    return found[0].task.title
+
+
+def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
+    """Texts with one more line, the likeliest first."""
+    last, parent = place.siblings[-1] if place.siblings else None, place.parent
+    if last is not None and (marker := _MARKER.fullmatch(last.prefix)):
+        before, bullet, space = marker.groups()
+        indent = before if not before.strip() else " " * len(before.expandtabs(4))
+        if bullet[:-1]:
+            bullet = f"{min(int(bullet[:-1]) + 1, 999_999_999)}{bullet[-1]}"
+        yield _inserted(at, last.end, f"{indent}{bullet}{space}[ ] {title}")
+    if last is not None and parent is None:
+        yield _inserted(at, last.end, f"- [ ] {title}", spaced=True)
+    if last is None and parent is not None:
+        yield _inserted(at, parent.end, f"{' ' * len(parent.prefix.expandtabs(4))}- [ ] {title}")
+    if last is None and place.heading is not None:
+        yield _inserted(at, place.heading.end, f"- [ ] {title}", spaced=True)
+    if parent is None and place.heading is None:
+        yield _inserted(at, len(at.lines), f"- [ ] {title}", spaced=True)
+
+
+def _inserted(at: Outline, after: int, line: str, *, spaced: bool = False) -> str:
+    """The text with one more line after the first `after` ones; `spaced` from what is above it."""
+    end = line_break("".join(at.lines))
+    before, rest = at.lines[:after] or [f"# Tasks{end}"], at.lines[after:]
+    if not before[-1].endswith(("\n", "\r")):
+        before[-1] += end
+    above = [end] if spaced and before[-1].strip() else []
+    # Without a blank line, what follows could become part of the new item.
+    apart = not rest or not rest[0].strip() or rest[0].startswith("#") or after in at.starts
+    below = [] if apart else [end]
+    return "".join([*before, *above, line + end, *below, *rest])
+
+
+def _adds_only(at: Outline, changed: str, place: Place, title: str) -> bool:
+    """Whether the change adds one open task of that title, at its place, and leaves every other as it was."""
+    before = [each.task.shape() for each in at.found]
+    after = [each.task for each in outline(changed).found]
+    shapes = [task.shape() for task in after]
+    parent = place.parent.task.line if place.parent else None
+    for number, task in enumerate(after):
+        fits = task.parent == parent and (place.heading is None or task.heading == place.heading.title)
+        if fits and task.title == title and task.status == "open":
+            return before == shapes[:number] + shapes[number + 1 :]
+    return False
+
+
+def _marked(text: str, found: Found, *, box: str, drop: tuple[str, ...] = (), mark: Mark | None = None) -> str:
+    """The text with one task's box and marks changed; all else on its line stays."""
+    lines = lines_of(text)
+    marks = [each.written for each in found.marks if each.kind not in drop] + ([mark.written] if mark else [])
+    lines[found.task.line - 1] = f"{found.prefix}[{box}]{found.middle}{''.join(marks)}{found.tail}"
+    return "".join(lines)
+
+
+def _matches(text: str, title: str) -> list[Found]:
+    found = outline(text).found
+    matches = [each for each in found if _same(each.task.title, title)]
+    if not matches:
+        raise _not_found(found, title)
+    return matches
+
+
+def _first(matches: list[Found], *statuses: Status) -> Found | None:
+    return next((each for status in statuses for each in matches if each.task.status == status), None)
+
+
+def _same(one: str, other: str) -> bool:
+    return plain(one) == plain(other)
+
+
+def _not_found(found: Iterable[Found], title: str) -> TaskNotFound:
+    return TaskNotFound(
+        f"TASKS.md has no open task {flat(title, TITLE)!r}; its open tasks are: {_named(_titles(found, 'open'))}"
+    )
+
+
+def _titles(found: Iterable[Found], *statuses: str) -> list[str]:
+    return [each.task.title for each in found if each.task.status in statuses]
+
+
+def _named(titles: list[str]) -> str:
+    if not titles:
+        return "none"
+    more = f" and {len(titles) - NAMED:,} more" if len(titles) > NAMED else ""
+    return ", ".join(repr(flat(title, 80)) for title in titles[:NAMED]) + more

@@ -1,0 +1,221 @@
+"""The agent's tools on its memory files. Each change is one commit, with the work that was done for it.
+
+1. A call that was cut short and runs again changes nothing twice: its commit carries the call's key.
+2. What a person changed meanwhile is never overwritten: the call fails, and says what the file shows now.
+"""
+
+from collections.abc import Callable
+
+from holdfast.memory import features, progress, tasks
+from holdfast.memory.markup import TITLE, flat
+from holdfast.memory.refusals import FeatureNotFound
+from holdfast.runtime.memory import tracking
+from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS, STRATEGIES, TASKS, MemoryFiles
+from holdfast.runtime.memory.repository import Repository
+from holdfast.tools import Tool, ToolContext, tool
+
+SECONDS = 300.0
+"""Time limit of a tool: others may be committing, and a first commit may be large."""
+LISTED = 200
+"""Tasks that one `read_tasks` returns."""
+
+_BOXES = {"open": "[ ]", "done": "[x]", "blocked": "[ ]"}
+
+
+def memory_tools() -> list[Tool]:
+    """The tools on memory files, for a catalog: `Catalog(agents=[…], tools=[*workspace_tools(), *memory_tools()])`."""
+    reading_and_tasks = [read_tasks, add_task, complete_task, block_task]
+    return [*reading_and_tasks, note_progress, note_error, note_learning, pass_feature, commit_work, learn_strategy]
+
+
+@tool(effect="read")
+def read_tasks(context: ToolContext) -> str:
+    """List the tasks of TASKS.md with their status, and say which one is next.
+
+    Args:
+        context: Filled in by Holdfast.
+    """
+    listed = tasks.parse_tasks(tracking.require_tasks(MemoryFiles(context.workspace).read(TASKS)))
+    upcoming = tasks.next_task(listed)
+    depth: dict[int | None, int] = {None: -1}
+    lines = [f"Next: {upcoming.title}" if upcoming else "No task is open that can be worked on."]
+    heading = ""
+    for task in listed[:LISTED]:
+        depth[task.line] = depth[task.parent] + 1
+        if task.heading != heading:
+            heading = task.heading
+            lines.append(f"## {heading}")
+        blocked = f" (blocked: {task.reason})" if task.status == "blocked" else ""
+        lines.append(f"{'  ' * depth[task.line]}- {_BOXES[task.status]} {task.title}{blocked}")
+    if len(listed) > LISTED:
+        lines.append(f"[{len(listed) - LISTED:,} more tasks; read TASKS.md to see them]")
+    return "\n".join(lines)
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def add_task(title: str, under: str | None = None, *, context: ToolContext) -> str:
+    """Add an open task to TASKS.md, and commit. One that is open there already is not added again.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: A few words, on one line.
+        under: A heading of TASKS.md, or the title of the task it belongs to; by itself it goes after the open ones.
+    """
+
+    def change() -> None:
+        MemoryFiles(context.workspace).change(TASKS, lambda text: tasks.add(text or "", title, under=under))
+
+    return _committed(context, f"Add task: {_short(title)}", change, done=f"Added {_short(title)!r}")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def complete_task(
+    title: str, what: str, files: tuple[str, ...] = (), *, next_step: str = "", context: ToolContext
+) -> str:
+    """Tick a task off in TASKS.md, tell of it in progress.txt, and commit that with all work that was done.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: The task, as TASKS.md has it. Of several with that title, the first that is open.
+        what: What was done, in a sentence or two.
+        files: The files that matter; by themselves, those that changed since the last commit.
+        next_step: What whoever goes on should do next.
+    """
+
+    def change() -> None:
+        tracking.complete(context, title, what=what, files=files, next_step=next_step)
+
+    return _committed(context, f"Complete: {_short(title)}", change, body=what, done=f"Completed {_short(title)!r}")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def block_task(title: str, reason: str, *, context: ToolContext) -> str:
+    """Mark a task as blocked in TASKS.md, note why in ERRORS.md, and commit.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: The task, as TASKS.md has it.
+        reason: What it waits for, in a sentence: a person will read it.
+    """
+
+    def change() -> None:
+        tracking.block(context, title, reason)
+
+    return _committed(context, f"Block: {_short(title)}", change, body=reason, done=f"Blocked {_short(title)!r}")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def note_progress(title: str, what: str, next_step: str = "", *, context: ToolContext) -> str:
+    """Tell in progress.txt of work that is not done yet, and commit it with that work.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: What was worked on.
+        what: What was done.
+        next_step: What whoever goes on should do next.
+    """
+
+    def tell(text: str | None) -> str:
+        files = tracking.changed_files(context)
+        new = progress.entry(title, context.at, what=what, files=files, outcome="In progress", next_step=next_step)
+        return progress.add_entry(text, new)
+
+    def change() -> None:
+        MemoryFiles(context.workspace).change(PROGRESS, tell)
+
+    return _committed(context, f"Progress: {_short(title)}", change, body=what, done="Noted progress")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def note_error(title: str, what_happened: str, tried: str = "", *, context: ToolContext) -> str:
+    """Note in ERRORS.md what went wrong, so that nobody runs into it again, and commit.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: The error in a few words.
+        what_happened: What was seen, and why if that is known.
+        tried: What was tried, and what came of it.
+    """
+    text = f"{what_happened}\n\nTried: {tried}" if tried.strip() else what_happened
+    return _noted(context, ERRORS, title, text, subject="Error")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def note_learning(title: str, text: str, *, context: ToolContext) -> str:
+    """Note in LEARNINGS.md what is worth knowing about this work, and commit.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: A few words.
+        text: What was learnt.
+    """
+    return _noted(context, LEARNINGS, title, text, subject="Learn")
+
+
+@tool(effect="idempotent", trust="agent", trusted_only=True, origin=True, timeout=SECONDS)
+def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
+    """Add a way of working that has proved itself to those that every later run is given, and commit.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: When it applies, in a few words.
+        text: What to do then, and why.
+    """
+    return _noted(context, STRATEGIES, title, text, subject="Strategy")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def pass_feature(name: str, *, context: ToolContext) -> str:
+    """Say in features.json that a feature passes, and commit. Only after it was tried from one end to the other.
+
+    Args:
+        context: Filled in by Holdfast.
+        name: Its id, name, title or description, as features.json has it.
+    """
+
+    def mark(text: str | None) -> str:
+        if text is None:
+            raise FeatureNotFound("there is no features.json; write it with the list of features first")
+        return features.mark_feature(text, name)
+
+    def change() -> None:
+        MemoryFiles(context.workspace).change(FEATURES, mark)
+
+    return _committed(context, f"Pass: {_short(name)}", change, done=f"{_short(name)!r} passes")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def commit_work(message: str, *, context: ToolContext) -> str:
+    """Commit all that was changed in the workspace, in between.
+
+    Args:
+        context: Filled in by Holdfast.
+        message: What was done: the first line is the commit's subject.
+    """
+    subject, _, body = message.strip().partition("\n")
+    return _committed(context, subject, lambda: None, body=body, done="All work is")
+
+
+def _noted(context: ToolContext, name: str, title: str, text: str, *, subject: str) -> str:
+    edit = tracking.added_note(context, name, title, text)
+
+    def change() -> None:
+        MemoryFiles(context.workspace).change(name, edit)
+
+    return _committed(context, f"{subject}: {_short(title)}", change, done=f"Added {_short(title)!r} to {name}")
+
+
+def _committed(context: ToolContext, subject: str, change: Callable[[], None], *, done: str, body: str = "") -> str:
+    """Make the change and its commit once; returns what the LLM reads of it."""
+    repository = Repository(context.workspace, author=context.origin.agent)
+    trailers = {"Holdfast-Thread": context.thread}
+    commit = repository.commit_once(context.key, subject, body=body, trailers=trailers, change=change)
+    nested = f" Repositories inside the workspace were left out: {', '.join(commit.left_out)[:300]}."
+    left_out = nested if commit.left_out else ""
+    if commit.key != context.key:
+        return f"Nothing to commit: the last commit has all of it already.{left_out}"
+    return f"{done} in commit {commit.hash[:7]} ({commit.count:,} file{'' if commit.count == 1 else 's'}).{left_out}"
+
+
+def _short(title: str) -> str:
+    return flat(title, TITLE)

@@ -1,0 +1,410 @@
+"""Each action is one commit, made once: beside people, other workers, and after a kill at any moment."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.memory.progress import parse_entries
+from holdfast.memory.tasks import parse_tasks
+from holdfast.runtime.memory import locks
+from holdfast.runtime.memory.files import PROGRESS, TASKS
+from holdfast.runtime.memory.git import GitFailed
+from holdfast.runtime.memory.locks import RepositoryBusy
+from holdfast.runtime.memory.repository import Repository, RepositoryRefused
+
+ROOT = Path(__file__).parents[2]
+PERSON = ["-c", "user.name=Maris", "-c", "user.email=maris@example.invalid", "-c", "init.defaultBranch=main"]
+
+
+def git(folder: Path, *arguments: str, fails: bool = False) -> str:
+    """What a person does by hand."""
+    done = subprocess.run(["git", *PERSON, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert fails == bool(done.returncode), done.stderr
+    return done.stdout.strip()
+
+
+def files_of(folder: Path, commit: str = "HEAD") -> list[str]:
+    """The files that a commit has."""
+    return git(folder, "ls-tree", "-r", "--name-only", commit).split()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with one commit of a person's."""
+    root = tmp_path / "workspace"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    (root / "a.txt").write_text("1\n")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "Begin")
+    return root
+
+
+def diverge(root: Path) -> None:
+    """Make a branch `other` whose change of a.txt conflicts with that of `main`."""
+    git(root, "switch", "--quiet", "-c", "other")
+    (root / "a.txt").write_text("2\n")
+    git(root, "commit", "--quiet", "-am", "Two")
+    git(root, "switch", "--quiet", "main")
+    (root / "a.txt").write_text("3\n")
+    git(root, "commit", "--quiet", "-am", "Three")
+
+
+def test_a_workspace_becomes_a_repository_with_its_first_commit(tmp_path: Path) -> None:
+    """Branch main, the agent as author, trailers that name the action; state and log show it."""
+    workspace = tmp_path / "new"
+    repository = Repository(workspace, author="Coder")
+    assert repository.state().head == ""
+    assert (repository.commits(5), repository.find("k")) == ([], None)
+
+    made = repository.commit_once(
+        "k",
+        "Begin",
+        body="Two\nlines",
+        trailers={"Holdfast-Thread": "t"},
+        change=lambda: (workspace / "ä b.txt").touch(),
+    )
+
+    assert (made.made, made.paths, made.count) == (True, ("ä b.txt",), 1)
+    state = repository.state()
+    assert (state.head, state.branch, state.dirty, state.problem) == (made.hash, "main", (), "")
+    (commit,) = repository.commits(5)
+    assert (commit.author, commit.subject) == ("Coder (Holdfast)", "Begin")
+    assert commit.trailers == {"Holdfast-Key": "k", "Holdfast-Thread": "t"}
+    assert git(workspace, "log", "--format=%B").startswith("Begin\n\nTwo\nlines\n\nHoldfast-Key: k")
+    assert git(workspace, "log", "--format=%ce") == "holdfast@localhost"
+
+
+def test_an_action_happens_once(root: Path) -> None:
+    """With the key committed already, the change does not run again; another key is another action."""
+    repository = Repository(root)
+    first = repository.commit_once("k.1", "One", change=lambda: (root / "b").touch())
+    again = repository.commit_once("k.1", "One", change=lambda: pytest.fail("it ran again"))
+    assert (first.hash, first.paths, False) == (again.hash, again.paths, again.made)
+    assert repository.find("kx1") is None
+    assert repository.find("k.1") is not None
+
+    nothing = repository.commit_once("k.2", "Two")
+    assert (nothing.made, nothing.hash) == (False, first.hash)
+    assert repository.commit_once("k.2", "Two", allow_empty=True).made
+    with pytest.raises(ValueError, match="cannot be a key"):
+        repository.commit_once("k\nHoldfast-Key: other", "Three")
+
+
+def test_a_change_that_fails_commits_nothing(root: Path) -> None:
+    """What the change raises is raised, and the next attempt commits what both have done."""
+    repository = Repository(root)
+
+    def broken() -> None:
+        (root / "b").write_text("half")
+        raise RuntimeError("cut")
+
+    with pytest.raises(RuntimeError, match="cut"):
+        repository.commit_once("k", "One", change=broken)
+    assert repository.find("k") is None
+    assert repository.commit_once("k", "One", change=lambda: (root / "c").touch()).paths == ("b", "c")
+
+
+def test_what_people_changed_is_a_commit_of_its_own(root: Path) -> None:
+    """Edits by hand, staged or not, are taken in first, once, and named."""
+    (root / "a.txt").write_text("by hand")
+    (root / "b.txt").touch()
+    git(root, "add", "b.txt")
+    (root / "c d.txt").touch()
+    (root / "e.txt").touch()
+    repository = Repository(root)
+    assert repository.state().dirty == ("a.txt", "b.txt", "c d.txt", "e.txt")
+    taken = repository.take_in("iteration-1")
+    assert taken.subject == "Take in what was changed by hand: a.txt, b.txt, c d.txt and 1 more"
+    (root / "a.txt").write_text("the agent's")
+    assert repository.take_in("iteration-1").hash == taken.hash
+    assert repository.state().dirty == ("a.txt",)
+    assert git(root, "log", "--format=%an").split("\n") == ["Agent (Holdfast)", "Maris"]
+
+
+def test_ignored_and_unfinished_files_stay_out(root: Path) -> None:
+    """What .gitignore names is not committed, nor what is just being written."""
+    (root / ".gitignore").write_text("*.log\n")
+    (root / "x.log").touch()
+    (root / ".holdfast-0123.tmp").touch()
+    (root / "sub").mkdir()
+    (root / "sub" / ".holdfast-4567.tmp").touch()
+    assert Repository(root).state().dirty == (".gitignore",)
+    assert Repository(root).take_in("k").paths == (".gitignore",)
+
+
+def test_repositories_inside_are_not_swallowed(root: Path) -> None:
+    """With commits or without, they are left out, and said to be; what is beside them is committed."""
+    for name in ("empty", "full *"):
+        (root / name).mkdir()
+        git(root / name, "init", "--quiet")
+    (root / "full *" / "x").touch()
+    git(root / "full *", "add", ".")
+    git(root / "full *", "commit", "--quiet", "-m", "Inner")
+    (root / "beside").touch()
+    commit = Repository(root).commit_once("k", "One")
+    assert commit.left_out == ("empty/", "full */")
+    assert files_of(root) == ["a.txt", "beside"]
+    assert Repository(root).state().dirty == ()
+
+
+def test_a_workspace_below_a_repository_uses_it(root: Path) -> None:
+    """Only what is below the workspace is seen and committed; what a person staged elsewhere stays staged."""
+    (root / "a.txt").write_text("by hand")
+    git(root, "add", "a.txt")
+    workspace = root / "ws"
+    workspace.mkdir()
+    (workspace / "b.txt").touch()
+    repository = Repository(workspace)
+    assert repository.state().dirty == ("b.txt",)
+    assert repository.commit_once("k", "One").paths == ("b.txt",)
+    assert files_of(root) == ["a.txt", "ws/b.txt"]
+    assert git(root, "diff", "--cached", "--name-only") == "a.txt"
+    (workspace / "b.txt").unlink()
+    assert repository.commit_once("k2", "Two").paths == ("b.txt",)
+    workspace.mkdir(exist_ok=True)
+    assert repository.commit_once("k3", "Three", allow_empty=True).paths == ()
+    assert git(root, "diff", "--cached", "--name-only") == "a.txt"
+    assert not (workspace / ".git").exists()
+
+
+def test_a_linked_work_tree_is_a_repository_too(root: Path) -> None:
+    """A work tree of its own branch commits there, and its state is its own."""
+    linked = root.parent / "linked"
+    git(root, "worktree", "add", "--quiet", "-b", "side", str(linked))
+    (linked / "b.txt").touch()
+    assert Repository(linked).commit_once("k", "One").paths == ("b.txt",)
+    assert Repository(linked).state().branch == "side"
+    assert files_of(root) == ["a.txt"]
+    git(root, "merge", "--quiet", "--no-commit", "--no-ff", "side")
+    assert "a merge is under way" in Repository(root).state().problem
+    assert Repository(linked).state().problem == ""
+
+
+def test_a_workspace_that_a_repository_ignores_has_its_own(root: Path) -> None:
+    """A repository further up that ignores the workspace is not the agent's to commit to."""
+    (root / ".gitignore").write_text("runs/\n")
+    workspace = root / "runs" / "one"
+    workspace.mkdir(parents=True)
+    (workspace / "b.txt").touch()
+    head = git(root, "rev-parse", "HEAD")
+    assert Repository(workspace).commit_once("k", "One").paths == ("b.txt",)
+    assert (workspace / ".git").is_dir()
+    assert head == git(root, "rev-parse", "HEAD")
+
+
+def test_neither_hooks_nor_the_persons_name_are_used(root: Path) -> None:
+    """A commit of ours runs no program of the repository's, is not signed, and has our author."""
+    for name in ("pre-commit", "commit-msg", "post-commit"):
+        hook = root / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\ntouch ran\nexit 1\n")
+        hook.chmod(0o755)
+    for setting in ("user.name=Maris", "commit.gpgSign=true", "core.fsmonitor=touch ran", "commit.cleanup=strip"):
+        git(root, "config", *setting.split("=", 1))
+    (root / "b").touch()
+    Repository(root).commit_once("k", "# One")
+    assert files_of(root) == ["a.txt", "b"]
+    assert git(root, "log", "-1", "--format=%an|%s") == "Agent (Holdfast)|# One"
+
+
+STATES = {
+    "a merge is under way": [["merge", "other"]],
+    "a rebase is under way": [["rebase", "other"]],
+    "a cherry-pick is under way": [["cherry-pick", "other"]],
+    "a revert is under way": [["revert", "HEAD~1"]],
+}
+
+
+@pytest.mark.parametrize("words", [*STATES, "a bisect is under way", "HEAD is detached", "conflicts"])
+def test_nothing_is_touched_in_the_middle_of_something(words: str, root: Path) -> None:
+    """While a person has something under way, neither the files nor the index nor HEAD change."""
+    diverge(root)
+    if words in STATES:
+        (arguments,) = STATES[words]
+        if arguments[0] == "revert":
+            (root / "a.txt").write_text("4\n")
+            git(root, "commit", "--quiet", "-am", "Four")
+        git(root, *arguments, fails=True)
+    elif words == "conflicts":
+        (root / "a.txt").write_text("stashed\n")
+        git(root, "stash", "--quiet")
+        (root / "a.txt").write_text("4\n")
+        git(root, "commit", "--quiet", "-am", "Four")
+        git(root, "stash", "pop", fails=True)
+    elif words == "HEAD is detached":
+        git(root, "switch", "--quiet", "--detach")
+    else:
+        git(root, "bisect", "start")
+    before = (git(root, "status", "--porcelain"), (root / "a.txt").read_bytes(), git(root, "rev-parse", "HEAD"))
+
+    assert words in Repository(root).state().problem
+    with pytest.raises(RepositoryRefused, match=words):
+        Repository(root).commit_once("k", "One", change=lambda: pytest.fail("it ran"))
+    assert before == (git(root, "status", "--porcelain"), (root / "a.txt").read_bytes(), git(root, "rev-parse", "HEAD"))
+
+
+def test_what_is_no_usable_repository_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bare, broken or with a broken index, or without git on the machine: words, and nothing is changed."""
+    bare = root.parent / "bare"
+    bare.mkdir()
+    git(bare, "init", "--quiet", "--bare")
+    broken = root / "broken"
+    (broken / ".git").mkdir(parents=True)
+    for folder, words in ((bare, "is a bare repository"), (broken, "cannot be read; repair it first")):
+        assert words in Repository(folder).state().problem
+        with pytest.raises(GitFailed, match=words):
+            Repository(folder).commit_once("k", "One")
+    assert list((broken / ".git").iterdir()) == []
+
+    monkeypatch.setenv("PATH", str(bare))
+    assert "git cannot be started" in Repository(root).state().problem
+    monkeypatch.undo()
+    (root / ".git" / "index").write_bytes(b"no index")
+    assert "git ls-files failed" in Repository(root).state().problem
+    with pytest.raises(GitFailed):
+        Repository(root).commit_once("k", "One", change=lambda: pytest.fail("it ran"))
+
+
+@pytest.mark.parametrize("name", ["index.lock", "HEAD.lock", "refs/heads/main.lock"])
+def test_a_lock_that_was_left_behind_is_removed(name: str, root: Path) -> None:
+    """No git is running, and the file is old: the commit goes on."""
+    lock = root / ".git" / name
+    lock.touch()
+    os.utime(lock, (time.time() - 60, time.time() - 60))
+    (root / "b").touch()
+    assert Repository(root).commit_once("k", "One").made
+    assert not lock.exists()
+
+
+def test_a_lock_that_is_in_use_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a git is at work in the repository its lock stays; who holds it is said, and then it goes on."""
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.2)
+    lock = root / ".git" / "index.lock"
+    lock.touch()
+    os.utime(lock, (time.time() - 60, time.time() - 60))
+    (root / "b").touch()
+    with subprocess.Popen(["git", "cat-file", "--batch"], cwd=root, stdin=subprocess.PIPE) as at_work:
+        with pytest.raises(RepositoryBusy, match=rf"index.lock \(process {at_work.pid}\)"):
+            Repository(root).commit_once("k", "One")
+        assert lock.exists()
+        assert at_work.stdin is not None
+        at_work.stdin.close()
+        at_work.wait()
+    assert Repository(root).commit_once("k", "One").made
+
+
+def test_another_worker_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own lock is held by one at a time; after a while the others are told."""
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.1)
+    with (
+        locks.exclusive(root / ".git"),
+        pytest.raises(RepositoryBusy, match="another run has been committing in workspace"),
+    ):
+        Repository(root).commit_once("k", "One")
+
+
+PROGRAM = """
+import os, random, signal, sys, time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from holdfast.runtime.memory.repository import Repository
+from holdfast.runtime.memory.tools import complete_task
+from holdfast.tools import ToolContext
+
+workspace, mode = Path(sys.argv[1]), sys.argv[2]
+
+def work(name, attempt):
+    for n in range(4):
+        at = datetime(2026, 1, 1, 10, n, tzinfo=UTC)
+        context = ToolContext(thread=name, workspace=workspace, key=f"{name}-{n}", attempt=attempt, at=at)
+        complete_task(f"Test {name}", "done", context=context)
+
+def child(name, attempt):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work(name, attempt)
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+if mode == "slow":
+    Repository(workspace).commit_once("slow", "Slow", change=lambda: (workspace / "big").write_text("x"))
+elif mode == "kill":
+    chance = random.Random(3)
+    for attempt in range(1, 11):
+        pid = child("a", attempt)
+        time.sleep(chance.uniform(0.01, 0.3))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    work("a", 11)
+else:
+    for pid in [child("a", 1), child("b", 1)]:
+        assert os.waitpid(pid, 0)[1] == 0
+"""
+"""Workers of their own: killed at random moments, or two at once."""
+
+
+def run(workspace: Path, mode: str) -> None:
+    """Run the program above to its end."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, workspace, mode], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize(("mode", "names"), [("kill", ["a"]), ("both", ["a", "b"])])
+def test_kills_and_company_change_nothing_in_the_end(mode: str, names: list[str], root: Path) -> None:
+    """Ten kills at random moments, or two processes at once: each task is done, told of and committed exactly once."""
+    (root / TASKS).write_text("".join(f"- [ ] {n}\n  - [ ] Test {name}\n" for name in names for n in range(4)))
+    Repository(root).take_in("plan")
+
+    run(root, mode)
+
+    keys = [commit.key for commit in Repository(root).commits(100)]
+    expected = [f"{name}-{n}" for name in names for n in range(4)]
+    assert sorted([*expected, "plan", ""]) == sorted(keys)
+    tasks = parse_tasks((root / TASKS).read_text())
+    assert {"done"} == {task.status for task in tasks if task.title.startswith("Test")}
+    assert len(expected) == len(parse_entries((root / PROGRESS).read_text()))
+    assert Repository(root).state().dirty == ()
+    git(root, "fsck", "--strict")
+
+
+def test_a_git_that_outlives_its_worker_keeps_the_lock(root: Path) -> None:
+    """The second attempt waits for the git of the killed one, instead of working beside it."""
+    started = root.parent / "started"
+    git(root, "config", "filter.slow.clean", f"touch '{started}'; sleep 0.4; cat")
+    (root / ".gitattributes").write_text("big filter=slow\n")
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, root, "slow"], cwd=ROOT) as worker:
+        while not started.exists():
+            assert worker.poll() is None
+            time.sleep(0.01)
+        worker.send_signal(signal.SIGKILL)
+    with (root / ".git" / "holdfast.lock").open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    assert Repository(root).commit_once("slow", "Slow").paths == (".gitattributes", "big")
+    assert [commit.key for commit in Repository(root).commits(5)] == ["slow", ""]
+
+
+@pytest.mark.slow
+def test_a_large_repository_takes_seconds(root: Path) -> None:
+    """With 100,000 files, a commit of one more is a matter of seconds."""
+    for folder in range(100):
+        (root / f"d{folder}").mkdir()
+        for number in range(1_000):
+            (root / f"d{folder}" / f"f{number}").write_bytes(b"")
+    repository = Repository(root)
+    assert repository.take_in("all").count == 100_000
+    (root / "one").touch()
+    began = time.monotonic()
+    assert repository.commit_once("k", "One").count == 1
+    assert time.monotonic() - began < 10

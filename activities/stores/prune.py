@@ -29,6 +29,7 @@ _SIZES = """
 
 # In this order: what refers goes before what is referred to.
 _REMOVE_THREAD = (
+    "DELETE FROM holdfast.memories WHERE scope = 'thread:' || (SELECT thread FROM holdfast.threads WHERE id = %s)",
     "DELETE FROM holdfast.effects WHERE thread = (SELECT thread FROM holdfast.threads WHERE id = %s)",
     "DELETE FROM holdfast.events WHERE thread = %s",
     "DELETE FROM holdfast.threads WHERE id = %s",

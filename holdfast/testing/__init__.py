@@ -3,6 +3,7 @@
 from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
 from holdfast.testing.kill_matrix import KillMatrix, Survival
 from holdfast.testing.kill_matrix_plan import BOUNDARIES
+from holdfast.testing.memory_conformance import MemoryStoreConformance
 from holdfast.testing.script import (
     Conversation,
     Reply,
@@ -28,6 +29,7 @@ __all__ = [
     "ArtifactStoreConformance",
     "Conversation",
     "KillMatrix",
+    "MemoryStoreConformance",
     "Reply",
     "Request",
     "Script",

@@ -5,6 +5,7 @@
 
 1. A script is a pure function of the conversation: it survives any restart, of the worker and of this server.
 2. It is served over real sockets, so that the client, its errors and its timeouts are those of production.
+3. `/v1/embeddings` has vectors for any text, whatever the script (`holdfast.testing.embeddings`).
 """
 
 import json
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from holdfast.testing.embeddings import embeddings_reply
 from holdfast.testing.script import JSON, LLM_NAME, Conversation, Reply, Script, Unparsed, default_script, fail, raw
 
 
@@ -179,18 +181,23 @@ class _Connection(BaseHTTPRequestHandler):
             listed = {"id": LLM_NAME, "object": "model", "created": 0, "owned_by": "holdfast"}
             self._send(raw({"object": "list", "data": [listed]}), b"")
         else:
-            self._send(fail(404, f"no {self.path} here; there is /v1/models and /v1/chat/completions"), b"")
+            self._send(fail(404, f"no {self.path} here; there is /v1/models, and to POST to /v1/chat/completions"), b"")
 
     def do_POST(self) -> None:
-        """Complete a chat."""
+        """Complete a chat, or embed texts."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             self.close_connection = True
             self._send(fail(411, "a request needs a Content-Length"), b"")
             return
         body = self.rfile.read(int(length))
-        if self.path.rstrip("/") != "/v1/chat/completions":
-            self._send(fail(404, f"no {self.path} here; there is /v1/chat/completions"), body)
+        path = self.path.rstrip("/")
+        if path == "/v1/embeddings":
+            status, answer = embeddings_reply(body)
+            self._send(raw(answer, status=status), body)
+            return
+        if path != "/v1/chat/completions":
+            self._send(fail(404, f"no {self.path} here; there is /v1/chat/completions and /v1/embeddings"), body)
             return
         llm = self.server.llm
         llm.record(Request({name.lower(): value for name, value in self.headers.items()}, body))

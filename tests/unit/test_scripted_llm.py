@@ -193,7 +193,7 @@ def test_models(client: OpenAI) -> None:
 def test_other_requests_are_refused(llm: ScriptedLLM, client: OpenAI) -> None:
     """What the endpoint does not do, it says."""
     with pytest.raises(openai.NotFoundError, match="there is /v1/chat/completions"):
-        client.embeddings.create(model="any", input="x")
+        client.post("/images/generations", body={}, cast_to=object)
     with pytest.raises(openai.NotFoundError, match="there is /v1/models"):
         client.models.retrieve("any")
     with pytest.raises(openai.BadRequestError, match="does not stream"):

@@ -1,0 +1,166 @@
+"""Finds items of semantic memory: by words and by vectors, each a ranking of its own.
+
+1. Every word counts, and rare ones more; none has to be there. How common a word is tells PostgreSQL's statistics.
+2. A search looks at `CANDIDATES` items or so, however many there are: words that most items have are left to those
+   candidates, and a scope that is larger is searched by the approximate index.
+"""
+
+from collections.abc import Sequence
+
+import psycopg
+
+CANDIDATES = 1_000
+"""How many items a search by words ranks, about."""
+
+EXACT = 3_000
+"""Up to so many vectors in the scopes, all are compared; beyond, the index finds the nearest."""
+
+DEPTH = 50
+"""How many items each ranking has."""
+
+MOST_WORDS = 32
+"""Of a longer query, the rarest count."""
+
+QUERY_CHARS = 2_000
+
+_WORDS = "SELECT tsvector_to_array(to_tsvector('english', %s))"
+
+_COMMON = """
+    SELECT common.word, common.share
+    FROM pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS common (word, share)
+    WHERE schemaname = 'holdfast' AND tablename = 'memories' AND attname = 'lexemes' AND common.word = ANY(%s)
+"""
+
+_SIZE = "SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'holdfast.memories'::regclass"
+
+# What has all words first, then what has a rare one. Weighed as in BM25, by how many of the candidates have a word.
+_BY_WORDS = """
+    WITH found AS MATERIALIZED (
+        (SELECT number, lexemes, length(lexemes) AS size FROM holdfast.memories
+         WHERE lexemes @@ %(all)s::tsquery AND (expires_at IS NULL OR expires_at > now()) LIMIT %(candidates)s)
+        UNION ALL
+        SELECT number, lexemes, length(lexemes) FROM (
+            SELECT number, lexemes FROM holdfast.memories
+            WHERE lexemes @@ %(some)s::tsquery AND (expires_at IS NULL OR expires_at > now()) LIMIT %(candidates)s
+        ) AS rare WHERE NOT lexemes @@ %(all)s::tsquery
+    ),
+    hits AS MATERIALIZED (
+        SELECT number, size, n
+        FROM found JOIN unnest(%(words)s::text[]::tsquery[]) WITH ORDINALITY AS words (word, n) ON lexemes @@ word
+    ),
+    weights AS (
+        SELECT n, ln(1 + ((SELECT count(*) FROM found) - count(*) + 0.5) / (count(*) + 0.5::float8)) AS weight
+        FROM hits GROUP BY n
+    )
+    SELECT number FROM hits JOIN weights USING (n) GROUP BY number, size
+    ORDER BY sum(weight) / (1.3 + 0.9 * size / (SELECT avg(size)::float8 FROM found)) DESC, number DESC
+    LIMIT %(depth)s
+"""
+
+_ENOUGH = "SELECT count(*) FROM (SELECT FROM holdfast.memory_vectors WHERE {within} LIMIT %(exact)s + 1) AS counted"
+
+_EXACT = """
+    WITH within AS MATERIALIZED (SELECT number, embedding FROM holdfast.memory_vectors WHERE {within})
+    SELECT number FROM within ORDER BY embedding::halfvec({size}) <=> %(vector)s::halfvec({size}) LIMIT %(depth)s
+"""
+
+_NEAREST = """
+    SELECT number FROM holdfast.memory_vectors WHERE {within}
+    ORDER BY embedding::halfvec({size}) <=> %(vector)s::halfvec({size}) LIMIT %(depth)s
+"""
+
+
+async def by_words(
+    connection: psycopg.AsyncConnection, query: str, scopes: Sequence[str] | None, *, depth: int = DEPTH
+) -> list[int]:
+    """The numbers of the items that have words of `query`, the best first.
+
+    Args:
+        connection: In a transaction.
+        query: As people ask.
+        scopes: Where to look; None for everywhere.
+        depth: How many at the most.
+    """
+    found = await (await connection.execute(_WORDS, [query[:QUERY_CHARS]])).fetchone()
+    if not found or not found[0] or (scopes is not None and not scopes):
+        return []
+    words: list[str] = found[0]
+    places = [lexeme_of(scope) for scope in scopes or ()]
+    common: dict[str, float] = dict(await (await connection.execute(_COMMON, [[*words, *places]])).fetchall())
+    sized = await (await connection.execute(_SIZE)).fetchone()
+    words = sorted(words, key=lambda word: common.get(word, 0))[:MOST_WORDS]
+    size = sized[0] if sized else 0
+    reach = size if scopes is None else size * min(1, sum(common.get(place, 0) for place in places))
+    some = _rare(words, [min(reach, size * common.get(word, 0)) for word in words])
+    within = f"({' | '.join(map(_quoted, places))}) & " if scopes is not None else ""
+    given = {
+        "all": f"{within}({' & '.join(map(_quoted, words))})",
+        "some": f"{within}({' | '.join(map(_quoted, some))})",
+        "words": [_quoted(word) for word in words],
+        "candidates": CANDIDATES,
+        "depth": depth,
+    }
+    await connection.execute("SET LOCAL enable_seqscan = off")  # the planner does not know that nothing is far down
+    rows = await connection.execute(_BY_WORDS, given, prepare=False)
+    return [number for (number,) in await rows.fetchall()]
+
+
+async def by_vector(
+    connection: psycopg.AsyncConnection,
+    vector: Sequence[float],
+    space: int,
+    scopes: Sequence[str] | None,
+    *,
+    depth: int = DEPTH,
+) -> list[int]:
+    """The numbers of the items whose vectors are nearest, the nearest first.
+
+    Args:
+        connection: In a transaction.
+        vector: Of the query.
+        space: The space it is in.
+        scopes: Where to look; None for everywhere.
+        depth: How many at the most.
+    """
+    # The index is of one space, so its number stands in the statement.
+    within = f"space = {int(space)}" + (" AND scope = ANY(%(scopes)s)" if scopes is not None else "")
+    given = {
+        "scopes": list(scopes or ()),
+        "vector": vector_text(vector),
+        "depth": depth,
+        "exact": EXACT,
+    }
+    counted = await (await connection.execute(_ENOUGH.format(within=within), given)).fetchone()
+    statement = _EXACT if counted and counted[0] <= EXACT else _NEAREST
+    if statement is _NEAREST:
+        await connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        await connection.execute("SET LOCAL enable_sort = off")  # nor by the other index: it would sort all of a scope
+    rows = await connection.execute(statement.format(within=within, size=len(vector)), given, prepare=False)
+    return [number for (number,) in await rows.fetchall()]
+
+
+def lexeme_of(scope: str) -> str:
+    """The lexeme that stands for a scope beside those of the text, none of which has a space in it."""
+    return f" {scope}"
+
+
+def vector_text(vector: Sequence[float]) -> str:
+    """A vector as pgvector reads it."""
+    return f"[{','.join(map(repr, vector))}]"
+
+
+def _rare(words: Sequence[str], expected: Sequence[float]) -> list[str]:
+    """The rarest of `words`, which are in that order, as many as find `CANDIDATES` items or so; at least one."""
+    some, left = [words[0]], CANDIDATES - expected[0]
+    for word, items in zip(words[1:], expected[1:], strict=True):
+        if items > left:
+            break
+        some.append(word)
+        left -= items
+    return some
+
+
+def _quoted(lexeme: str) -> str:
+    escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"

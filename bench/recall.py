@@ -1,0 +1,195 @@
+"""How long a recall takes among 100,000 items, and how often it finds what it should: `python -m bench.recall`.
+
+The time is the database's and ours: the embedding endpoint's, for the vector of a query, comes on top of it.
+Items are made up: sentences of words that are as unevenly common as those of a language. Of the scopes one has half of
+the items, `global` a tenth, and a thousand threads and a hundred people share the rest.
+"""
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import openai
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from activities.embeddings import Embeddings
+from activities.stores.memories import PostgresMemories
+from activities.stores.memory_search import by_vector, by_words
+from activities.stores.memory_vectors import space_of
+from activities.stores.postgres import migrate, open_pool
+from holdfast.memory.items import fuse
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import Ports, any_free
+from holdfast.testing import ScriptedLLM
+from holdfast.testing.embeddings import hashed_embedding
+from tests.retrieval.labelled import keep, recall_at_five
+
+MODEL, DIMENSIONS = "scripted", 512
+VOCABULARY = 30_000
+TARGET_MS = 50
+COMMON = ("the", "of", "is", "to", "in", "and", "release", "project", "service", "customer", "team", "build")
+PLACES: dict[str, list[str] | None] = {
+    "an agent's scopes": ["agent:large", "user:7", "thread:3", "global"],
+    "small scopes": ["user:7", "thread:3"],
+    "everywhere": None,
+}
+
+_COPY = """
+    COPY holdfast.memories (id, key, scope, text, trust, standing, kind, thread, position, by, supersedes, space)
+    FROM STDIN
+"""
+_LEXEMES = """
+    UPDATE holdfast.memories
+    SET lexemes = strip(to_tsvector('english', text)) || array_to_tsvector(ARRAY[' ' || scope]) WHERE lexemes IS NULL
+"""
+_COPY_VECTORS = "COPY holdfast.memory_vectors (number, space, scope, embedding) FROM STDIN"
+
+
+class Sentences:
+    """Words, the n-th of which is n times rarer than the first."""
+
+    def __init__(self) -> None:
+        chance = random.Random(1)
+        sounds = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+        self._words = [*COMMON, *("".join(chance.choices(sounds, k=chance.randint(2, 4))) for _ in range(VOCABULARY))]
+        self._shares = list(accumulate(1 / (place + 3) for place in range(len(self._words))))
+
+    def items(self, count: int) -> Iterator[tuple[str, str]]:
+        """Scope and text of each; the same every time."""
+        chance = random.Random(2)
+        for _ in range(count):
+            yield _scope(chance), self._sentence(chance, 8, 30)
+
+    def queries(self, count: int) -> list[str]:
+        """Questions; every tenth has common words only."""
+        chance = random.Random(3)
+        common = "what is the release of the project in the build"
+        return [common if n % 10 == 0 else f"what of {self._sentence(chance, 3, 8)}" for n in range(count)]
+
+    def _sentence(self, chance: random.Random, least: int, most: int) -> str:
+        return " ".join(chance.choices(self._words, cum_weights=self._shares, k=chance.randint(least, most)))
+
+
+def _scope(chance: random.Random) -> str:
+    kind = chance.random()
+    if kind < 0.5:
+        return "agent:large"
+    if kind < 0.8:
+        return f"user:{chance.randrange(100)}"
+    return "global" if kind < 0.9 else f"thread:{chance.randrange(1_000)}"
+
+
+async def load(url: str, items: Callable[[], Iterable[tuple[str, str]]]) -> None:
+    """Put items into an empty database, with their vectors, whose index is made at the end: that is faster."""
+    async with await psycopg.AsyncConnection.connect(url) as connection, connection.cursor() as cursor:
+        await connection.execute("SET maintenance_work_mem = '400MB'")
+        await connection.execute("SET max_parallel_maintenance_workers = 0")  # they would need shared memory
+        space = await space_of(connection, MODEL, DIMENSIONS)
+        found = await connection.execute(
+            "SELECT indexdef FROM pg_indexes WHERE indexname = %s", [f"memory_vectors_{space}"]
+        )
+        (index,) = await found.fetchone() or ("",)
+        await connection.execute(f"DROP INDEX holdfast.memory_vectors_{space}")
+        async with cursor.copy(_COPY) as copy:
+            for number, (scope, text) in enumerate(items(), 1):
+                await copy.write_row(
+                    [f"m-{number}", str(number), scope, text, "agent", False, "", "", 0, "", "", space]
+                )
+        await connection.execute(_LEXEMES)
+        async with cursor.copy(_COPY_VECTORS) as copy:
+            for number, (scope, text) in enumerate(items(), 1):
+                vector = ",".join(f"{value:.4g}" for value in hashed_embedding(text, DIMENSIONS))
+                await copy.write_row([number, space, scope, f"[{vector}]"])
+        await connection.execute(index)
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("VACUUM ANALYZE holdfast.memories")
+        await connection.execute("VACUUM ANALYZE holdfast.memory_vectors")
+
+
+async def timed(asked: Sequence[str], recall: Callable[[str], Awaitable[object]]) -> list[float]:
+    """Milliseconds of each query, in order of length; the first few warm up and do not count."""
+    took = []
+    for query in [*asked[:10], *asked]:
+        started = time.perf_counter()
+        await recall(query)
+        took.append((time.perf_counter() - started) * 1_000)
+    return sorted(took[10:])
+
+
+async def measure(pool: AsyncConnectionPool, asked: Sequence[str]) -> list[tuple[str, str, list[float]]]:
+    """Way of searching, scopes, milliseconds."""
+    vectors = {query: hashed_embedding(query, DIMENSIONS) for query in asked}
+    async with pool.connection() as connection, connection.transaction():
+        space = await space_of(connection, MODEL, DIMENSIONS) or 0
+
+    async def search(query: str, scopes: list[str] | None, *, words: bool, near: bool) -> list[int]:
+        async with pool.connection() as connection, connection.transaction():
+            rankings = [await by_words(connection, query, scopes)] if words else []
+            rankings += [await by_vector(connection, vectors[query], space, scopes)] if near else []
+            return fuse(rankings)
+
+    plain = PostgresMemories(pool)
+    rows = []
+    for place, scopes in PLACES.items():
+        for way, words, near in (("words", True, False), ("vectors", False, True), ("fused", True, True)):
+
+            async def recall(query: str, scopes: list[str] | None = scopes, w: bool = words, n: bool = near) -> None:
+                await search(query, scopes, words=w, near=n)
+
+            rows.append((way, place, await timed(asked, recall)))
+
+        async def whole(query: str, scopes: list[str] | None = scopes) -> None:
+            await plain.recall(query, scopes)
+
+        rows.append(("words, with the items", place, await timed(asked, whole)))
+    return rows
+
+
+async def run(url: str, *, count: int, queries: int) -> None:
+    """Load, measure, print."""
+    await migrate(url)
+    sentences = Sentences()
+    started = time.perf_counter()
+    await load(url, lambda: sentences.items(count))
+    print(f"{count:,} items, with vectors of {DIMENSIONS}, loaded in {time.perf_counter() - started:.0f} s\n")
+    async with open_pool(url, size=4) as pool:
+        print(
+            f"{'way':<22} {'scopes':<18} {'p50':>7} {'p95':>7}   ms, {queries} queries, the vector of the query at hand"
+        )
+        for way, place, took in await measure(pool, sentences.queries(queries)):
+            p50, p95 = (took[int(share * (len(took) - 1))] for share in (0.5, 0.95))
+            print(
+                f"{way:<22} {place:<18} {p50:>7.1f} {p95:>7.1f}   {'' if p95 < TARGET_MS else f'over {TARGET_MS} ms!'}"
+            )
+        with ScriptedLLM() as llm:
+            async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as client:
+                embeddings = Embeddings(client, MODEL, DIMENSIONS)
+                labels = await keep(pool, embeddings, "agent:labelled")
+                found = await recall_at_five(pool, embeddings, "agent:labelled", labels)
+    print("\nrecall@5 of the labelled set, beside the other items")
+    for way, kinds in found.items():
+        print(f"{way:<10}" + "".join(f"{kind} {share:.2f}   " for kind, share in kinds.items()))
+
+
+def main() -> None:
+    """Measure in a database of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=200)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        servers = DevStack(Path(home), usual=Ports(any_free(), any_free(), any_free()))
+        try:
+            asyncio.run(run(servers.start().database_url, count=options.items, queries=options.queries))
+        finally:
+            servers.stop()
+
+
+if __name__ == "__main__":
+    main()

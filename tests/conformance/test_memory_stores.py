@@ -1,0 +1,104 @@
+"""Semantic memory in PostgreSQL: with vectors, with words alone, and where the database has no pgvector."""
+
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import openai
+import psycopg
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.exceptions import ApplicationError
+
+from activities.embeddings import Embeddings
+from activities.stores.memories import PostgresMemories
+from activities.stores.postgres import migrate, open_pool
+from holdfast.memory.items import MemoryStore
+from holdfast.testing import MemoryStoreConformance, ScriptedLLM
+from holdfast.testing.memory_conformance import a_memory, a_scope, keep, recalled
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to a migrated database."""
+    await migrate(database_url)
+    async with open_pool(database_url, size=4) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def embeddings() -> AsyncIterator[Embeddings]:
+    """The scripted LLM's."""
+    with ScriptedLLM() as llm:
+        async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url) as client:
+            yield Embeddings(client, "scripted", 64)
+
+
+class TestWords(MemoryStoreConformance):
+    @pytest.fixture
+    def store(self, pool: AsyncConnectionPool) -> MemoryStore:
+        """No embedding model is set."""
+        return PostgresMemories(pool)
+
+
+class TestWordsAndVectors(MemoryStoreConformance):
+    @pytest.fixture
+    def store(self, pool: AsyncConnectionPool, embeddings: Embeddings) -> MemoryStore:
+        """A model is set, and the database has pgvector."""
+        return PostgresMemories(pool, embeddings)
+
+
+@pytest.fixture
+async def bare_url(database_url: str) -> str:
+    """A migrated database that knows nothing of vectors: its user may not add extensions."""
+    name = f"bare_{uuid4().hex}"
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
+        await connection.execute(f"CREATE DATABASE {name} OWNER {name}")
+    url = psycopg.conninfo.make_conninfo(database_url, dbname=name, user=name, password=name)
+    await migrate(url)
+    return url
+
+
+class TestWithoutPgvector(MemoryStoreConformance):
+    @pytest.fixture
+    async def store(self, bare_url: str, embeddings: Embeddings) -> AsyncIterator[MemoryStore]:
+        """A model is set, and the database has no pgvector."""
+        async with open_pool(bare_url, size=4) as pool:
+            yield PostgresMemories(pool, embeddings)
+
+
+async def test_vectors_follow_when_pgvector_comes(database_url: str, bare_url: str, embeddings: Embeddings) -> None:
+    """Without pgvector words are searched; a worker that starts after it was installed fetches the vectors."""
+    scope, words = a_scope(), "termostat calibraton"
+    async with open_pool(bare_url, size=2) as pool:
+        item = await keep(PostgresMemories(pool, embeddings), "Thermostat calibration is due.", scope)
+        assert await recalled(PostgresMemories(pool, embeddings), words, scope) == []
+        name = psycopg.conninfo.conninfo_to_dict(bare_url)["dbname"]
+        admin = psycopg.conninfo.make_conninfo(database_url, dbname=name)
+        async with await psycopg.AsyncConnection.connect(admin) as connection:
+            await connection.execute("CREATE EXTENSION vector")
+        store = PostgresMemories(pool, embeddings)
+        await store.recall(words, [scope])  # which fetches what is missing
+        assert await recalled(store, words, scope) == [item]
+
+
+async def test_without_a_database_memory_waits() -> None:
+    """Every method fails with an error that Temporal retries."""
+    pool = open_pool("postgresql://postgres@127.0.0.1:1/postgres", size=1)
+    pool.timeout = 0.2
+    store, scope = PostgresMemories(pool), a_scope()
+    await pool.open()
+    try:
+        for call in (
+            store.remember(a_memory("text", scope), key="key"),
+            store.recall("text", [scope]),
+            store.forget("m-1", [scope], trust="person", by="ann"),
+            store.standing([scope], 100),
+            store.history("m-1", [scope]),
+            store.purge(),
+        ):
+            with pytest.raises(ApplicationError, match="no connection to the database") as raised:
+                await call
+            assert not raised.value.non_retryable
+    finally:
+        await pool.close()

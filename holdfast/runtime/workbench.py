@@ -1,0 +1,134 @@
+"""What a loop does to its workspace: see what the files say, and record what became of an iteration.
+
+Both may run twice, and a worker may be killed in the midst of either: what was committed is found again by its key.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import takewhile
+from pathlib import Path
+
+from holdfast.describe import one_line
+from holdfast.loops import IterationOutcome, Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.memory.features import parse_features
+from holdfast.memory.notes import Note, add_note, note
+from holdfast.memory.refusals import MemoryRefused
+from holdfast.memory.tasks import Task, next_task, parse_tasks
+from holdfast.runtime.memory.files import ERRORS, FEATURES, TASKS, MemoryFiles
+from holdfast.runtime.memory.locks import RepositoryBusy
+from holdfast.runtime.memory.repository import Repository
+
+LISTED = 20
+"""Commits, blocked tasks and failing features that are told of."""
+
+_ENDS = {
+    "completed": "its run ended without saying so",
+    "failed": "its run failed",
+    "cancelled": "its run was cancelled",
+    "out_of_time": "the loop's time was up",
+}
+
+
+class FileWorkbench:
+    """An `activities.loops.Workbench` on files."""
+
+    def survey(self, request: SurveyRequest, at: datetime) -> Survey:
+        """See what the files say, and commit what people have changed.
+
+        Raises:
+            RepositoryBusy: Others are at work in the repository; to be tried again.
+        """
+        workspace = Path(request.workspace)
+        try:
+            head = Repository(workspace, author="Loop").take_in(request.key).hash
+            files = MemoryFiles(workspace)
+            tasks = parse_tasks(files.read(TASKS) or "")
+            features = files.read(FEATURES)
+            failing = [each.name for each in parse_features(features) if not each.passes] if features else []
+        except RepositoryBusy:
+            raise
+        except MemoryRefused as error:
+            return Survey(problem=str(error))
+        following = next_task(tasks)
+        title = following.title if following else ""
+        return Survey(
+            head=head,
+            planned=bool(tasks),
+            plannable=features is not None,
+            open=sum(task.status == "open" for task in tasks),
+            done=sum(task.status == "done" for task in tasks),
+            next=title,
+            twins=_open(tasks, title),
+            blocked=tuple(f"{task.title}: {task.reason}" for task in tasks if task.status == "blocked")[:LISTED],
+            failing=tuple(failing)[:LISTED],
+        )
+
+    def settle(self, request: SettleRequest, words: str, at: datetime) -> Settled:
+        """Find out what became of the task, and commit what is left.
+
+        Raises:
+            RepositoryBusy: Others are at work in the repository; to be tried again.
+        """
+        workspace = Path(request.workspace)
+        repository, files = Repository(workspace, author="Loop"), MemoryFiles(workspace)
+        try:
+            outcome = _outcome(request, parse_tasks(files.read(TASKS) or ""))
+            explanation = _explanation(request, outcome, words)
+
+            def trace() -> None:
+                if outcome == "failed":
+                    error = _error(request, explanation, at)
+                    files.change(ERRORS, lambda text: add_note(text, error, heading="Errors"))
+
+            repository.commit_once(
+                request.key,
+                _subject(request, outcome),
+                trailers={"Holdfast-Thread": request.thread, "Holdfast-Iteration": str(request.number)},
+                change=trace,
+            )
+            commits = _commits_since(repository, request.head)
+        except RepositoryBusy:
+            raise
+        except MemoryRefused as error:
+            return Settled(outcome="failed", explanation=str(error))
+        return Settled(outcome=outcome, explanation=explanation, commits=commits)
+
+
+def _commits_since(repository: Repository, head: str) -> tuple[str, ...]:
+    newer = takewhile(lambda commit: commit.hash != head, repository.commits(LISTED))
+    return tuple(f"{commit.hash[:7]} {commit.subject}" for commit in newer)[::-1]
+
+
+def _error(request: SettleRequest, explanation: str, at: datetime) -> Note:
+    title = f"Iteration {request.number} failed: {request.task or 'write the plan'}"
+    return note(title, explanation, at, thread=request.thread, call=request.key, iteration=str(request.number))
+
+
+def _open(tasks: Sequence[Task], title: str) -> int:
+    return sum(task.title == title and task.status == "open" for task in tasks)
+
+
+def _outcome(request: SettleRequest, tasks: Sequence[Task]) -> IterationOutcome:
+    """What became of the task: the files say, whoever has written it there."""
+    if not request.task:
+        return "completed" if tasks else "failed"
+    if _open(tasks, request.task) >= request.twins:
+        return "failed"
+    now = {task.status for task in tasks if task.title == request.task}
+    return "completed" if "done" in now else "blocked" if "blocked" in now else "changed"
+
+
+def _explanation(request: SettleRequest, outcome: IterationOutcome, words: str) -> str:
+    if outcome == "changed":
+        return "people have changed or removed the task meanwhile"
+    if outcome != "failed":
+        return ""
+    why = _ENDS[request.end] + (f" ({one_line(request.explanation, 300)})" if request.explanation else "")
+    return f"{why}; its last words: {one_line(words, 500)}" if words else why
+
+
+def _subject(request: SettleRequest, outcome: IterationOutcome) -> str:
+    what = request.task or "write the plan"
+    if outcome == "failed":
+        return one_line(f"Note that iteration {request.number} failed: {what}", 72)
+    return one_line(f"Keep what iteration {request.number} left: {what}", 72)

@@ -1,0 +1,238 @@
+"""Skills: read from folders, whatever is in them, and what of a workspace's an agent gets."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import ToolContext
+from holdfast.agent import SkillSpec
+from holdfast.runtime.files import replace
+from holdfast.runtime.paths import OutsideWorkspace
+from holdfast.runtime.skills import load_skills, workspace_skills
+from holdfast.runtime.workspace import edit_file, write_file
+from holdfast.skills import (
+    MAX_BYTES,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_SKILLS,
+    Skill,
+    SkillInvalid,
+    are_vouched_for,
+    no_room,
+    read_front_matter,
+    skill_of,
+    unusable,
+    with_workspace,
+)
+from holdfast.stores import address_of
+
+NOTES = "---\nname: release-notes\ndescription: Use it when you write release notes.\n---\n# How\n\nBriefly.\n"
+
+
+def skill(name: str, *, files: int = 1) -> Skill:
+    """A skill with that many files."""
+    text = NOTES.replace("release-notes", name).encode()
+    return Skill(name, f"Use it for {name}.", {"SKILL.md": text, **{f"f{n}": b"x" for n in range(1, files)}})
+
+
+def put(folder: Path, text: str | bytes = NOTES) -> Path:
+    """Make a folder a skill."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def test_a_folder_of_skills_is_read_by_name(tmp_path: Path) -> None:
+    """Each folder is a skill with all of its files; what begins with a dot or an underscore is none of it."""
+    put(tmp_path / "b-notes")
+    put(tmp_path / "a", NOTES.replace("release-notes", "audit").replace("\n", "\r\n"))
+    (tmp_path / "a" / "scripts").mkdir()
+    (tmp_path / "a" / "scripts" / "run.bin").write_bytes(b"\x00\xff")
+    for left_out in (".hidden", "_draft", "a/.git", "a/__pycache__"):
+        (tmp_path / left_out).mkdir()
+        (tmp_path / left_out / "file").touch()
+    (tmp_path / "README.md").touch()
+
+    audit, notes = load_skills(tmp_path)
+
+    assert (audit.name, notes.name) == ("audit", "release-notes")
+    assert set(audit.files) == {"SKILL.md", "scripts/run.bin"}
+    assert notes.spec == SkillSpec(
+        name="release-notes",
+        description="Use it when you write release notes.",
+        files={"SKILL.md": address_of(NOTES.encode())},
+    )
+
+
+def test_a_description_over_several_lines_is_told_on_one() -> None:
+    """It becomes one line of the prompt, and can begin no other."""
+    text = "---\nname: a\ndescription: >-\n  Use it\n  when\n\n  ## asked\n---"
+    assert read_front_matter(text, file="f") == ("a", "Use it when ## asked")
+
+
+BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nname: a\ndescription: d"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "has no front matter: begin it with a line ---"),
+        ("# How\n---\nname: a\n---\n", "has no front matter"),
+        ("---\nname: a\ndescription: d\n", "has no front matter"),
+        ("---\n---\n", "has no fields"),
+        ("---\n- a\n---\n", "has no fields"),
+        ("---\nname: [a\n---\n", "is no YAML"),
+        ("---\nname: !!python/object/apply:os.system [ls]\n---\n", "is no YAML"),
+        (f"---\n{BOMB}\n---\n", "has an alias"),
+        (f"---\n{'[' * 9_000}\n---\n", "nested too deeply"),
+        (f"---\n{'- ' * 7_900}\n---\n", "nested too deeply"),
+        (f"---\n{'? ' * 7_900}\n---\n", "nested too deeply"),
+        (f"---\n{'{a: ' * 3_900}\n---\n", "nested too deeply"),
+        (f"---\nname: {'9' * 9_000}\n---\n", "is no YAML"),
+        (f"---\n# {'x' * 20_000}\n---\n", "over 16,000 characters"),
+        ("---\ndescription: d\n---\n", "has no name; add a line name: …"),
+        ("---\nname: a\n---\n", "has no description"),
+        ("---\nname: 12\ndescription: d\n---\n", "the name is not text but a int; put it in quotes"),
+        ("---\nname: a\ndescription: [d]\n---\n", "the description is not text but a list"),
+        ("---\nname: 2024-01-01\ndescription: d\n---\n", "is not text but a date"),
+        ("---\nname: Notes\ndescription: d\n---\n", "'Notes' cannot be used; one has lower-case letters"),
+        (f"---\nname: {'a' * 65}\ndescription: d\n---\n", "64 at the most"),
+        (f"---\nname: a\ndescription: {'d' * 1_025}\n---\n", "it has 1,025 characters"),
+        ("---\nname: a\ndescription: ' '\n---\n", "it is empty"),
+        ('---\nname: a\ndescription: "\\ud800"\n---\n', "has to be text"),
+        (b"---\nname: \xff\n---\n", "is not UTF-8 text"),
+    ],
+)
+def test_a_skill_file_that_cannot_be_used_is_refused(text: str | bytes, words: str, tmp_path: Path) -> None:
+    """Whatever is in it, the error names the file and says what to change."""
+    put(tmp_path / "notes", text)
+    with pytest.raises(SkillInvalid, match=words) as refused:
+        load_skills(tmp_path)
+    assert str(tmp_path / "notes" / "SKILL.md") in str(refused.value)
+
+
+@given(st.text() | st.text(alphabet="-:a \n[]{}&*!\"'|>#").map(lambda text: f"---\n{text}\n---\n"))
+def test_any_text_is_a_skill_or_a_typed_error(text: str) -> None:
+    """Nothing that a person may write into a SKILL.md ends in another error."""
+    try:
+        name, description = read_front_matter(text, file="f")
+    except SkillInvalid:
+        return
+    assert name
+    assert "\n" not in description
+
+
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """The worker does not start, and hears which folder lacks what."""
+    with pytest.raises(SkillInvalid, match=r"cannot be read from .*nowhere: No such file"):
+        load_skills(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SkillInvalid, match=r"empty has no SKILL\.md"):
+        load_skills(tmp_path)
+
+
+def test_a_skill_has_bounds() -> None:
+    """100 files, 1 MB a file, 5 MB in all: beyond them it is refused by name."""
+    text = {"SKILL.md": NOTES.encode()}
+    assert skill_of(text | {f"f{n}": b"" for n in range(MAX_FILES - 1)}, where="s").name == "release-notes"
+    with pytest.raises(SkillInvalid, match="s has more than 100 files"):
+        skill_of(text | {f"f{n}": b"" for n in range(MAX_FILES)}, where="s")
+    with pytest.raises(SkillInvalid, match=r"s/f has 1,000,001 bytes"):
+        skill_of(text | {"f": bytes(MAX_FILE_BYTES + 1)}, where="s")
+    with pytest.raises(SkillInvalid, match="s has more than 5,000,000 bytes"):
+        skill_of(text | {f"f{n}": bytes(MAX_FILE_BYTES) for n in range(MAX_BYTES // MAX_FILE_BYTES)}, where="s")
+
+
+@pytest.mark.parametrize("name", ["huge", "link", "pipe", "linked folder", "bad\udcffname"])
+def test_what_is_no_plain_file_makes_a_skill_unusable(name: str, tmp_path: Path) -> None:
+    """A link could lead anywhere, a pipe would hang, a huge file fill memory: none of them is read."""
+    folder = put(tmp_path / "notes")
+    match name:
+        case "huge":
+            with (folder / name).open("wb") as file:
+                file.truncate(10**12)
+        case "link":
+            (folder / name).symlink_to("/etc/hostname")
+        case "pipe":
+            os.mkfifo(folder / name)
+        case "linked folder":
+            (folder / name).symlink_to("/etc")
+        case _:
+            (folder / name).touch()
+    with pytest.raises(SkillInvalid) as refused:
+        load_skills(tmp_path)
+    assert str(refused.value).encode()
+
+
+def test_a_broken_skill_of_a_workspace_is_left_out_and_told(tmp_path: Path) -> None:
+    """A run begins whatever is in its workspace; the prompt says in a line what was left out and why."""
+    skills = tmp_path / ".agents" / "skills"
+    put(skills / "broken", "no fences")
+    put(skills / "notes")
+    (skills / "no-skill").mkdir()
+    (skills / "away").symlink_to("/etc")
+    (skills / "file").touch()
+
+    away, broken, notes = workspace_skills(tmp_path)
+
+    assert isinstance(notes, Skill)
+    assert away == unusable("away", ".agents/skills/away is a link; put the skill there itself")
+    assert isinstance(broken, SkillSpec)
+    assert (broken.name, broken.files) == ("broken", {})
+    assert broken.description.startswith(".agents/skills/broken/SKILL.md has no front matter")
+
+
+@pytest.mark.parametrize("there", ["nothing", "a file", "a link out", "a loop"])
+def test_a_workspace_without_skills_has_none(there: str, tmp_path: Path) -> None:
+    """Nothing is there, or something else is, or it leads out of the workspace: no error either way."""
+    match there:
+        case "a file":
+            (tmp_path / ".agents").touch()
+        case "a link out":
+            (tmp_path / ".agents").symlink_to("/etc")
+        case "a loop":
+            (tmp_path / ".agents").symlink_to(".agents")
+    found = list(workspace_skills(tmp_path))
+    assert [each.name for each in found] == ([".agents/skills"] if "link" in there or "loop" in there else [])
+
+
+def test_a_catalogs_skill_wins_over_a_workspaces() -> None:
+    """Whoever writes to a workspace cannot take the place of what a person put into the catalog."""
+    own, other, third = skill("a"), skill("a", files=2), skill("b")
+    usable, left_out = with_workspace([own], [other, third])
+    assert usable == [own, third]
+    assert left_out == [unusable("a", "there is another skill of this name")]
+
+
+def test_there_is_room_for_so_many() -> None:
+    """A run records each file: a hundred skills and a thousand files; what a workspace has beyond is left out."""
+    own = [skill(f"s{n}", files=10) for n in range(MAX_SKILLS - 1)]
+    assert not no_room([*own, skill("last", files=10)])
+    usable, left_out = with_workspace(own, [skill("big", files=11), skill("last")])
+    assert [each.name for each in usable[99:]] == ["last"]
+    assert "100 skills, 1,000 files" in left_out[0].description
+
+
+def test_only_the_very_files_of_the_catalog_are_vouched_for() -> None:
+    """A skill of the same name with another byte in it is not what a person put there."""
+    own = skill("a", files=2)
+    assert are_vouched_for(own.spec.files.values(), [own])
+    assert not are_vouched_for([address_of(b"other")], [own])
+
+
+@pytest.mark.parametrize("path", [".agents/STRATEGIES.md", "sub/.Agents/skills/a/SKILL.md", "link/skills/a/SKILL.md"])
+def test_what_instructs_later_runs_is_not_written_by_file_tools(path: str, tmp_path: Path) -> None:
+    """An agent changes its own instructions only where somebody is asked; whoever has asked says so."""
+    (tmp_path / ".agents").mkdir()
+    (tmp_path / "link").symlink_to(".agents")
+    (tmp_path / ".agents" / "STRATEGIES.md").write_text("old")
+    context = ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)
+    with pytest.raises(OutsideWorkspace, match="instructs later runs"):
+        write_file(path, "new", context=context)
+    with pytest.raises(OutsideWorkspace, match="instructs later runs"):
+        edit_file(".agents/STRATEGIES.md", "old", new="new", context=context)
+    replace(tmp_path, path, content=b"new", key="k", instructions=True)
+    assert (tmp_path / path).read_text() == "new"

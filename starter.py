@@ -1,7 +1,7 @@
 """The command line: start agent runs, look at them, decide what they ask. `python starter.py --help`.
 
 `holdfast.runtime.cli.commands` declares the verbs, `holdfast.runtime.cli.verbs` carries them out. Here is what only the
-application knows, loaded when a verb needs it: the workflows, and the permanent record in PostgreSQL.
+application knows, loaded when a verb needs it: the workflows, and what is kept in PostgreSQL.
 Exit codes: 0 ok · 1 the run failed or diverges · 2 usage · 3 not found · 4 no server or no worker · 5 refused.
 """
 
@@ -17,12 +17,16 @@ import typer
 from holdfast.runtime.cli.commands.acting import Acting
 from holdfast.runtime.cli.commands.deciding import Deciding
 from holdfast.runtime.cli.commands.looking import Looking
+from holdfast.runtime.cli.commands.looping import Looping
 from holdfast.runtime.cli.commands.policies import Policies
+from holdfast.runtime.cli.commands.remembering import Remembering
 from holdfast.runtime.cli.commands.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from holdfast.memory.items import MemoryStore
     from holdfast.runtime.cli.verbs import Verbs
     from holdfast.runtime.record import OpenRecord
+    from holdfast.runtime.settings import Settings
 
 ROOT = Path(__file__).resolve().parent
 
@@ -71,6 +75,35 @@ async def _record(url: str) -> AsyncIterator["OpenRecord"]:
         yield OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
 
 
+@asynccontextmanager
+async def _memories(url: str, settings: "Settings") -> AsyncIterator["MemoryStore"]:
+    """The semantic memory in the database at `url`."""
+    import logging
+    from contextlib import AsyncExitStack
+
+    import structlog
+
+    from activities.stores.memories import PostgresMemories
+    from activities.stores.postgres import open_pool
+
+    # As above; and stdout is for results.
+    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    async with AsyncExitStack() as cleanup:
+        embeddings = None
+        # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have a model.
+        if settings.embeddings and not (settings.scripted and settings.database_url):
+            from activities.embeddings import Embeddings
+            from holdfast.runtime.llm import llm_client
+
+            made = cleanup.enter_context(llm_client(settings, dev=True, say=lambda _: None))
+            client = await cleanup.enter_async_context(made)
+            model = "scripted" if settings.scripted else settings.embeddings
+            embeddings = Embeddings(client, model, settings.embedding_dimensions)
+        pool = await cleanup.enter_async_context(open_pool(url, size=2))
+        yield PostgresMemories(pool, embeddings)
+
+
 def _workflows() -> Sequence[type]:
     from workflows import WORKFLOWS
 
@@ -81,7 +114,9 @@ for _group in (
     Acting(_carry_out),
     Deciding(_carry_out),
     Looking(_carry_out),
+    Looping(_carry_out),
     Policies(_carry_out),
+    Remembering(_carry_out, memories=_memories),
     Upkeep(_carry_out, workflows=_workflows),
 ):
     _group.register(app)

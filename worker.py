@@ -24,14 +24,19 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from activities.agents import Agents
 from activities.clipping import read_artifact_tool
+from activities.embeddings import Embeddings
 from activities.llm import LLM
+from activities.loops import Loops
 from activities.notices import Links
 from activities.notify import Notifier
 from activities.receivers import read_receivers
 from activities.record import Record
 from activities.redacting import Redacting
+from activities.remembering import semantic_tools
+from activities.skills import read_skill_tool
 from activities.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from activities.stores.ledger import Ledger
+from activities.stores.memories import PostgresMemories
 from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
 from activities.tools import Tools
@@ -47,8 +52,11 @@ from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.own_secrets import own_secrets
 from holdfast.runtime.policies import load_policy
+from holdfast.runtime.prices import price
+from holdfast.runtime.recollecting import WorkspaceMemory
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.workbench import FileWorkbench
 from holdfast.runtime.working import at_work
 from holdfast.secrets import Secrets, read_secrets
 from holdfast.stores import ArtifactStore
@@ -86,6 +94,7 @@ def build_worker(
     artifacts: ArtifactStore | None = None,
     secrets: Secrets | None = None,
     notifier: Notifier | None = None,
+    embeddings: Embeddings | None = None,
     strict: bool = False,
     **options: Any,
 ) -> Worker:
@@ -104,6 +113,7 @@ def build_worker(
         secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
             environment what tools declare.
         notifier: Tells those who are elsewhere of requests and endings; None for nobody.
+        embeddings: Finds what is remembered by meaning; None for words alone.
         strict: Run workflows in Temporal's sandbox, which finds clocks and randomness. The tests do; a worker need
             not, for it runs no workflow code but ours, and saves a tenth of a step and half of a replay.
         options: Further arguments of `temporalio.worker.Worker`.
@@ -114,21 +124,33 @@ def build_worker(
     secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
     threads = catalog.threads or PostgresThreads(pool)
     artifacts = catalog.artifacts or artifacts or PostgresArtifacts(pool)
-    catalog = catalog.offering(read_artifact_tool(artifacts))
+    memories = PostgresMemories(pool, embeddings)
+    catalog = _with_our_tools(catalog, artifacts, memories, secrets)
     notifier = notifier or Notifier()
     sessions = Sessions(threads)
     record = Record(threads, forget=sessions.forget)
+    loops = Loops(catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price)
     return Worker(
         client,
         task_queue=task_queue,
         workflows=WORKFLOWS,
         activities=[
             record.load_thread,
-            Agents(catalog, default_llm=default_llm, workspaces=workspaces, notify=bool(notifier.receivers)).load_agent,
+            Agents(
+                catalog,
+                default_llm=default_llm,
+                workspaces=workspaces,
+                artifacts=artifacts,
+                reader=WorkspaceMemory(),
+                memories=memories,
+                notify=bool(notifier.receivers),
+            ).load_agent,
             LLM(llm, catalog, sessions, artifacts).call_llm,
             Tools(catalog, Ledger(pool, database_url), sessions, artifacts, secrets).call_tool,
             notifier.notify,
             record.archive,
+            loops.survey_workspace,
+            loops.settle_iteration,
         ],
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
@@ -136,6 +158,19 @@ def build_worker(
         interceptors=[Redacting(secrets), *options.pop("interceptors", ())],
         **options,
     )
+
+
+def _with_our_tools(
+    catalog: Catalog, artifacts: ArtifactStore, memories: PostgresMemories, secrets: Secrets
+) -> Catalog:
+    """The catalog with the tools that need a store, for the agents that want them."""
+    catalog = catalog.offering(
+        read_skill_tool(artifacts, catalog.skills.values()),
+        to=lambda agent: agent.memory.workspace_skills or bool(catalog.skills_of(agent.name)),
+    )
+    for each in semantic_tools(memories, secrets):
+        catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
+    return catalog.offering(read_artifact_tool(artifacts))  # last: for whoever has any tool by now
 
 
 async def run(settings: Settings, *, dev: bool) -> None:
@@ -189,6 +224,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             artifacts=FolderArtifacts(settings.artifacts) if settings.artifacts else None,
             secrets=secrets,
             notifier=notifier,
+            embeddings=_embeddings(llm, settings),
             graceful_shutdown_timeout=timedelta(seconds=5),
         )
         async with at_work(worker):
@@ -200,6 +236,13 @@ async def run(settings: Settings, *, dev: bool) -> None:
             _say("Stopping …")
         for end in ended:
             end.result()  # raises what made it end
+
+
+def _embeddings(llm: openai.AsyncOpenAI, settings: Settings) -> Embeddings | None:
+    if not settings.embeddings:
+        return None
+    model = "scripted" if settings.scripted else settings.embeddings
+    return Embeddings(llm, model, settings.embedding_dimensions)
 
 
 def _notifier(settings: Settings, config: Mapping[str, Any]) -> Notifier:

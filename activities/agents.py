@@ -1,16 +1,42 @@
-"""`load_agent`: an agent's name and a folder become what the run records of them."""
+"""`load_agent`: an agent's name and a folder become what the run records of them: the agent, with its skills and what
+it has learnt, and what it recalls of its memory.
+"""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.calling import calling_thread
 from activities.heartbeats import heartbeats
+from holdfast.agent import AgentSpec, SkillSpec
+from holdfast.budgets import BYTES_PER_TOKEN, tokens_of
 from holdfast.catalog import Catalog
 from holdfast.contracts import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND, AgentRequest, LoadedAgent
 from holdfast.errors import CatalogError
+from holdfast.events import RecalledTier
+from holdfast.memory.items import GLOBAL, MemoryStore, standing_text
+from holdfast.skills import Skill, with_workspace
+from holdfast.stores import ArtifactStore
+
+
+class WorkspaceReader(Protocol):
+    """Reads what a workspace holds for the agents that work in it; `holdfast.runtime.recollecting` does."""
+
+    def skills(self, workspace: Path) -> Iterable[Skill | SkillSpec]:
+        """The workspace's own skills; those that cannot be used say why."""
+        ...
+
+    def strategies(self, workspace: Path, tokens: int) -> str:
+        """What was learnt, within the budget."""
+        ...
+
+    def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
+        """The workspace's files, within the budget; None where there are none."""
+        ...
 
 
 class Agents:
@@ -20,13 +46,29 @@ class Agents:
         catalog: What this worker offers.
         default_llm: The LLM of agents that name none.
         workspaces: The folder in which threads without a workspace get one of their own.
+        artifacts: Where the files of skills are put, as the run is to find them.
+        reader: Reads workspaces, for agents whose memory is there.
+        memories: Has the standing memories, for agents that are shown them; None for none.
         notify: Whether this worker has somebody to tell of requests and endings.
     """
 
-    def __init__(self, catalog: Catalog, *, default_llm: str, workspaces: Path, notify: bool = False) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        default_llm: str,
+        workspaces: Path,
+        artifacts: ArtifactStore,
+        reader: WorkspaceReader,
+        memories: MemoryStore | None = None,
+        notify: bool = False,
+    ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
         self._workspaces = workspaces
+        self._artifacts = artifacts
+        self._reader = reader
+        self._memories = memories
         self._notify = notify
 
     @activity.defn
@@ -38,7 +80,41 @@ class Agents:
             raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
         async with heartbeats():
             workspace = await asyncio.to_thread(self._workspace, request.workspace)
-        return LoadedAgent(spec=spec, workspace=str(workspace), notify=self._notify)
+            spec = await self._with_procedures(spec, workspace)
+            recalled = await self._recalled(spec, request.user, workspace)
+        return LoadedAgent(spec=spec, workspace=str(workspace), notify=self._notify, recalled=recalled)
+
+    async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:
+        """The agent with what its workspace adds to it, and its skills where `read_skill` finds them."""
+        own = self._catalog.skills_of(spec.name)
+        found = self._reader.skills(workspace) if spec.memory.workspace_skills else ()
+        skills, left_out = await asyncio.to_thread(with_workspace, own, found)
+        for content in {content for skill in skills for content in skill.files.values()}:
+            await self._artifacts.put(content, thread=calling_thread())
+        strategies = ""
+        if spec.memory.strategies:
+            strategies = await asyncio.to_thread(self._reader.strategies, workspace, spec.memory.strategies)
+        procedures = {"skills": (*(skill.spec for skill in skills), *left_out), "strategies": strategies}
+        return spec.model_copy(update=procedures)
+
+    async def _recalled(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
+        """What the agent is shown of its memory from the start."""
+        budget = spec.memory
+        standing = await self._standing(spec, user) if budget.standing else None
+        files = await asyncio.to_thread(self._reader.files, workspace, budget.files) if budget.files else None
+        return tuple(tier for tier in (standing, files) if tier)
+
+    async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:
+        """The standing memories of the agent, of whoever gave the task, and the global ones."""
+        if self._memories is None:
+            return None
+        scopes = [f"agent:{spec.name}", *([f"user:{user}"] if user else []), GLOBAL]
+        items = await self._memories.standing(scopes, spec.memory.standing * BYTES_PER_TOKEN)
+        whole = text = standing_text(items)
+        while items and tokens_of(text) > spec.memory.standing:  # the store counts characters
+            items = items[:-1]
+            text = standing_text(items)
+        return RecalledTier(tier="standing", text=text, left_out=len(whole) - len(text)) if text else None
 
     def _workspace(self, asked_for: str | None) -> Path:
         if asked_for is None:

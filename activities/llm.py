@@ -22,8 +22,8 @@ from holdfast.catalog import Catalog
 from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.fold import fold_tail
 from holdfast.messages import encode
+from holdfast.prompt import request_body
 from holdfast.stores import ArtifactStore
-from holdfast.transcript import request_body
 
 REPLY_CHARS = 100_000
 """Longer text of a reply is kept in an artifact, and clipped in the log."""

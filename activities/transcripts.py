@@ -18,8 +18,9 @@ from holdfast.agent import AgentSpec, shared
 from holdfast.errors import TranscriptMismatch
 from holdfast.messages import AssistantMessage, ToolMessage, encode
 from holdfast.model import GENESIS, chain
+from holdfast.prompt import request_prefix
 from holdfast.stores import ThreadStore
-from holdfast.transcript import Transcript, TranscriptRef, ref_digest, request_prefix
+from holdfast.transcript import Transcript, TranscriptRef, ref_digest
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Session:
     fold: int
     spec: AgentSpec
     prefix: bytes
-    """The encoded agent (`holdfast.transcript.request_prefix`)."""
+    """The encoded agent (`holdfast.prompt.request_prefix`)."""
     messages: list[bytes] = field(default_factory=list)
     heads: list[str] = field(default_factory=lambda: [GENESIS])
     """`heads[n]` is the digest of the first n messages."""

@@ -4,10 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.agent import Agent, Limits
+    from holdfast.agent import Agent, Limits, Memory
     from holdfast.catalog import Catalog
     from holdfast.effects import Effect
     from holdfast.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
+    from holdfast.skills import Skill
     from holdfast.tools import Absent, Found, Tool, ToolContext, Unknown, tool
 
 __version__ = "0.1.0"
@@ -22,8 +23,10 @@ __all__ = [
     "Found",
     "Gateway",
     "Limits",
+    "Memory",
     "Policy",
     "Rule",
+    "Skill",
     "Terms",
     "Tool",
     "ToolContext",
@@ -35,12 +38,13 @@ __all__ = [
 ]
 
 _HOME = {
-    **dict.fromkeys(["Agent", "Limits"], "holdfast.agent"),
+    **dict.fromkeys(["Agent", "Limits", "Memory"], "holdfast.agent"),
     **dict.fromkeys(["Catalog"], "holdfast.catalog"),
     **dict.fromkeys(["Effect"], "holdfast.effects"),
     **dict.fromkeys(
         ["Approver", "Escalation", "Gateway", "Policy", "Rule", "Terms", "allow", "ask", "deny"], "holdfast.policy"
     ),
+    **dict.fromkeys(["Skill"], "holdfast.skills"),
     **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools"),
 }
 

@@ -12,6 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
 from holdfast.events import RecalledTier, ToolStatus
+from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
 from holdfast.snapshot import RunSnapshot
@@ -19,6 +20,7 @@ from holdfast.transcript import TranscriptRef
 from holdfast.trust import Origin, Trust
 
 WORKFLOW = "AgentRunWorkflow"
+LOOP_WORKFLOW = "AgentLoopWorkflow"
 TASK_QUEUE = "holdfast"
 """Default task queue."""
 
@@ -202,6 +204,8 @@ class Archived(Frozen):
 
 # Types of non-retryable errors: what went wrong is not Temporal's to retry.
 AGENT_NOT_FOUND = "AgentNotFound"
+AGENT_UNFIT = "AgentUnfit"
+"""The agent lacks the tools that a loop needs."""
 WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
 TASK_EMPTY = "TaskEmpty"
 TASK_TOO_LONG = "TaskTooLong"
@@ -258,4 +262,16 @@ async def notify(notice: Notice) -> Notified:
 @activity.defn(name="archive")
 async def archive(request: ArchiveRequest) -> Archived:
     """Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
+    raise NotImplementedError
+
+
+@activity.defn(name="survey_workspace")
+async def survey_workspace(request: SurveyRequest) -> Survey:
+    """See what a loop's files say. Fails for good with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND."""
+    raise NotImplementedError
+
+
+@activity.defn(name="settle_iteration")
+async def settle_iteration(request: SettleRequest) -> Settled:
+    """Find out what became of an iteration, and leave a trace of it in the files and in git."""
     raise NotImplementedError

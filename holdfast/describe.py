@@ -3,6 +3,7 @@
 import json
 
 from holdfast.approval import DecisionKind, Request, parsed
+from holdfast.loops import Iteration, LoopState
 from holdfast.messages import ToolCall
 from holdfast.state import RunState
 
@@ -101,3 +102,32 @@ def describe_terms(request: Request) -> str:
 
 def _quoted(text: str) -> str:
     return "\n".join(f"> {line}" for line in text[:2_000].splitlines())
+
+
+def loop_details(state: LoopState) -> str:
+    """A loop in Markdown: its task, its last iterations, and the signals that steer it."""
+    tasks = f"{state.done} tasks done, {state.open} open"
+    lines = [f"**{state.status.replace('_', ' ')}** · iteration {state.count} · {tasks}"]
+    if state.task:
+        lines += ["", _quoted(state.task)]
+    if state.paused:
+        why = f": {one_line(state.paused.reason)}" if state.paused.reason else ""
+        lines += ["", f"### Paused by {one_line(state.paused.by)}{why}", "", "It goes on with the signal `resume` and"]
+        lines += ["", '```json\n{"by": "your name"}\n```']
+    if state.blocked:
+        lines += ["", f"### Blocked: {state.blocked.cause}", "", _quoted(state.blocked.message), ""]
+        lines += ["Mend the cause, then send the signal `retry` with", "", '```json\n{"by": "your name"}\n```']
+    if state.recent:
+        lines += ["", *(_iteration(each) for each in reversed(state.recent[-SHOWN_REQUESTS:]))]
+    return "\n".join(lines)
+
+
+def _iteration(iteration: Iteration) -> str:
+    words = iteration.outcome or "under way"
+    why = f" ({one_line(iteration.explanation)})" if iteration.explanation else ""
+    return f"- `{iteration.thread}` {words}: {_plain(iteration.task or 'write the plan')}{_plain(why)}"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown leaves alone."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>!#|" else c for c in one_line(text, 300))

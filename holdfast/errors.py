@@ -8,6 +8,10 @@
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         agents and tools of a catalog do not fit together
     ├── PolicyError          a policy file cannot be used
+    ├── SkillInvalid         a skill cannot be used (`holdfast.skills`)
+    ├── MemoryRefused        a memory file cannot be changed, or a repository committed to (`holdfast.memory.refusals`)
+    ├── ItemRefused          something cannot be remembered, superseded or forgotten so (`holdfast.memory.items`)
+    ├── ItemNotFound         no item of semantic memory has this id
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
     ├── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
     ├── HistoryFileNotFound  there is no such file

@@ -203,7 +203,9 @@ def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
         change["standing"] = (*state.standing, line)[-STANDING:]
     tool = state.spec.tool(state.call(event.number).call.name) if state.spec else None
     if tool and event.status in ("ok", "failed", "undone"):
-        change |= _read(state, event.trust or tool.trust)
+        # What a failed call says may quote anything: it is never the LLM's own words.
+        label = least(tool.trust, "tool") if event.status == "failed" else tool.trust
+        change |= _read(state, event.trust or label)
     return change
 
 

@@ -8,7 +8,6 @@
    for what they have not seen, and rebuild what is older from the permanent record.
 """
 
-from holdfast.agent import AgentSpec
 from holdfast.events import (
     AgentEvent,
     Folded,
@@ -21,7 +20,7 @@ from holdfast.events import (
     ToolCallRequested,
     UserMessageReceived,
 )
-from holdfast.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, encode_wire
+from holdfast.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode
 from holdfast.model import GENESIS, Frozen, Lines, chain, digest, page
 
 
@@ -196,26 +195,6 @@ def verification(event: StateVerified) -> str:
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
     return f"This run has waited for {hours:,.1f} hours. What was looked up before it went on:\n\n{found}"
-
-
-def request_prefix(spec: AgentSpec) -> bytes:
-    """Everything of a request before its first message but one: the same bytes for every step of a run."""
-    head: dict[str, object] = {"model": spec.llm, **spec.llm_options}
-    if spec.tools:
-        head["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-            }
-            for tool in spec.tools
-        ]
-    system = encode_wire({"role": "system", "content": spec.instructions})
-    return encode_wire(head)[:-1] + b',"messages":[' + system
-
-
-def request_body(prefix: bytes, messages: list[bytes], *, tail: bytes = b"") -> bytes:
-    """The whole request: prefix and messages, joined without decoding any of them; `tail` follows the messages."""
-    return b",".join([prefix, *messages]) + b"]" + tail + b"}"
 
 
 def clip(text: str, limit: int, *, address: str = "") -> str:

@@ -16,10 +16,11 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
 from holdfast.catalog import Catalog
-from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.events import EVENTS, AgentEvent
 from holdfast.history import read_events
 from holdfast.log import first_altered
+from holdfast.loops import LoopInput, LoopResult
 from holdfast.payloads import data_converter
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
@@ -54,6 +55,14 @@ class Rig:
         given = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
             WORKFLOW, RunInput(task=task, **given), id=thread, task_queue=self.task_queue
+        )
+
+    async def start_loop(self, name: str = "", **loop: Any) -> WorkflowHandle[Any, LoopResult]:
+        """Start a loop on the rig's workspace, with an id of its own where none is given; returns its handle."""
+        given = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
+        name = name or f"loop-{uuid4().hex[:8]}"
+        return await self.client.start_workflow(
+            LOOP_WORKFLOW, given, id=name, task_queue=self.task_queue, result_type=LoopResult
         )
 
 

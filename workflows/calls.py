@@ -23,8 +23,11 @@ from holdfast.contracts import (
     load_agent,
     load_thread,
     notify,
+    settle_iteration,
+    survey_workspace,
 )
 from holdfast.describe import describe_call
+from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.state import RunState
 
 _Request = TypeVar("_Request")
@@ -38,6 +41,9 @@ PATIENT = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
 )
 """Without end: an outage delays a run, it never kills one."""
+
+FILES = timedelta(minutes=5)
+"""For what goes through a repository, which may be a large one."""
 
 QUICK = timedelta(seconds=30)
 """For what only reads or writes a few rows; a try that takes longer is made again."""
@@ -83,6 +89,16 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
             return _start(notify, notice, words, heartbeat_timeout=None, schedule_to_close_timeout=TELLING)
         case ArchiveRequest() as request:
             return _start(archive, request, f"events {request.start} to {request.stop - 1}")
+
+
+def survey(request: SurveyRequest, summary: str) -> asyncio.Future[Survey]:
+    """Have a loop's files looked at."""
+    return _start(survey_workspace, request, summary, within=FILES)
+
+
+def settle(request: SettleRequest, summary: str) -> asyncio.Future[Settled]:
+    """Have an iteration's end found out and recorded."""
+    return _start(settle_iteration, request, summary, within=FILES)
 
 
 def _start(

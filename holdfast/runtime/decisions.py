@@ -62,7 +62,7 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
     """
     decision = payload["decision"]
     signal = decision if decision in ("approve", "deny", "respond") else "reconcile"
-    return await _update(threads, thread, "decide", payload, signal=signal)
+    return await update(threads, thread, "decide", payload, signal=signal)
 
 
 async def delegate(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
@@ -77,7 +77,7 @@ async def delegate(threads: Threads, thread: str, payload: dict[str, Any]) -> De
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
-    return await _update(threads, thread, "delegate", payload, signal="delegate")
+    return await update(threads, thread, "delegate", payload, signal="delegate")
 
 
 async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
@@ -92,11 +92,23 @@ async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
-    return await _update(threads, thread, "revoke", payload, signal="revoke")
+    return await update(threads, thread, "revoke", payload, signal="revoke")
 
 
-async def _update(threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str) -> Decided:
-    """Send an update; where nobody answers it, leave the same as a signal."""
+async def update(threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str) -> Decided:
+    """Send an update that answers with an outcome; where nobody answers it, leave the same as a signal.
+
+    Args:
+        threads: Where the thread is.
+        thread: The thread id.
+        update: The update's name.
+        payload: What both carry.
+        signal: The signal's name.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
     runs = threads.runs
     limit = timedelta(seconds=runs.answer_within)
     run = runs.client.get_workflow_handle(thread)
@@ -147,7 +159,7 @@ async def cancel(threads: Threads, thread: str) -> Decided:
         Refused: The run is closed.
         ThreadNotFound: There is no such thread.
     """
-    found = await threads.runs.describe(thread)
+    found = await threads.runs.describe(thread, loops=True)
     if ended := _ending(found):
         raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
     run = threads.runs.client.get_workflow_handle(thread, run_id=found.run_id)
@@ -173,7 +185,7 @@ async def leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any]) -
 
 
 async def _ended(runs: Runs, thread: str) -> str | None:
-    return _ending(await runs.describe(thread))
+    return _ending(await runs.describe(thread, loops=True))
 
 
 def _ending(found: WorkflowExecutionDescription) -> str | None:

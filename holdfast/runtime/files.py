@@ -79,12 +79,26 @@ def not_text(file: BinaryIO, path: str) -> NotText:
     return NotText(f"{path} is not UTF-8 text ({size:,} bytes); try a command such as `file` or `xxd`")
 
 
-def replace(workspace: Path, path: str, *, content: bytes, key: str) -> None:
-    """Put `content` in the file's place in one step, keeping its mode; missing folders are made."""
+def replace(workspace: Path, path: str, *, content: bytes, key: str, instructions: bool = False) -> None:
+    """Put `content` in the file's place in one step, keeping its mode; missing folders are made.
+
+    Args:
+        workspace: The run's folder.
+        path: The file, relative to it.
+        content: All of its new bytes.
+        key: Names the effect: what a crash left of an earlier attempt is cleared away.
+        instructions: Below `.agents` too: the caller has asked whoever has to be asked.
+
+    Raises:
+        OutsideWorkspace: It leads outside, or to what belongs to git or instructs later runs.
+    """
     real = inside(workspace, path)
-    if any(part.casefold() == ".git" for part in real.relative_to(os.path.realpath(workspace)).parts):
+    folders = {part.casefold() for part in real.relative_to(os.path.realpath(workspace)).parts}
+    if ".git" in folders:
         # A hook or a setting written here would run as a command that nobody approved.
         raise OutsideWorkspace(f"{path} belongs to git; change it with git commands")
+    if ".agents" in folders and not instructions:
+        raise OutsideWorkspace(f"{path} instructs later runs: people change what is in .agents, or learn_strategy does")
     with plain_errors(path):
         real.parent.mkdir(parents=True, exist_ok=True)
         before: os.stat_result | None = None

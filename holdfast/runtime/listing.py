@@ -26,7 +26,9 @@ STATUSES: tuple[str, ...] = get_args(Status)
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
 # Of the Temporal runs of one agent run, the last stands for it.
-_LATEST = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+_LATEST = (
+    f"WorkflowType IN ('{contracts.WORKFLOW}', '{contracts.LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
+)
 _AT_ONCE = 10
 """Queries in flight while listing."""
 
@@ -72,7 +74,7 @@ async def _latest(threads: Threads, found: list[WorkflowExecution], status: str 
     for run in sorted(found, key=lambda run: run.start_time, reverse=True):
         newest.setdefault(run.id, run)
     if status in CLOSED:  # later runs, with another status, are not among those found
-        answers = await _ask_all(list(newest), threads.runs.describe)
+        answers = await _ask_all(list(newest), lambda name: threads.runs.describe(name, loops=True))
         later = {name for name, run in answers.items() if _run_id(run) not in ("", newest[name].run_id)}
         newest = {name: run for name, run in newest.items() if name not in later}
     return list(newest.values())

@@ -1,6 +1,7 @@
 """The replay gate: would today's workflow code go on with recorded runs? Histories from Temporal or from files.
 
-A history passes if today's code makes the very commands that it holds, and if `holdfast.history` can read it.
+A history passes if today's code makes the very commands that it holds, and, of an agent run, if `holdfast.history` can
+read it.
 """
 
 import json
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from holdfast.contracts import WORKFLOW
+from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.describe import one_line
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, HistoryUnreadable
 from holdfast.history import read_events
@@ -64,7 +66,8 @@ async def replay(
     """
     unread = ""
     try:
-        read_events(run.events)
+        if _type_of(run.events) != LOOP_WORKFLOW:
+            read_events(run.events)
     except HistoryUnreadable as error:
         unread = str(error)
     if failure := await _failure(run, workflows, strict=strict, runtime=runtime):
@@ -75,6 +78,10 @@ async def replay(
         reason = f"replays, but cannot be read without a worker: {unread}"
         return Replayed(run.thread, run.run_id, False, int(found[1]) if found else None, reason)
     return Replayed(run.thread, run.run_id, True)
+
+
+def _type_of(events: Sequence[HistoryEvent]) -> str:
+    return events[0].workflow_execution_started_event_attributes.workflow_type.name if events else ""
 
 
 async def _failure(run: Recorded, workflows: Sequence[type], *, strict: bool, runtime: Runtime | None) -> str:
@@ -131,10 +138,11 @@ def recorded_in(file: Path) -> Recorded:
             f"file {str(file)!r} holds no history of a run ({words}). Write one with "
             "`temporal workflow show --workflow-id THREAD --output json`, or download it, not decoded, in the Web UI."
         ) from error
-    if begin.workflow_type.name != WORKFLOW or not run_id:
+    if begin.workflow_type.name not in (WORKFLOW, LOOP_WORKFLOW) or not run_id:
         kind = f"a workflow of type {begin.workflow_type.name!r}" if run_id else "no workflow from its first event on"
         raise HistoryFileInvalid(
-            f"file {str(file)!r} holds the history of {kind}, and not of an agent run ({WORKFLOW})"
+            f"file {str(file)!r} holds the history of {kind}, and not of an agent run ({WORKFLOW}) "
+            f"or a loop ({LOOP_WORKFLOW})"
         )
     return Recorded(thread, run_id, events)
 
@@ -152,14 +160,14 @@ async def runs_of(threads: Threads, thread: str) -> AsyncIterator[Recorded]:
 
 
 async def latest_runs(threads: Threads, count: int) -> AsyncIterator[Recorded]:
-    """The agent runs that began last, latest first, as far as Temporal still has them.
+    """The agent runs and loops that began last, latest first, as far as Temporal still has them.
 
     Raises:
         ServerUnreachable: The server does not answer.
     """
     found: list[WorkflowExecution] = []
     for window in _WINDOWS:
-        query = f"WorkflowType = '{WORKFLOW}'"
+        query = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}')"
         if window:
             query += f" AND StartTime > '{(datetime.now(UTC) - window).isoformat()}'"
         try:

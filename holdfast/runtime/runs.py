@@ -25,7 +25,7 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.contracts import WORKFLOW
+from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.describe import one_line
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.encryption import DecryptionFailed
@@ -85,8 +85,12 @@ class Runs:
         """Where the server answers."""
         return self.client.service_client.config.target_host
 
-    async def describe(self, thread: str) -> WorkflowExecutionDescription:
+    async def describe(self, thread: str, *, loops: bool = False) -> WorkflowExecutionDescription:
         """What Temporal knows of a run; needs no worker.
+
+        Args:
+            thread: The thread id.
+            loops: It may be a loop's id, too.
 
         Raises:
             ThreadNotFound: There is no agent run of that id.
@@ -96,6 +100,12 @@ class Runs:
             found = await self.client.get_workflow_handle(thread).describe(rpc_timeout=timedelta(seconds=10))
         except RPCError as error:
             raise self.in_words(error, thread) from error
+        if found.workflow_type == LOOP_WORKFLOW:
+            if loops:
+                return found
+            raise ThreadNotFound(
+                f"{thread!r} is a loop, and its iterations are threads: `python starter.py show {thread}` names them."
+            )
         if found.workflow_type != WORKFLOW:
             raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, and not an agent run")
         for activity in found.raw_description.pending_activities:

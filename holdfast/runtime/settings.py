@@ -84,6 +84,11 @@ class Settings(BaseModel):
     """`HOLDFAST_SCRIPT`: what the scripted LLM answers, as `package.module:attribute`; None for the catalog's own."""
     llm: NonEmpty = "gpt-5-mini"
     """`HOLDFAST_LLM`: the language model of agents that do not name one."""
+    embeddings: NonEmpty | None = None
+    """`HOLDFAST_EMBEDDINGS`: the embedding model by which memories are found, too, at the language model's endpoint:
+    `text-embedding-3-small`, for instance. None to find them by words alone."""
+    embedding_dimensions: Annotated[int, Field(ge=1, le=4_000)] = 512
+    """`HOLDFAST_EMBEDDING_DIMENSIONS`: how many numbers its vectors are to have."""
     task_queue: NonEmpty = "holdfast"
     """`HOLDFAST_TASK_QUEUE`: the Temporal task queue that workers listen on."""
     database_url: Annotated[str, _url_of("postgresql", "postgres")] | None = Field(default=None, repr=False)

@@ -58,7 +58,7 @@ async def state_of(
     ended = ENDED.get(found.status) if found.status else None
     recorded = run.log[-1].type == "run_finished" if run and run.log else run is None and view["status"] in CLOSED
     if ended and not recorded:
-        view |= {"status": ended, "pending": [], "blocked": None, "result": await _why_closed(reader, found)}
+        view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
     return dict(view)
 
 
@@ -108,7 +108,7 @@ def _fold(state: RunState, events: Iterable[AgentEvent]) -> RunState:
     return state
 
 
-async def _why_closed(reader: Reader, found: WorkflowExecutionDescription) -> str:
+async def why_closed(reader: Reader, found: WorkflowExecutionDescription) -> str:
     """Why a run is closed that recorded no end of its own."""
     run = reader.runs.client.get_workflow_handle(found.id, run_id=found.run_id)
     async for event in run.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):

@@ -7,8 +7,10 @@ import pytest
 from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import Agent, Catalog, ToolContext, tool
+from holdfast.loops import LoopLimits
 from holdfast.runtime.stack import Stack
 from holdfast.testing import call, say, steps
+from tests.integration import looped
 from tests.rig import StartRig, status_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -71,3 +73,34 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
 
         assert (await run.result())["result"] == "done"
         assert (r.workspace / "paid").read_text() == "7\n"
+
+
+async def test_a_person_sees_the_iterations_of_a_loop_and_lets_it_go_on_in_the_web_ui(
+    rig: StartRig, stack: Stack, page: Page
+) -> None:
+    """Iterations are child workflows that say what they do; the details say where the loop is and how it goes on."""
+    async with rig(looped.catalog, looped.script) as r:
+        looped.prepare(workspace := r.workspace / "loop", 3)
+        limits = LoopLimits(iterations=2)
+        loop = await r.start_loop(workspace=str(workspace), task="count to three", limits=limits)
+        await status_of(loop, "blocked")
+        address = f"{stack.ui_url}/namespaces/default/workflows/{loop.id}/{loop.first_execution_run_id}"
+
+        await page.goto(f"{address}/user-metadata")
+        details = page.frame_locator("iframe").last
+        await expect(details.get_by_text("Blocked: IterationLimit")).to_be_visible(timeout=PATIENCE)
+        payload = await details.get_by_text('{"by": "your name"}').first.inner_text()
+
+        await page.goto(f"{address}/timeline")
+        await expect(page.get_by_text("iteration 0: task 000").first).to_be_visible(timeout=PATIENCE)
+        await page.get_by_role("button", name="More Actions").locator("visible=true").click()
+        await page.get_by_test_id("signal-button").locator("visible=true").click()
+        dialog = page.locator("dialog[open]")
+        await dialog.get_by_test_id("signal-select-button").click()
+        await dialog.get_by_role("option", name="retry").click()
+        await dialog.locator(".cm-content").click()
+        await page.keyboard.insert_text(payload)
+        await dialog.get_by_test_id("confirm-modal-button").click()
+
+        assert (await loop.result()).tasks == 3
+        await expect(page.get_by_text("iteration 2: task 002").first).to_be_visible(timeout=PATIENCE)

@@ -6,7 +6,7 @@ A recorded history of a released version is never changed or removed: it stands 
 import asyncio
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import holdfast
 from holdfast import Agent, Approver, Catalog, Escalation, Limits, Policy, Terms, allow, ask, deny, tool
 from holdfast.approval import Decision
 from holdfast.fold import INSTRUCTION
+from holdfast.loops import LoopLimits
 from holdfast.payloads import data_converter
 from holdfast.runtime.client import ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.signatures import encode_key, public_key, sign
 from holdfast.testing import (
@@ -274,11 +276,47 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-async def record(folder: Path) -> None:
-    """Play every scenario on a real server, and write the history of each of its Temporal runs."""
+LOOP = "loop"
+BUILDERS = Catalog(
+    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))], tools=memory_tools()
+)
+
+
+def builds(conversation: Conversation) -> Reply:
+    """Plans two tasks, gives up at the first one once, and completes both."""
+    brief = conversation.messages[1]["content"]
+    task = brief.partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    if not task:
+        return [call("add_task", title="one"), call("add_task", title="two"), say("planned")][conversation.replies]
+    if task == "one" and "Earlier attempts" not in brief:
+        return say("no idea")
+    return [call("complete_task", title=task, what="did it"), say("done")][conversation.replies]
+
+
+async def build(run: Handle, rig: Rig) -> None:
+    """A loop that is paused, goes on, reaches its limit, and is granted more."""
+    by = {"by": "alice"}
+    await run.signal("pause", by)
+    await run.signal("pause", "what?")
+    await status_of(run, "dormant")
+    await run.execute_update("resume", by)
+    await status_of(run, "blocked")
+    await run.execute_update("retry", by)
+    await run.result()
+
+
+async def record(folder: Path, only: Sequence[str]) -> None:
+    """Play scenarios on a real server, and write the history of each of its Temporal runs.
+
+    Args:
+        folder: Where to.
+        only: Their names; the histories of others stay. Empty for all.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    chosen = [name for name in (*SCENARIOS, LOOP) if name in only or not only]
     for old in folder.glob("*.json"):
-        old.unlink()
+        if old.stem.split(".")[0] in chosen:
+            old.unlink()
     with tempfile.TemporaryDirectory(prefix="holdfast-") as temporary:
         stack = DevStack(Path(temporary) / "home", usual=Ports(any_free(), any_free(), any_free()))
         servers = await asyncio.to_thread(stack.start)
@@ -286,10 +324,11 @@ async def record(folder: Path) -> None:
             # A fixed identity: the default one tells the name of the machine.
             client = await Client.connect(servers.temporal_address, data_converter=data_converter, identity="holdfast")
             await ensure_search_attributes(client)
-            for name, (script, play, begin) in SCENARIOS.items():
+            for name in chosen:
+                script, play, begin = SCENARIOS.get(name, (builds, build, {}))
                 async with start_rig(
                     client,
-                    CATALOG,
+                    BUILDERS if name == LOOP else CATALOG,
                     script,
                     worker_client=client,
                     database_url=servers.database_url,
@@ -297,7 +336,10 @@ async def record(folder: Path) -> None:
                     task_queue=name,
                     identity="holdfast",
                 ) as rig:
-                    run = await rig.start(thread=name, **begin)
+                    if name == LOOP:
+                        run = await rig.start_loop(name, task="build", limits=LoopLimits(iterations=2))
+                    else:
+                        run = await rig.start(thread=name, **begin)
                     await play(run, rig)
                     latest = client.get_workflow_handle(name)
                     runs = await runs_of(client, run)
@@ -315,5 +357,5 @@ async def record(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    version = sys.argv[1] if len(sys.argv) > 1 else holdfast.__version__
-    asyncio.run(record(HISTORIES / version))
+    version, *names = sys.argv[1:] or [holdfast.__version__]
+    asyncio.run(record(HISTORIES / version, names))

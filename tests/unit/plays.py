@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from holdfast.agent import Limits
+from holdfast.agent import Limits, ToolSpec
 from holdfast.approval import DecisionKind
 from holdfast.commands import Call, Sleep
 from holdfast.contracts import (
@@ -104,7 +104,8 @@ class Play:
         self.accepted: list[str] = []
         """Requests that were decided, in the order of the decisions."""
         self.terminated = False
-        tools = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True), tool_spec("wipe", Effect.UNSAFE))
+        tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
+        tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
         verify = self.chance.choice([(), ("look",)])

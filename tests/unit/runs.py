@@ -38,11 +38,12 @@ from holdfast.log import event_line, first_altered
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.model import GENESIS, Frozen, chain
 from holdfast.policy import Policy, allow, ask, deny
+from holdfast.prompt import request_body, request_prefix
 from holdfast.run import AgentRun
 from holdfast.snapshot import snapshot_of
 from holdfast.state import RunState
 from holdfast.stores import read_lines
-from holdfast.transcript import Transcript, TranscriptRef, ref_digest, request_body, request_prefix
+from holdfast.transcript import Transcript, TranscriptRef, ref_digest
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

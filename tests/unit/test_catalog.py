@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import Agent, Catalog, tool
+from holdfast import Agent, Catalog, Memory, Skill, tool
 from holdfast.errors import CatalogError
 
 
@@ -10,6 +10,17 @@ from holdfast.errors import CatalogError
 def look() -> str:
     """Look."""
     return ""
+
+
+@tool(effect="read")
+def more() -> str:
+    """Look again."""
+    return ""
+
+
+def skill(name: str, text: str = "How.") -> Skill:
+    """A skill of that name."""
+    return Skill(name, f"Use it for {name}.", {"SKILL.md": text.encode()})
 
 
 def test_an_agent_names_its_tools_or_has_them_all() -> None:
@@ -49,6 +60,7 @@ def test_the_hash_tells_agents_apart_by_what_they_are_told_and_allowed() -> None
         ([Agent(name="a", instructions="")], [look, look], "two tools are named 'look'"),
         ([Agent(name="a", instructions="", tools=("fly",))], [look], r"not in the catalog: \['fly'\] \(look\)"),
         ([Agent(name="a", instructions="")], [print], "decorate the function with @tool"),
+        ([Agent(name="a", instructions="", skills=("x",))], [], r"'a' names skills that are not .*: \['x'\] \(none\)"),
     ],
 )
 def test_a_catalog_that_does_not_fit_together_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
@@ -61,3 +73,79 @@ def test_an_unknown_agent_is_answered_with_those_there_are() -> None:
     """A typing error is easy to mend."""
     with pytest.raises(CatalogError, match="no agent named 'x'; this worker's catalog has: a"):
         Catalog(agents=[Agent(name="a", instructions="")]).spec("x", default_llm="m")
+
+
+def test_an_agent_names_its_skills_or_has_them_all() -> None:
+    """`skills=None` means every skill of the catalog; the spec says name, description and where each file is."""
+    agents = [
+        Agent(name="all", instructions=""),
+        Agent(name="one", instructions="", skills=("b",)),
+        Agent(name="none", instructions="", skills=()),
+    ]
+    catalog = Catalog(agents=agents, skills=[skill("a"), skill("b")])
+    assert [each.name for each in catalog.spec("all", default_llm="m").skills] == ["a", "b"]
+    assert [each.name for each in catalog.spec("one", default_llm="m").skills] == ["b"]
+    assert catalog.spec("none", default_llm="m").skills == ()
+    assert catalog.skills_of(None) == catalog.skills_of("all")
+
+
+def test_the_hash_tells_agents_apart_by_what_is_in_their_skills() -> None:
+    """Another byte in a file gives another hash; a skill that the agent does not have does not."""
+
+    def spec_hash(*skills: Skill) -> str:
+        agent = Agent(name="a", instructions="", skills=("a",))
+        return Catalog(agents=[agent], skills=skills).spec("a", default_llm="m").hash
+
+    assert spec_hash(skill("a")) == spec_hash(skill("a"), skill("b")) != spec_hash(skill("a", "Other."))
+
+
+def test_two_skills_of_one_name_are_refused() -> None:
+    """Which one an agent gets must not depend on an order."""
+    with pytest.raises(CatalogError, match="two skills are named 'a'"):
+        Catalog(agents=[Agent(name="a", instructions="")], skills=[skill("a"), skill("a")])
+
+
+def test_what_is_no_skill_is_refused() -> None:
+    """A path in the place of what is read from it is easy to mend."""
+    with pytest.raises(CatalogError, match=r"'skills' is not a skill; read them with load_skills"):
+        Catalog(agents=[Agent(name="a", instructions="")], skills=["skills"])  # type: ignore[list-item]
+
+
+def test_an_agent_has_room_for_a_hundred_skills() -> None:
+    """One that has more is refused, with what to do."""
+    skills = [skill(f"s{number}") for number in range(101)]
+    with pytest.raises(CatalogError, match=r"would have 101, 101 .*; name those it needs with Agent\(skills"):
+        Catalog(agents=[Agent(name="a", instructions="")], skills=skills)
+
+
+def offered(catalog: Catalog) -> dict[str, list[str]]:
+    """Each agent's tools."""
+    return {name: [each.name for each in catalog.spec(name, default_llm="m").tools] for name in catalog.agents}
+
+
+AGENTS = [
+    Agent(name="all", instructions=""),
+    Agent(name="named", instructions="", tools=("look",)),
+    Agent(name="none", instructions="", tools=()),
+]
+
+
+def test_a_tool_is_offered_to_agents_that_have_tools() -> None:
+    """The worker's own tools come last; an agent without tools stays without."""
+    catalog = Catalog(agents=AGENTS, tools=[look], skills=[skill("a")]).offering(more)
+    assert offered(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
+    assert list(catalog.skills) == ["a"]
+    assert offered(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
+
+
+def test_a_tool_is_offered_to_those_agents_that_it_is_for() -> None:
+    """Also to one without tools; no other agent has it, though it has all tools of the catalog."""
+    agents = [*AGENTS, Agent(name="skilled", instructions="", tools=(), memory=Memory(workspace_skills=True))]
+    catalog = Catalog(agents=agents, tools=[look]).offering(more, to=lambda agent: agent.memory.workspace_skills)
+    assert offered(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
+
+
+def test_a_catalogs_own_tool_stays() -> None:
+    """A user's tool that has the name of one of ours is not replaced."""
+    catalog = Catalog(agents=AGENTS, tools=[look])
+    assert catalog.offering(look, to=lambda agent: True) is catalog

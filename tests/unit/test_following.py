@@ -82,7 +82,7 @@ class FakeThreads:
         """It is running, or over."""
         return await self.describe(thread)
 
-    async def describe(self, thread: str) -> Found:
+    async def describe(self, thread: str, *, loops: bool = False) -> Found:
         """It is running, or over."""
         return Found(WorkflowExecutionStatus.COMPLETED if self.asked >= self.ends_after else Found.status)
 
@@ -221,7 +221,7 @@ class FakeRuns(Runs):
         """The run, and what Temporal knows of it."""
         return Handle(self)
 
-    async def describe(self, thread: str) -> Any:
+    async def describe(self, thread: str, *, loops: bool = False) -> Any:
         """Its last workflow task did not fail."""
         return None
 

@@ -81,7 +81,8 @@ def test_every_request_is_one_that_the_api_takes(seed: int) -> None:
     """The bytes we join are what the `openai` package's own types call a request, whatever the run was like."""
     for request in play(seed).thread.sent[-20:]:
         checked = REQUEST.validate_json(request.body)
-        assert len(list(checked["tools"])) == len(play(seed).thread.spec.tools)  # the items of an Iterable are validated as they are read
+        tools = list(checked["tools"])  # the items of an Iterable are validated as they are read
+        assert len(tools) == len(play(seed).thread.spec.tools)
         for message in checked["messages"]:
             list(message.get("tool_calls") or [])  # type: ignore[call-overload]  # the same, one level down
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from holdfast.events import MessageTaken, UserMessageReceived
 from holdfast.messages import AssistantMessage, ToolCall, UserMessage, encode
 from holdfast.model import PAGE_BYTES, canonical, digest, page
-from holdfast.transcript import Transcript, clip, request_body, request_prefix
+from holdfast.prompt import request_body, request_prefix
+from holdfast.transcript import Transcript, clip
 from tests.unit.runs import agent_spec
 
 JSON = st.recursive(

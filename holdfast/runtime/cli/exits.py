@@ -10,6 +10,7 @@ from holdfast.errors import (
     ServerUnreachable,
     SettingsError,
 )
+from holdfast.memory.items import ItemNotFound, ItemRefused
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
     EventsMissing,
@@ -36,9 +37,9 @@ INTERRUPTED = 130
 _CODES: tuple[tuple[tuple[type[HoldfastError], ...], int], ...] = (
     ((TaskInvalid, ThreadIdInvalid, ThreadExists, StatusInvalid, PositionInvalid, HistoryFileInvalid), USAGE),
     ((SettingsError, LoadError, CatalogError, PolicyError), USAGE),
-    ((ThreadNotFound, AgentNotFound, WorkspaceNotFound, EventsMissing, HistoryFileNotFound), NOT_FOUND),
+    ((ThreadNotFound, AgentNotFound, WorkspaceNotFound, EventsMissing, HistoryFileNotFound, ItemNotFound), NOT_FOUND),
     ((ServerUnreachable,), UNREACHABLE),
-    ((Refused,), REFUSED),
+    ((Refused, ItemRefused), REFUSED),
 )
 
 

@@ -63,6 +63,21 @@ class Looking(Group):
         """Print a thread's messages, from the first one on."""
         self._carry_out(lambda verbs: verbs.transcript(thread, active=active), json=json, debug=debug)
 
+    @examples("prompt rel-1.2", "prompt rel-1.2 --json | jq '.tiers[] | {tier, tokens}'", "prompt rel-1.2 --raw | jq .")
+    def prompt(
+        self,
+        thread: Thread,
+        raw: Annotated[bool, typer.Option("--raw", help="The request's body alone, byte for byte.")] = False,
+        json: Json = False,
+        debug: Debug = False,
+    ) -> None:
+        """Show what the LLM would be sent next, tier by tier.
+
+        Instructions, tools, skills, strategies, standing memory, files and the transcript, each with its size and its
+        share of its budget; and what waits to come before it. Tokens are estimated, at four bytes a token.
+        """
+        self._carry_out(lambda verbs: verbs.prompt(thread, raw=raw), json=json, debug=debug)
+
     @examples("pending", "pending rel-1.2 --json")
     def pending(
         self,

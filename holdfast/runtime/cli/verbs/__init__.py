@@ -6,11 +6,13 @@ JSON goes by the contract in the README; what people read may be worded anew at 
 from holdfast.runtime.cli.verbs.acting import Acting
 from holdfast.runtime.cli.verbs.deciding import Deciding
 from holdfast.runtime.cli.verbs.looking import Looking
+from holdfast.runtime.cli.verbs.looping import Looping
 from holdfast.runtime.cli.verbs.policies import Policies
+from holdfast.runtime.cli.verbs.remembering import Remembering
 from holdfast.runtime.cli.verbs.upkeep import Upkeep
 
 
-class Verbs(Acting, Deciding, Looking, Policies, Upkeep):
+class Verbs(Looping, Acting, Deciding, Looking, Policies, Remembering, Upkeep):
     """All of them, for one invocation of the CLI."""
 
 

@@ -1,5 +1,6 @@
 """Verbs that read threads."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,11 +11,13 @@ from temporalio.client import WorkflowExecutionDescription
 from holdfast.errors import ServerUnreachable
 from holdfast.runtime.cli.event_lines import event_line, message_text, running_calls
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
+from holdfast.runtime.cli.prompt_screens import prompt_screen
 from holdfast.runtime.cli.screens import list_screen, request_screen, show_screen, verify_screen
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
 from holdfast.runtime.following import follow
 from holdfast.runtime.listing import all_pending, overview
+from holdfast.runtime.prompts import prompt_of
 from holdfast.runtime.runs import retrying
 from holdfast.runtime.states import CLOSED
 from holdfast.runtime.thread_errors import EventsMissing
@@ -87,6 +90,23 @@ class Looking(Invocation):
         threads = await self._connect(thread)
         async for message in threads.messages(thread, active=active, note=self._silent):
             self._output.result(message, None if self._output.as_json else message_text(message))
+        return OK
+
+    async def prompt(self, thread: str, *, raw: bool) -> int:
+        """What the LLM would be sent next."""
+        threads = await self._connect(thread)
+        found = await threads.reader.find(thread)
+        if found is None:
+            self._forgotten(thread)
+        prompt = await prompt_of(threads, thread, found=found, note=self._silent)
+        if raw:
+            # Byte for byte, but for a terminal, which some of the bytes would act on.
+            body = visible(prompt.body.decode()).encode() if sys.stdout.isatty() else prompt.body
+            sys.stdout.buffer.write(body + b"\n")
+            sys.stdout.flush()
+            return OK
+        view = prompt.view()
+        self._output.result(view, None if self._output.as_json else prompt_screen(prompt, view))
         return OK
 
     async def pending(self, thread: str | None) -> int:

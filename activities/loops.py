@@ -1,0 +1,112 @@
+"""`survey_workspace` and `settle_iteration`: what a loop's files say, and what became of an iteration."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from temporalio import activity
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from activities.calling import ANSWER_WITHIN
+from activities.heartbeats import heartbeats
+from holdfast.agent import AgentSpec
+from holdfast.catalog import Catalog
+from holdfast.contracts import AGENT_NOT_FOUND, AGENT_UNFIT, WORKSPACE_NOT_FOUND
+from holdfast.errors import CatalogError
+from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.messages import Usage
+
+NEEDED = ("complete_task", "block_task")
+"""Tools by which an iteration says what became of its task."""
+
+Price = Callable[[str, Usage], float | None]
+"""The price of so much of an LLM, in US dollars; None where nobody knows."""
+
+
+class Workbench(Protocol):
+    """Works on a loop's files and its repository. Its methods block; each does the same thing once, however often."""
+
+    def survey(self, request: SurveyRequest, at: datetime) -> Survey:
+        """See what the files say, and commit what people have changed. Trouble is told in `Survey.problem`."""
+        ...
+
+    def settle(self, request: SettleRequest, words: str, at: datetime) -> Settled:
+        """Find out what became of the task, and commit what is left; `words` are the agent's last."""
+        ...
+
+
+class Loops:
+    """Serves loops.
+
+    Args:
+        catalog: What this worker offers.
+        default_llm: The LLM of agents that name none.
+        workbench: For the files.
+        price: For the cost of iterations.
+    """
+
+    def __init__(self, catalog: Catalog, *, default_llm: str, workbench: Workbench, price: Price) -> None:
+        self._catalog = catalog
+        self._default_llm = default_llm
+        self._workbench = workbench
+        self._price = price
+
+    @activity.defn
+    async def survey_workspace(self, request: SurveyRequest) -> Survey:
+        """See `holdfast.contracts.survey_workspace`."""
+        worker, initializer = self._spec(request.agent), self._spec(request.initializer or request.agent)
+        if missing := [name for name in NEEDED if worker.tool(name) is None]:
+            raise _unfit(
+                f"agent {worker.name!r} cannot work in a loop: it lacks {' and '.join(missing)}; "
+                "give the catalog memory_tools() (holdfast.runtime.memory), and the agent those tools"
+            )
+        unpriced = [spec.llm for spec in (worker, initializer) if self._price(spec.llm, Usage()) is None]
+        if request.priced and unpriced:
+            raise _unfit(
+                f"nobody knows the price of {unpriced[0]!r}, and the loop has a limit in dollars; leave it out"
+            )
+        if not Path(request.workspace).is_absolute() or not await asyncio.to_thread(Path(request.workspace).is_dir):
+            message = f"workspace {request.workspace!r} is not a folder on this worker; create it, or give another one"
+            raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True)
+        async with heartbeats():
+            found = await asyncio.to_thread(self._workbench.survey, request, activity.info().scheduled_time)
+        return found.model_copy(update={"agent": worker.name, "llm": worker.llm, "initializer_llm": initializer.llm})
+
+    @activity.defn
+    async def settle_iteration(self, request: SettleRequest) -> Settled:
+        """See `holdfast.contracts.settle_iteration`."""
+        async with heartbeats():
+            state = await _state_of(request.thread)
+            usage = Usage.model_validate(state.get("usage", {}))
+            words = str(state.get("result") or "")
+            at = activity.info().scheduled_time
+            settled = await asyncio.to_thread(self._workbench.settle, request, words, at)
+        return settled.model_copy(update={"usage": usage, "cost": self._price(request.llm, usage)})
+
+    def _spec(self, agent: str | None) -> AgentSpec:
+        try:
+            return self._catalog.spec(agent, default_llm=self._default_llm)
+        except CatalogError as error:
+            raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
+
+
+def _unfit(message: str) -> ApplicationError:
+    return ApplicationError(message, type=AGENT_UNFIT, non_retryable=True)
+
+
+async def _state_of(thread: str) -> dict[str, Any]:
+    """The state of an iteration's run, open or closed; nothing where no worker ever had it."""
+    run = activity.client().get_workflow_handle(thread)
+    try:
+        state: dict[str, Any] = await run.query("state", rpc_timeout=ANSWER_WITHIN)
+    except WorkflowQueryFailedError:
+        return {}
+    except RPCError as error:
+        if "before WorkflowTaskStarted" in error.message:
+            return {}
+        raise
+    return state

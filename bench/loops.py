@@ -1,0 +1,100 @@
+"""`python -m bench.loops`: the worker of several loops killed again and again, at any moment, until all are done.
+
+Then files, git history and event logs of each loop are held against each other (`tests/integration/looped.py`).
+"""
+
+import asyncio
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from temporalio.client import WorkflowHandle
+
+from bench import document
+from bench.stage import open_stack
+from holdfast.contracts import LOOP_WORKFLOW
+from holdfast.loops import LoopInput, LoopLimits
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.stack import Stack
+from holdfast.testing import ScriptedLLM
+from holdfast.testing.kill_matrix_process import DoomedWorker
+from tests.integration.looped import judge, prepare, script
+
+ROOT = Path(__file__).resolve().parents[1]
+ABOUT = (
+    "Loops work off their tasks, four steps and two commits each, while their worker is killed (SIGKILL) at random "
+    "moments. At the end each task has to be done once and in order, and TASKS.md, progress.txt, the git history and "
+    "the event logs have to say so alike, call by call and commit by commit."
+)
+LONGEST_LIFE = 6.0
+"""Seconds that a worker lives at the most."""
+
+
+async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: int, seed: int) -> tuple[int, list[str]]:
+    """Kill so often, or until all loops are done; returns the kills, and what is wrong after them."""
+    chance = random.Random(seed)
+    with ScriptedLLM(script) as llm:
+        client = await connect(stack_config(stack))
+        await ensure_search_attributes(client)
+        worker = DoomedWorker(
+            home / "doomed",
+            worker=ROOT / "worker.py",
+            environ={
+                "HOLDFAST_HOME": str(home),
+                "HOLDFAST_CATALOG": "tests.integration.looped:catalog",
+                "HOLDFAST_TASK_QUEUE": "loops",
+                "OPENAI_BASE_URL": llm.base_url,
+                "DATABASE_URL": stack.database_url,
+            },
+        )
+        await asyncio.to_thread(worker.start)
+        try:
+            handles: list[WorkflowHandle[None, None]] = []
+            for number in range(loops):
+                workspace = home / f"loop-{number}"
+                prepare(workspace, tasks)
+                given = LoopInput(workspace=str(workspace), limits=LoopLimits(iterations=10 * tasks))
+                handles.append(await client.start_workflow(LOOP_WORKFLOW, given, id=workspace.name, task_queue="loops"))
+            ended = asyncio.gather(*(handle.result() for handle in handles))
+            while worker.kills < kills and not ended.done():
+                await asyncio.wait({ended}, timeout=chance.uniform(0.1, LONGEST_LIFE))
+                if not ended.done():
+                    worker.kill()
+            await ended
+            wrong = [what for handle in handles for what in await judge(client, handle.id, home / handle.id, tasks)]
+        finally:
+            await asyncio.to_thread(worker.stop)
+    return worker.kills, wrong
+
+
+def main(
+    kills: Annotated[int, typer.Option(min=1)] = 50,
+    loops: Annotated[int, typer.Option(min=1, help="Side by side, on one worker.")] = 4,
+    tasks: Annotated[int, typer.Option(min=1, help="Of each loop.")] = 40,
+    seed: int = 7,
+    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+) -> None:
+    """Kill so often, on an embedded stack of its own."""
+    began = time.monotonic()
+    with open_stack() as (stack, home):
+        made, wrong = asyncio.run(measure(stack, home, kills=kills, loops=loops, tasks=tasks, seed=seed))
+    minutes = (time.monotonic() - began) / 60
+    summary = (
+        f"- {made} SIGKILLs of the worker of {loops} loops with {tasks} tasks each, in {minutes:.0f} min: "
+        f"**{len(wrong)} tasks done twice or skipped, or told of differently**"
+    )
+    told = [summary, *(f"- WRONG: {what}" for what in wrong)]
+    print("\n".join(told))
+    if write:
+        about = f"`python -m bench.loops --kills {kills} --loops {loops} --tasks {tasks} --seed {seed}`. {ABOUT}"
+        document.write("loops", "\n".join(["## Loops under fire", "", about, "", *told]))
+    sys.stdout.flush()
+    os._exit(bool(wrong))  # temporalio can crash the interpreter at exit
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,87 @@
+"""`python -m bench.prompt`: what it costs to assemble a prompt of 1,000 messages, with a warm cache.
+
+That is what `call_llm` does before it sends: take in what the last step added, check the digest, join the request.
+"""
+
+import time
+from statistics import median
+from typing import Annotated
+
+import typer
+
+from activities.transcripts import Session
+from bench.stage import observation
+from holdfast import Agent, Catalog, Memory, Skill, tool
+from holdfast.agent import AgentSpec
+from holdfast.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage, encode
+from holdfast.prompt import request_body, request_prefix
+from holdfast.transcript import TranscriptRef, ref_digest
+
+LIMIT_MS = 2.0
+"""The most that it may take at 1,000 messages."""
+
+
+@tool(effect="read")
+def observe(n: int) -> str:
+    """Look at something."""
+    return str(n)
+
+
+def agent() -> AgentSpec:
+    """An agent with thirty skills and strategies, as a run records it."""
+    skills = [Skill(f"skill-{n}", "Use it for one of thirty tasks. " * 3, {"SKILL.md": b"x"}) for n in range(30)]
+    memory = Memory(skills=2_000, strategies=1_000)
+    catalog = Catalog(
+        agents=[Agent(name="a", instructions="Work. " * 200, memory=memory)], tools=[observe], skills=skills
+    )
+    return catalog.spec("a", default_llm="m").model_copy(update={"strategies": "Test first.\n" * 100})
+
+
+def warm(spec: AgentSpec, messages: int, text: str) -> Session:
+    """A worker's session of a run, with so many messages in it."""
+    session = Session(fold=0, spec=spec, prefix=request_prefix(spec))
+    session.append(encode(UserMessage(content="The task, and what was recalled.")))
+    while len(session.messages) < messages:
+        number = len(session.messages)
+        call = ToolCall(id=f"c{number}", name="observe", arguments=f'{{"n":{number}}}')
+        session.append(encode(AssistantMessage(tool_calls=(call,))))
+        session.append(encode(ToolMessage(tool_call_id=call.id, content=text)))
+    return session
+
+
+def step(session: Session, number: int, text: str) -> bytes:
+    """One step: a reply and its result are taken in, the workflow's reference is checked, and the body made."""
+    call = ToolCall(id=f"s{number}", name="observe", arguments=f'{{"n":{number}}}')
+    session.reply, session.results = AssistantMessage(tool_calls=(call,)), {call.id: text}
+    for message in session.foresee():
+        session.append(message)
+    length = len(session.messages)
+    ref = TranscriptRef(length=length, digest=ref_digest(session.heads[length], session.spec.hash))
+    assert session.holds(ref)
+    return request_body(session.prefix, session.messages[: ref.length])
+
+
+def measure(messages: int, rounds: int) -> tuple[float, float, int]:
+    """Milliseconds of a step: the median and the slowest of twenty; and the bytes of the last request."""
+    text, spec = observation(), agent()
+    session = warm(spec, messages, text)
+    times, body = [], b""
+    for number in range(rounds):
+        session.truncate(messages)
+        began = time.perf_counter()
+        body = step(session, number, text)
+        times.append((time.perf_counter() - began) * 1e3)
+    times.sort()
+    return median(times), times[len(times) * 19 // 20], len(body)
+
+
+def main(rounds: Annotated[int, typer.Option(min=20)] = 200) -> None:
+    """Measure it at 10, 100 and 1,000 messages. Takes a second."""
+    for messages in (10, 100, 1_000):
+        middle, slow, size = measure(messages, rounds)
+        print(f"{messages:>5,} messages, {size:>9,} bytes: {middle:.2f} ms in the median, 19 of 20 below {slow:.2f} ms")
+    print(f"At most {LIMIT_MS:g} ms are allowed for the last.")
+
+
+if __name__ == "__main__":
+    typer.run(main)

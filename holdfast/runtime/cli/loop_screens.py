@@ -1,0 +1,57 @@
+"""Screens of loops, for people."""
+
+from rich.text import Text
+
+from holdfast.runtime.cli.screens import STATUS_STYLES, tokens_words
+from holdfast.runtime.cli.text import brief, command, count, visible
+from holdfast.runtime.threads import JSON
+
+_STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "changed": "yellow", None: "cyan"}
+
+
+def loop_screen(state: JSON, *, ui: str | None) -> Text:
+    """A loop: where it is, its last iterations, and the commands that go on from there."""
+    loop, status = state["thread"], state["status"]
+    screen = Text.assemble(
+        (visible(loop), "bold"),
+        "  ",
+        (status.replace("_", " "), STATUS_STYLES.get(status, "")),
+        f"  agent {state['agent'] or 'not known yet'}, {count(state['step'], 'iteration')}\n\n",
+    )
+    tasks = f"{state['tasks']['done']} done, {state['tasks']['open']} open"
+    cost = "" if state["cost"] is None else f"${state['cost']:,.4f}"
+    rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"])), ("Tasks", tasks)]
+    rows += [("Tokens", tokens_words(state["usage"])), ("Cost", cost), ("Web UI", ui or "")]
+    for label, text in rows:
+        if text:
+            screen.append(f"{label:<10} ", "dim").append(text.replace("\n", "\n" + " " * 11) + "\n")
+    if state["iterations"]:
+        screen.append("\n")
+    for each in state["iterations"]:
+        screen.append(iteration_line(each)).append("\n")
+    if paused := state["paused"]:
+        why = f": {brief(paused['reason'])}" if paused["reason"] else ""
+        screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{why}\n")
+        screen.append(f"  {command('resume', loop)}\n", "bold")
+    if blocked := state["blocked"]:
+        screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
+        screen.append(f"  {command('retry', loop)}\n", "bold")
+    if state["result"]:
+        screen.append("\nResult\n" if status == "completed" else "\nWhy\n", "bold").append(visible(state["result"]))
+    screen.rstrip()
+    return screen
+
+
+def iteration_line(iteration: JSON) -> Text:
+    """One iteration: its thread, what became of it, its task, and its commits."""
+    outcome = iteration["outcome"]
+    words = Text.assemble(
+        f"  {visible(iteration['thread'])}  ",
+        (f"{outcome or 'under way':<9}", _STYLES.get(outcome, "")),
+        f"  {brief(iteration['task'] or 'write the plan')}",
+    )
+    if iteration["explanation"]:
+        words.append(f"\n      {brief(iteration['explanation'], 300)}", "dim")
+    for commit in iteration["commits"]:
+        words.append(f"\n      {brief(commit)}", "dim")
+    return words

@@ -1,0 +1,136 @@
+"""The catalog of loops under fire, what their LLM says, and whether files, git and logs tell the same story."""
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from temporalio.client import Client
+
+from holdfast import Agent, Catalog, Policy, ToolContext, allow, tool
+from holdfast.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
+from holdfast.history import read_events
+from holdfast.log import first_altered
+from holdfast.memory.progress import parse_entries
+from holdfast.memory.tasks import parse_tasks
+from holdfast.runtime.memory.tools import memory_tools
+from holdfast.runtime.workspace import workspace_tools
+from holdfast.testing import Conversation, Reply, call, say, together
+
+COMMITS = frozenset({"complete_task", "note_learning", "commit_work"})
+"""Tools of the script that commit, each call once."""
+
+
+@tool(effect="idempotent")
+def count(task: str, context: ToolContext) -> str:
+    """Leave a line for the task, unless it is there."""
+    with (context.workspace / f"{context.key}.count").open("w") as file:
+        file.write(task)
+    return f"counted {task}"
+
+
+catalog = Catalog(
+    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))],
+    tools=[count, *workspace_tools(confine="never"), *memory_tools()],
+)
+
+
+def script(conversation: Conversation) -> Reply:
+    """Each task in four steps: a file and a count, a commit in between, completion, last words."""
+    task = conversation.messages[1]["content"].partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    replies = (
+        together(call("write_file", path=f"{task}.txt", content=f"{task}\n"), call("count", task=task)),
+        together(call("note_learning", title=task, text=f"{task} is easy"), call("read_file", path="TASKS.md")),
+        call("complete_task", title=task, what=f"wrote {task}.txt"),
+        say(f"Did {task}."),
+    )
+    return replies[conversation.replies]
+
+
+def titles(tasks: int) -> list[str]:
+    """Titles of that many tasks."""
+    return [f"task {number:03}" for number in range(tasks)]
+
+
+def prepare(workspace: Path, tasks: int) -> None:
+    """A workspace with that many tasks."""
+    workspace.mkdir(parents=True)
+    (workspace / "TASKS.md").write_text("# Tasks\n\n" + "".join(f"- [ ] {title}\n" for title in titles(tasks)))
+
+
+async def judge(client: Client, loop: str, workspace: Path, tasks: int) -> list[str]:
+    """What is wrong with a loop that has ended, a sentence each.
+
+    Nothing was done twice, nothing was skipped, and files, git and logs say the same.
+    """
+    wrong = _files(workspace, tasks) + _commits(workspace, tasks)
+    state = await client.get_workflow_handle(loop).query("state")
+    if (state["status"], state["step"]) != ("completed", tasks):
+        wrong.append(f"{loop} is {state['status']} after {state['step']} iterations, not completed after {tasks}")
+    recorded: list[str] = []
+    for number in range(state["step"]):
+        history = await client.get_workflow_handle(f"{loop}-{number}").fetch_history()
+        events = read_events(history.events)
+        if (altered := first_altered(events)) is not None:
+            wrong.append(f"{loop}-{number}: event {altered} was altered")
+        recorded += _keys(events)
+    committed = _trailers(workspace, f"{loop}-")
+    for key, times in (Counter(committed) - Counter(recorded)).items():
+        wrong.append(f"commit with key {key}: {times} more than its log has calls")
+    for key, times in (Counter(recorded) - Counter(committed)).items():
+        wrong.append(f"call with key {key}: {times} more than git has commits")
+    return [f"{loop}: {what}" for what in wrong]
+
+
+def _files(workspace: Path, tasks: int) -> list[str]:
+    wrong = []
+    found = parse_tasks((workspace / "TASKS.md").read_text())
+    if [(task.title, task.status) for task in found] != [(title, "done") for title in titles(tasks)]:
+        wrong.append(f"TASKS.md says {[(task.title, task.status) for task in found]}")
+    done = [entry.title for entry in reversed(parse_entries((workspace / "progress.txt").read_text()))]
+    if done != titles(tasks):
+        wrong.append(f"progress.txt says {done}")
+    counted = Counter(file.read_text() for file in workspace.glob("*.count"))
+    if counted != Counter(titles(tasks)):
+        wrong.append(f"counted {counted}")
+    wrong += [f"{title}.txt is not there" for title in titles(tasks) if not (workspace / f"{title}.txt").exists()]
+    if (workspace / "ERRORS.md").exists():
+        wrong.append("ERRORS.md tells of an error, and there was none")
+    return wrong
+
+
+def _commits(workspace: Path, tasks: int) -> list[str]:
+    wrong = []
+    subjects = [line for line in _git(workspace, "log", "--reverse", "--format=%s") if line.startswith("Complete")]
+    if subjects != [f"Complete: {title}" for title in titles(tasks)]:
+        wrong.append(f"git says {subjects}")
+    if left := _git(workspace, "status", "--porcelain"):
+        wrong.append(f"not committed: {left}")
+    _git(workspace, "fsck", "--strict")
+    return wrong
+
+
+def _keys(events: Sequence[AgentEvent]) -> list[str]:
+    """The keys of calls that committed, as the log has them."""
+    names = {event.number: event.call.name for event in events if isinstance(event, ToolCallRequested)}
+    keys = {event.number: event.key for event in events if isinstance(event, ToolCallStarted)}
+    ended = [event for event in events if isinstance(event, ToolCallFinished) and event.status == "ok"]
+    return [keys[event.number] for event in ended if names[event.number] in COMMITS]
+
+
+def _trailers(workspace: Path, threads: str) -> list[str]:
+    """The keys of the agents' commits, as git has them: those of the loop itself, between iterations, are left out."""
+    form = "--format=%(trailers:key=Holdfast-Key,valueonly,separator=)|%s"
+    lines = [line.partition("|") for line in _git(workspace, "log", form)]
+    return [key for key, _, subject in lines if key and not subject.startswith(("Take in", "Keep", "Note that"))]
+
+
+def _git(workspace: Path, *arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=workspace, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def describe(wrong: Sequence[str]) -> str:
+    """All that is wrong, as JSON, for an assertion."""
+    return json.dumps(list(wrong), indent=2)

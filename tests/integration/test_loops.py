@@ -1,0 +1,106 @@
+"""Loops from outside: the command line, kills, and what the audit of them would find."""
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from bench.loops import measure
+from holdfast.runtime.stack import Stack
+from tests.integration.looped import catalog, judge, prepare, script
+from tests.rig import Rig, StartRig, status_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+async def test_loops_whose_worker_is_killed_tell_one_story(stack: Stack, tmp_path: Path) -> None:
+    """SIGKILL at random moments: every task is done once and in order, and files, git and logs say so alike."""
+    kills, wrong = await measure(stack, tmp_path, kills=4, loops=2, tasks=5, seed=random.Random(1).randrange(99))
+    assert (kills, wrong) == (4, [])
+
+
+async def test_the_audit_finds_what_is_wrong(rig: StartRig, client: Client) -> None:
+    """The judge of loops can fail: a commit that no log knows, a task undone and a file left over are told."""
+    async with rig(catalog, script) as at_work:
+        workspace = at_work.workspace / "loop"
+        prepare(workspace, 2)
+        handle = await at_work.start_loop(workspace=str(workspace))
+        await handle.result()
+        assert await judge(client, handle.id, workspace, 2) == []
+        tasks = workspace / "TASKS.md"
+        tasks.write_text(tasks.read_text().replace("[x] task 001", "[ ] task 001"))
+        message = f"Complete: task 000\n\nHoldfast-Key: forged\nHoldfast-Thread: {handle.id}-0"
+        who = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
+        await asyncio.to_thread(
+            subprocess.check_call, ["git", *who, "commit", "-q", "--allow-empty", "-m", message], cwd=workspace
+        )
+        told = "\n".join(await judge(client, handle.id, workspace, 2))
+        for what in ("TASKS.md says", "git says", "not committed", "commit with key forged"):
+            assert what in told
+
+
+class Shell:
+    """`starter.py` as a process, against the rig's server and queue."""
+
+    def __init__(self, rig: Rig, stack: Stack, home: Path) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
+        own = {"HOLDFAST_HOME": str(home), "TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_BY": "dana"}
+        self._environ = kept | own | {"HOLDFAST_TASK_QUEUE": rig.task_queue, "DATABASE_URL": stack.database_url}
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Run a verb; returns what it printed on stdout."""
+        command = [sys.executable, str(ROOT / "starter.py"), *arguments]
+        done = subprocess.run(command, env=self._environ, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """The same with `--json`, decoded."""
+        return json.loads(self.run(*arguments, "--json", code=code))
+
+
+async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """`loop` starts one, `show` and `list` tell of it, `pause`, `resume` and `retry` steer it."""
+    async with rig(catalog, script) as at_work:
+        prepare(workspace := at_work.workspace / "mine", 2)
+        shell = Shell(at_work, stack, tmp_path / "home")
+        name = f"cli-{at_work.task_queue}"
+        given = ("loop", str(workspace), "--id", name, "--iterations", "1")
+        started = await asyncio.to_thread(shell.json, *given)
+        assert (started["thread"], started["status"]) == (name, "running")
+        await status_of(at_work.client.get_workflow_handle(name), "blocked")
+        shown = await asyncio.to_thread(shell.json, "show", name)
+        assert (shown["status"], shown["step"], shown["blocked"]["cause"]) == ("blocked", 1, "IterationLimit")
+        words = await asyncio.to_thread(shell.run, "show", name)
+        assert all(each in words for each in ("1 done, 1 open", f"{name}-0", "Complete: task 000", f"retry {name}"))
+        assert (await asyncio.to_thread(shell.json, "pause", name))["outcome"] == "accepted"
+        assert (await asyncio.to_thread(shell.json, "pause", name, code=5))["outcome"] == "nothing_to_do"
+        assert (await asyncio.to_thread(shell.json, "retry", name))["outcome"] == "accepted"
+        assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "dormant"
+        assert (await asyncio.to_thread(shell.json, "resume", name))["outcome"] == "accepted"
+        await at_work.client.get_workflow_handle(name).result()
+        assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "completed"
+        taken = await asyncio.to_thread(shell.run, *given, code=2)
+        assert taken == ""
+        listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()
+        assert {name, f"{name}-0", f"{name}-1"} <= {json.loads(line)["thread"] for line in listed}
+
+
+async def test_waiting_for_a_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """`loop --wait` stays until it is done, and its exit code says whether it is."""
+    async with rig(catalog, script) as at_work:
+        shell = Shell(at_work, stack, tmp_path / "home")
+        prepare(workspace := at_work.workspace / "mine", 1)
+        shown = await asyncio.to_thread(shell.json, "loop", str(workspace), "--wait")
+        assert (shown["status"], shown["tasks"]) == ("completed", {"done": 1, "open": 0})
+        (workspace / "TASKS.md").write_text("")
+        shown = await asyncio.to_thread(shell.json, "loop", str(workspace), "--wait", code=1)
+        assert (shown["status"], shown["blocked"]["cause"]) == ("blocked", "NoTasks")

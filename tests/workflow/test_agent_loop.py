@@ -1,0 +1,245 @@
+"""Loops on the real server: fresh agents work off a workspace's TASKS.md, and people steer them."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from holdfast.agent import Agent, Limits
+from holdfast.catalog import Catalog
+from holdfast.loops import LoopLimits
+from holdfast.payloads import data_converter
+from holdfast.policy import Policy, allow
+from holdfast.runtime.memory.tools import memory_tools
+from holdfast.runtime.workspace import workspace_tools
+from holdfast.testing import Conversation, Reply, call, hang, say, together
+from tests.rig import StartRig, eventually, status_of
+from workflows import WORKFLOWS
+
+BY = {"by": "alice"}
+TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
+
+
+def catalog(**limits: Any) -> Catalog:
+    """One agent, which may do anything."""
+    agent = Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
+    return Catalog(agents=[agent], tools=[*workspace_tools(confine="never"), *memory_tools()])
+
+
+def task_of(conversation: Conversation) -> str:
+    """The task of the iteration; empty for the initializer."""
+    brief = str(conversation.messages[1]["content"])
+    return brief.partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+
+
+def diligent(conversation: Conversation) -> Reply:
+    """Does each task in two steps: writes a file named after it, and completes it."""
+    task = task_of(conversation)
+    if not task:
+        plan = call("write_file", path="TASKS.md", content=TASKS)
+        return [plan, call("commit_work", message="Write the plan"), say("Planned.")][conversation.replies]
+    write = call("write_file", path=f"{task}.txt", content=task)
+    return [write, call("complete_task", title=task, what=f"wrote {task}.txt"), say(f"Did {task}.")][
+        conversation.replies
+    ]
+
+
+def git(workspace: Path, *arguments: str) -> list[str]:
+    """What git prints, line by line."""
+    done = subprocess.run(["git", *arguments], cwd=workspace, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+async def replays(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
+    """The loop's history replays."""
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter, workflow_runner=UnsandboxedWorkflowRunner())
+    await replayer.replay_workflow(await handle.fetch_history())
+
+
+@pytest.mark.sandbox
+async def test_a_loop_plans_and_works_off_every_task(rig: StartRig, client: Client) -> None:
+    """The initializer writes the plan, each task has a fresh agent and a commit, and then the loop ends."""
+    async with rig(catalog(), diligent) as at_work:
+        handle = await at_work.start_loop(task="write two files")
+        result = await handle.result()
+        assert (result.iterations, result.tasks) == (3, 2)
+        subjects = git(at_work.workspace, "log", "--format=%s", "--reverse")
+        assert [each for each in subjects if each.startswith("Complete")] == ["Complete: one", "Complete: two"]
+        assert git(at_work.workspace, "status", "--porcelain") == []
+        first = [request.json()["messages"][1]["content"] for request in at_work.llm.requests]
+        assert len(set(first)) == 3, "each iteration begins with a conversation of its own"
+        state = await handle.query("state")
+        assert [each["outcome"] for each in state["iterations"]] == ["completed"] * 3
+        assert state["usage"]["prompt_tokens"] > 0
+        await replays(client, handle)
+
+
+async def test_a_failed_iteration_leaves_its_trace_and_the_next_one_reads_it(rig: StartRig) -> None:
+    """What ended without completing its task is in ERRORS.md and in git, and the next agent is told."""
+
+    def forgetful(conversation: Conversation) -> Reply:
+        brief = conversation.messages[1]["content"]
+        return diligent(conversation) if "Earlier attempts" in brief else say("I forgot what I was doing.")
+
+    async with rig(catalog(), forgetful) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop()
+        result = await handle.result()
+        assert (result.iterations, result.tasks) == (2, 1)
+        errors = (at_work.workspace / "ERRORS.md").read_text()
+        assert "I forgot what I was doing." in errors
+        assert f"{handle.id}-0" in errors
+        assert git(at_work.workspace, "status", "--porcelain") == []
+
+
+async def test_a_loop_that_cannot_go_on_is_blocked_and_retry_lets_it(rig: StartRig) -> None:
+    """Blocked tasks block the loop with their reasons; a person mends the file, and `retry` goes on from there."""
+
+    def lacks_key(conversation: Conversation) -> Reply:
+        if task_of(conversation) == "one":
+            return [call("block_task", title="one", reason="there is no key"), say("Blocked.")][conversation.replies]
+        return diligent(conversation)
+
+    async with rig(catalog(), lacks_key) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop()
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "TasksBlocked"
+        assert "one: there is no key" in state["blocked"]["message"]
+        assert state["tasks"] == {"done": 1, "open": 0}
+        tasks = at_work.workspace / "TASKS.md"
+        tasks.write_text("\n".join(line for line in tasks.read_text().splitlines() if "one" not in line) + "\n")
+        assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "it goes on"}
+        assert (await handle.result()).tasks == 1
+        assert any(each.startswith("Take in") for each in git(at_work.workspace, "log", "--format=%s"))
+
+
+async def test_a_paused_loop_obeys_what_people_write_meanwhile(rig: StartRig) -> None:
+    """Between two iterations people pause, edit and resume; the next iteration does what the file says then."""
+    async with rig(catalog(), diligent) as at_work:
+        tasks = at_work.workspace / "TASKS.md"
+        tasks.write_text(TASKS)
+        handle = await at_work.start_loop()
+        await handle.signal("pause", BY)
+        await handle.signal("pause", "what?")
+        state = await status_of(handle, "dormant")
+        assert state["paused"]["by"] == "alice"
+        tasks.write_text(tasks.read_text().replace("two", "three"))
+        assert (await handle.execute_update("resume", BY))["outcome"] == "accepted"
+        assert (await handle.execute_update("resume", BY))["outcome"] == "nothing_to_do"
+        await handle.result()
+        assert (at_work.workspace / "three.txt").exists()
+        assert not (at_work.workspace / "two.txt").exists()
+
+
+async def test_limits_block_a_loop_until_somebody_grants_more(rig: StartRig) -> None:
+    """At its limit of iterations a loop waits; `retry` grants as many again."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop(limits=LoopLimits(iterations=1))
+        state = await status_of(handle, "blocked")
+        assert (state["blocked"]["cause"], state["step"]) == ("IterationLimit", 1)
+        await handle.signal("retry", BY)
+        assert (await handle.result()).iterations == 2
+
+
+async def test_when_time_is_up_the_iteration_under_way_is_stopped(rig: StartRig) -> None:
+    """An agent that never answers is stopped at the loop's limit of time, and its trace is left."""
+    async with rig(catalog(), lambda conversation: hang()) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop(limits=LoopLimits(seconds=1))
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "TimeLimit"
+        assert state["iterations"][0]["outcome"] == "failed"
+        assert "time was up" in (at_work.workspace / "ERRORS.md").read_text()
+
+
+async def test_a_cancelled_loop_stops_its_iteration_and_leaves_a_clean_tree(rig: StartRig) -> None:
+    """Cancelling reaches the agent run; what it had written is committed, and the loop ends as cancelled."""
+
+    def writes_and_hangs(conversation: Conversation) -> Reply:
+        return [call("write_file", path="half.txt", content="half"), hang()][conversation.replies]
+
+    async with rig(catalog(), writes_and_hangs) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop()
+        await eventually(lambda: asyncio.to_thread((at_work.workspace / "half.txt").exists), bool)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        state = await handle.query("state")
+        assert (state["status"], state["iterations"][0]["outcome"]) == ("cancelled", "failed")
+        assert git(at_work.workspace, "status", "--porcelain") == []
+        child = at_work.client.get_workflow_handle(f"{handle.id}-0")
+        assert (await child.query("state"))["status"] == "cancelled"
+
+
+async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -> None:
+    """A loop whose agent could never say that a task is done fails at once, and says what is missing."""
+    agents = [Agent(name="bare", instructions="x", tools=())]
+    async with rig(Catalog(agents=agents), diligent) as at_work:
+        handle = await at_work.start_loop()
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        assert isinstance(failed.value.cause, ApplicationError)
+        assert failed.value.cause.type == "AgentUnfit"
+        assert "complete_task and block_task" in failed.value.cause.message
+
+
+async def test_a_loop_of_any_length_goes_on_in_new_temporal_runs(
+    rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past a number of events in its history the loop continues as new, and counts on."""
+    monkeypatch.setattr("workflows.agent_loop.HISTORY_EVENTS", 40)
+    titles = [f"task {number}" for number in range(6)]
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("".join(f"- [ ] {title}\n" for title in titles))
+        handle = await at_work.start_loop()
+        result = await handle.result()
+        assert (result.iterations, result.tasks) == (6, 6)
+        latest = await client.get_workflow_handle(handle.id).describe()
+        assert latest.run_id != handle.first_execution_run_id
+
+
+async def test_broken_files_block_with_the_place(rig: StartRig) -> None:
+    """A features.json that cannot be read blocks the loop, is left as it is, and says where it is broken."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        (at_work.workspace / "features.json").write_text("{")
+        handle = await at_work.start_loop()
+        state = await status_of(handle, "blocked")
+        assert (state["blocked"]["cause"], "line 1" in state["blocked"]["message"]) == ("Workspace", True)
+        assert (at_work.workspace / "features.json").read_text() == "{"
+
+
+async def test_features_that_do_not_pass_keep_a_loop_from_ending(rig: StartRig) -> None:
+    """When every task is done and features.json has one that does not pass, people are told which."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [x] one\n")
+        (at_work.workspace / "features.json").write_text('[{"name": "login", "passes": false}]')
+        handle = await at_work.start_loop()
+        state = await status_of(handle, "blocked")
+        assert (state["blocked"]["cause"], "login" in state["blocked"]["message"]) == ("FeaturesFailing", True)
+
+
+async def test_two_calls_at_once_are_two_commits(rig: StartRig) -> None:
+    """Tools that commit may be called in parallel: each has a commit of its own, and nothing is lost."""
+
+    def parallel(conversation: Conversation) -> Reply:
+        notes = together(
+            call("note_learning", title="a", text="first"), call("note_learning", title="b", text="second")
+        )
+        return [notes, call("complete_task", title="one", what="noted"), say("Done.")][conversation.replies]
+
+    async with rig(catalog(), parallel) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        await (await at_work.start_loop()).result()
+        learnt = (at_work.workspace / "LEARNINGS.md").read_text()
+        assert ("first" in learnt, "second" in learnt) == (True, True)
+        keys = [line for line in git(at_work.workspace, "log", "--format=%(trailers:key=Holdfast-Key)") if line]
+        assert len(keys) == len(set(keys)) >= 3

@@ -1,0 +1,211 @@
+"""What an agent has of its memory from the start, on a real server: in its prompt, in its hash, frozen in its log."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHandle
+
+from activities.stores.memories import PostgresMemories
+from activities.stores.postgres import open_pool
+from holdfast import Agent, Catalog, Limits, Memory, Skill, tool
+from holdfast.events import AgentLoaded, MemoryRecalled, ToolCallFinished
+from holdfast.fold import INSTRUCTION
+from holdfast.memory.items import NewMemory
+from holdfast.runtime.skills import load_skills
+from holdfast.testing import Conversation, Reply, call, fail, say, steps
+from tests.rig import Rig, StartRig, check_thread, events_of, status_of
+
+ALL = Memory(strategies=200, standing=200, files=400, workspace_skills=True)
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+def put_skill(folder: Path, text: str) -> Path:
+    """A skill in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_text(f"---\nname: {folder.name}\ndescription: For {folder.name}.\n---\n{text}\n")
+    return folder
+
+
+def skills(folder: Path) -> list[Skill]:
+    """The catalog's."""
+    put_skill(folder / "notes", "Be brief.")
+    (folder / "notes" / "sample.txt").write_text("A sample.")
+    return load_skills(folder)
+
+
+def catalog(folder: Path, **agent: Any) -> Catalog:
+    """One agent with a memory of every kind."""
+    given = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
+    return Catalog(agents=[Agent(**given)], tools=[look], skills=skills(folder))
+
+
+def furnish(workspace: Path) -> None:
+    """Put something into each place of a workspace that an agent is shown."""
+    put_skill(workspace / ".agents" / "skills" / "deploy", "Carefully.")
+    (workspace / ".agents" / "skills" / "broken").mkdir()
+    (workspace / ".agents" / "skills" / "broken" / "SKILL.md").write_text("nothing")
+    (workspace / ".agents" / "STRATEGIES.md").write_text("Test before you push.\n")
+    (workspace / "TASKS.md").write_text("- [ ] publish\n")
+
+
+async def keep(database_url: str, thread: str) -> None:
+    """Put standing memories before the agent, everybody, a user, and another user."""
+    async with open_pool(database_url, size=1) as pool:
+        store = PostgresMemories(pool)
+        for scope in ("agent:clerk", "user:alice", "global", "user:bob"):
+            new = NewMemory(scope=scope, text=f"{thread} for {scope}", trust="person", standing=True, by="alice")
+            await store.remember(new, key=f"{thread} {scope}")
+
+
+def system_of(r: Rig, number: int = -1) -> str:
+    """The system message of a request."""
+    return str(r.llm.requests[number].json()["messages"][0]["content"])
+
+
+async def results_of(run: WorkflowHandle[Any, Any]) -> list[ToolCallFinished]:
+    """The results of a run's tool calls."""
+    return [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
+
+
+@pytest.mark.sandbox
+async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: Path, database_url: str) -> None:
+    """Skills and strategies are in the system message; standing memory and files come once, after the task."""
+    async with rig(catalog(tmp_path / "skills"), steps([call("look", at="a"), say("done")])) as r:
+        furnish(r.workspace)
+        await keep(database_url, r.task_queue)
+        run = await r.start("publish", by="alice")
+        await run.result()
+        system = system_of(r)
+        assert system.startswith("Work.\n\n## Skills")
+        assert "- notes: For notes.\n- deploy: For deploy.\n[left out, for they cannot be used: broken: " in system
+        assert system.endswith("\n\nTest before you push.")
+        task, recalled = r.llm.requests[0].json()["messages"][1:]
+        assert task["content"] == "publish"
+        assert recalled["content"].startswith("## Standing memory\n")
+        for scope in ("agent:clerk", "user:alice", "global"):
+            assert f"{r.task_queue} for {scope}" in recalled["content"]
+        assert "user:bob" not in recalled["content"]
+        assert recalled["content"].endswith("### TASKS.md (14 bytes)\n\n> - [ ] publish")
+        events = await check_thread(r.client, run)
+        assert sum(isinstance(event, MemoryRecalled) for event in events) == 1
+
+
+async def test_each_request_begins_with_the_one_before_whatever_changes(
+    rig: StartRig, tmp_path: Path, database_url: str
+) -> None:
+    """I3: files, skills, strategies and standing memories that change while a run works do not change its prompt."""
+    replies = [call("look", at=str(number)) for number in range(3)]
+    async with rig(catalog(tmp_path / "skills"), steps([*replies, fail(401, "wrong key")])) as r:
+        furnish(r.workspace)
+        run = await r.start("publish", by="alice")
+        await status_of(run, "blocked")
+        put_skill(r.workspace / ".agents" / "skills" / "deploy", "Recklessly.")
+        put_skill(r.workspace / ".agents" / "skills" / "new", "New.")
+        (r.workspace / ".agents" / "STRATEGIES.md").write_text("Push first.")
+        (r.workspace / "TASKS.md").write_text("- [x] publish\n")
+        await keep(database_url, r.task_queue)
+        r.llm.script = steps([*replies, call("look", at="3"), say("done")])
+        await run.signal("retry", {"by": "alice"})
+        await run.result()
+        bodies = [request.body for request in r.llm.requests]
+        assert len(bodies) == 6
+        assert bodies[3] == bodies[4]
+        for earlier, later in pairwise(bodies):
+            assert later.startswith(earlier[:-2])
+
+
+async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_path: Path) -> None:
+    """The body comes when it is asked for, with its other files named; what changes on the disk meanwhile is not read.
+
+    What is not from the catalog is labelled as whatever a tool returns.
+    """
+    ask = [
+        call("read_skill"),
+        call("read_skill", name="notes"),
+        call("read_skill", name="notes", path="sample.txt"),
+        call("read_skill", name="deploy"),
+        call("read_skill", name="broken"),
+        call("read_skill", name="notes", path="../../etc/passwd"),
+        call("read_skill", name="nothing"),
+    ]
+    async with rig(catalog(tmp_path / "skills"), steps([fail(401, "wrong key")])) as r:
+        furnish(r.workspace)
+        run = await r.start()
+        await status_of(run, "blocked")
+        put_skill(r.workspace / ".agents" / "skills" / "deploy", "Recklessly.")
+        r.llm.script = steps([*ask, say("done")])
+        await run.signal("retry", {"by": "alice"})
+        await run.result()
+        listing, notes, sample, deploy, broken, escape, nothing = await results_of(run)
+        assert listing.content.startswith("- notes: For notes.\n- deploy: For deploy.\n- broken (left out): ")
+        assert "Be brief." in notes.content
+        assert notes.content.endswith("[Further files of this skill, for read_skill's `path`: sample.txt]")
+        assert (sample.content, sample.trust) == ("A sample.", "agent")
+        assert "Carefully." in deploy.content
+        assert (notes.trust, deploy.trust, listing.trust) == ("agent", "tool", "tool")
+        assert "skill 'broken' cannot be used: .agents/skills/broken/SKILL.md has no front matter" in broken.content
+        assert "skill 'notes' has no file '../../etc/passwd'; it has: SKILL.md, sample.txt" in escape.content
+        assert "there is no skill 'nothing'; there are: notes, deploy" in nothing.content
+
+
+async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig: StartRig, tmp_path: Path) -> None:
+    """What instructs the agent is part of what a run records it to be; files of the workspace are not."""
+    async with rig(catalog(tmp_path / "skills"), steps([say("done")])) as r:
+        furnish(r.workspace)
+        hashes: list[str] = []
+
+        async def begin() -> None:
+            run = await r.start()
+            await run.result()
+            hashes.extend(event.spec_hash for event in await events_of(run) if isinstance(event, AgentLoaded))
+
+        await begin()
+        (r.workspace / "TASKS.md").write_text("- [x] publish\n")
+        await begin()
+        (r.workspace / ".agents" / "skills" / "deploy" / "sample").write_text("x")
+        await begin()
+        (r.workspace / ".agents" / "STRATEGIES.md").write_text("Push first.")
+        await begin()
+        same, again, skilled, learnt = hashes
+        assert same == again
+        assert len({again, skilled, learnt}) == 3
+
+
+async def test_standing_memory_survives_a_fold(rig: StartRig, tmp_path: Path, database_url: str) -> None:
+    """The hand-off message has it word for word; the files, which may have changed since, are left to the summary."""
+    limits = Limits(fold_tokens=600)
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.last_user_message == INSTRUCTION:
+            return say("summary")
+        return say("done") if "was folded" in json.dumps(conversation.messages) else call("look", at="x" * 3_000)
+
+    async with rig(catalog(tmp_path / "skills", limits=limits), script) as r:
+        furnish(r.workspace)
+        await keep(database_url, r.task_queue)
+        run = await r.start("publish", by="alice")
+        await run.result()
+        folded = [m for m in r.llm.requests[-1].json()["messages"] if "conversation was folded" in str(m["content"])]
+        assert len(folded) == 1
+        assert f"{r.task_queue} for user:alice" in folded[0]["content"]
+        assert "TASKS.md (14 bytes)" not in json.dumps(folded)
+
+
+async def test_an_agent_without_memory_is_loaded_as_before(rig: StartRig) -> None:
+    """No skill, no tier, no tool of ours beside `read_artifact`."""
+    plain = Catalog(agents=[Agent(name="plain", instructions="Work.")], tools=[look])
+    async with rig(plain, steps([say("done")])) as r:
+        furnish(r.workspace)
+        run = await r.start()
+        await run.result()
+        body = r.llm.requests[0].json()
+        assert [each["function"]["name"] for each in body["tools"]] == ["look", "read_artifact"]
+        assert [each["content"] for each in body["messages"]] == ["Work.", "do it"]

@@ -1,0 +1,269 @@
+"""AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
+
+Each iteration is a child workflow, an agent run with a thread and a log of its own. What follows from what is in
+`holdfast.loops`; between two iterations nothing is known but what the files say, and this state.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+
+from holdfast import contracts
+from holdfast.briefs import initializer_brief, iteration_brief
+from holdfast.contracts import RunInput, RunResult, cause_of
+from holdfast.describe import loop_details, one_line
+from holdfast.events import RunOutcome
+from holdfast.loops import (
+    Block,
+    Finish,
+    Initialize,
+    Iteration,
+    LoopInput,
+    LoopResult,
+    RunEnd,
+    SettleRequest,
+    Steering,
+    Survey,
+    SurveyRequest,
+    Work,
+    begin,
+    next_step,
+    on_block,
+    on_settled,
+    on_start,
+    on_steering,
+    on_survey,
+    result_of,
+)
+from workflows import calls
+
+_AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
+_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
+_STEP = SearchAttributeKey.for_int("HoldfastStep")
+
+HISTORY_EVENTS = 4_000
+"""Events of Temporal's history from which the loop goes on in a new Temporal run."""
+
+Run = workflow.ChildWorkflowHandle[Any, RunResult]
+
+
+@workflow.defn(name=contracts.LOOP_WORKFLOW)
+class AgentLoopWorkflow:
+    """A loop: a goal and a workspace in, a workspace whose tasks are done out."""
+
+    @workflow.init
+    def __init__(self, loop: LoopInput) -> None:
+        """Stand where the loop begins, or goes on, before any signal can arrive."""
+        self._loop = loop
+        self._state = begin(loop, thread=workflow.info().workflow_id, at=workflow.now())
+        self._published: tuple[object, ...] = ()
+
+    @workflow.run
+    async def run(self, loop: LoopInput) -> LoopResult:
+        """Work off the workspace's tasks.
+
+        Raises:
+            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for it.
+            CancelledError: The loop was cancelled; so was its iteration, and what came of that was recorded.
+        """
+        try:
+            return await self._work_off()
+        except (asyncio.CancelledError, ActivityError):
+            self._end("cancelled", "it was cancelled")
+            raise
+        except ApplicationError as error:
+            self._end("failed", error.message)
+            raise
+
+    async def _work_off(self) -> LoopResult:
+        while True:
+            self._publish()
+            await workflow.wait_condition(lambda: not (self._state.paused or self._state.blocked))
+            self._move_if_full()
+            survey = await self._survey()
+            self._state = on_survey(self._state, survey, at=workflow.now())
+            match next_step(self._loop, self._state, survey, at=workflow.now()):
+                case Finish():
+                    result = result_of(self._state)
+                    self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
+                    return result
+                case Block() as block:
+                    self._state = on_block(self._state, block, at=workflow.now())
+                case Work(task=task):
+                    await self._iterate(survey, task)
+                case Initialize():
+                    await self._iterate(survey, "")
+
+    def _end(self, outcome: RunOutcome, result: str) -> None:
+        ended = {"outcome": outcome, "result": result, "updated_at": workflow.now()}
+        self._state = self._state.model_copy(update=ended)
+        self._publish()
+
+    async def _survey(self) -> Survey:
+        state, loop = self._state, self._loop
+        request = SurveyRequest(
+            loop=state.thread,
+            workspace=loop.workspace,
+            agent=loop.agent,
+            initializer=loop.initializer,
+            key=str(workflow.uuid4()),
+            priced=loop.limits.cost is not None,
+        )
+        try:
+            return await calls.survey(request, f"look at the files, before iteration {state.count}")
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            cause, message = cause_of(error)
+            raise ApplicationError(message, type=cause, non_retryable=True) from error
+
+    async def _iterate(self, survey: Survey, task: str) -> None:
+        """One iteration: a fresh agent run, and what became of it."""
+        state, number = self._state, self._state.count
+        iteration = Iteration(number=number, thread=f"{state.thread}-{number}", task=task, started_at=workflow.now())
+        brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
+        self._state = on_start(state, iteration, at=workflow.now())
+        self._publish()
+        end, explanation, cancelled = await self._run_agent(iteration, brief)
+        request = SettleRequest(
+            loop=state.thread,
+            workspace=self._loop.workspace,
+            thread=iteration.thread,
+            number=number,
+            task=task,
+            twins=survey.twins,
+            head=survey.head,
+            llm=survey.llm if task else survey.initializer_llm,
+            key=str(workflow.uuid4()),
+            end=end,
+            explanation=explanation,
+        )
+        settling = calls.settle(request, f"settle iteration {number}")
+        try:
+            settled = await asyncio.shield(settling)
+        except asyncio.CancelledError as error:  # what became of it is recorded all the same
+            cancelled, settled = error, await settling
+        self._state = on_settled(self._state, settled, at=workflow.now())
+        if cancelled:
+            raise cancelled
+
+    async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str, BaseException | None]:
+        """Have the iteration's agent run: how it ended, why if it failed, and what cancelled the loop meanwhile."""
+        loop = self._loop
+        try:
+            run: Run = await workflow.start_child_workflow(
+                contracts.WORKFLOW,
+                RunInput(
+                    task=brief,
+                    by=loop.by,
+                    agent=loop.agent if iteration.task else loop.initializer or loop.agent,
+                    workspace=loop.workspace,
+                    idle_limit=0,
+                ),
+                id=iteration.thread,
+                result_type=RunResult,
+                static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
+                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            )
+        except WorkflowAlreadyStartedError:
+            return "failed", f"there is a thread {iteration.thread} already", None
+        in_time, cancelled = True, None
+        try:
+            in_time = await self._in_time(run, self._state.deadline)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        if not run.done():
+            run.cancel()
+        end, explanation = await _end_of(run)
+        return "out_of_time" if end == "cancelled" and not in_time else end, explanation, cancelled
+
+    async def _in_time(self, run: Run, deadline: datetime | None) -> bool:
+        """Wait until the run ends, or the loop's time is up."""
+        left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
+        done, _ = await workflow.wait([run], timeout=left)
+        return bool(done)
+
+    def _move_if_full(self) -> None:
+        info = workflow.info()
+        if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
+            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state}))
+
+    def _publish(self) -> None:
+        """Show the Web UI where the loop is."""
+        state = self._state
+        workflow.set_current_details(loop_details(state))
+        published = (state.agent, state.status, state.count)
+        if published == self._published:
+            return
+        self._published = published
+        updates: list[SearchAttributeUpdate[Any]] = [_STATUS.value_set(state.status), _STEP.value_set(state.count)]
+        if state.agent:
+            updates.append(_AGENT.value_set(state.agent))
+        workflow.upsert_search_attributes(updates)
+
+    # Signals, and the updates that answer with an outcome: {"by": "alice", "reason": "…"}.
+
+    @workflow.signal
+    def pause(self, payload: Any = None, *more: Any) -> None:
+        """Begin no further iteration: {"by": "alice"}."""
+        self._steer("pause", payload)
+
+    @workflow.signal
+    def resume(self, payload: Any = None, *more: Any) -> None:
+        """Go on after a pause: {"by": "alice"}."""
+        self._steer("resume", payload)
+
+    @workflow.signal
+    def retry(self, payload: Any = None, *more: Any) -> None:
+        """Go on after the cause of a block is mended, or grant as much again: {"by": "alice"}."""
+        self._steer("retry", payload)
+
+    @workflow.update(name="pause")
+    def hold(self, payload: Any = None, *more: Any) -> dict[str, str]:
+        """Pause, as the signal does, and learn the outcome."""
+        return self._steer("pause", payload)
+
+    @workflow.update(name="resume")
+    def go_on(self, payload: Any = None, *more: Any) -> dict[str, str]:
+        """Go on after a pause, as the signal does, and learn the outcome."""
+        return self._steer("resume", payload)
+
+    @workflow.update(name="retry")
+    def try_again(self, payload: Any = None, *more: Any) -> dict[str, str]:
+        """Go on after a block, as the signal does, and learn the outcome."""
+        return self._steer("retry", payload)
+
+    def _steer(self, what: Steering, payload: Any) -> dict[str, str]:
+        self._state, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
+        self._publish()
+        return {"outcome": outcome, "explanation": why}
+
+    # Queries leave no trace in history.
+
+    @workflow.query
+    def state(self) -> dict[str, Any]:
+        """Where the loop stands, as `starter.py show` prints it."""
+        return self._state.view()
+
+
+async def _end_of(run: Run) -> tuple[RunEnd, str]:
+    """How an agent run ended, and why if it failed."""
+    try:
+        await run
+    except ChildWorkflowError as error:
+        if is_cancelled_exception(error):
+            return "cancelled", "it was cancelled"
+        return "failed", str(error.cause or error)[:1_000]
+    return "completed", ""

@@ -13,7 +13,7 @@ COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet --upgrade -
 SIDE_BY_SIDE := -n 3 --dist worksteal
 KILLS := 500
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all demo worker bench bench-long kill-matrix bench-peers lock histories up down clean help
+.PHONY: setup check fix test test-all demo demo-loop worker bench bench-long kill-matrix bench-peers lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
@@ -31,6 +31,8 @@ test-all: setup ## Every test, the slow ones too
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 demo: setup ## A release run by an agent: approvals, a crash, and the rest of the run
 	$(PY) -m examples.release.demo
+demo-loop: setup ## A list of features worked off by a loop of agents: killed, edited by hand, finished
+	$(PY) -m examples.loop.demo
 worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
 	$(PY) worker.py --dev
 bench: setup ## Measure, and print one table

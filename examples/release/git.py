@@ -1,17 +1,8 @@
-"""Git on one repository: fixed arguments, no shell, and none of the user's or the machine's configuration."""
+"""Git on the repository that is released."""
 
-import os
-import subprocess
 from pathlib import Path
 
-from holdfast.runtime.commands import command_environment
-
-SECONDS = 30.0
-"""Time limit of one git command."""
-
-
-class GitFailed(Exception):
-    """Git refused; the text says what it said."""
+from examples.stage.git import GitFailed, run_git
 
 
 class NotARepository(GitFailed):
@@ -19,42 +10,18 @@ class NotARepository(GitFailed):
 
 
 def git(repository: Path, *arguments: str, author: str = "Release Agent", date: str | None = None) -> str:
-    """Run `git ARGUMENTS…` in a repository and return what it printed, without the last line break.
-
-    Args:
-        repository: The folder that holds `.git`; a repository further up is never taken for it.
-        arguments: As on a command line. What comes from outside must be checked before.
-        author: Name of who commits and tags.
-        date: When, as git reads it (`2026-01-05T10:00:00Z`); None for now.
+    """Run `git ARGUMENTS…` in a repository and return what it printed, as `run_git` does.
 
     Raises:
         NotARepository: There is no `.git` in the folder.
-        GitFailed: Git ended with an error, or took longer than `SECONDS`.
+        GitFailed: Git ended with an error, or took too long.
     """
     if not (repository / ".git").exists() and arguments[:1] != ("init",):
         raise NotARepository(
             f"{repository.name} is no git repository: start the run with --workspace and the folder of one "
             "(`python -m examples.release.repository FOLDER` makes one to try)"
         )
-    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false"]
-    command += ["-c", "tag.gpgSign=false", *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=repository,
-            env=_environment(repository, author, date),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,  # git's own words say more than CalledProcessError
-        )
-    except subprocess.TimeoutExpired:
-        raise GitFailed(f"git {arguments[0]} took longer than {SECONDS:g} s and was stopped; try it again") from None
-    if done.returncode:
-        raise GitFailed(f"git {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}")
-    return done.stdout.removesuffix("\n")
+    return run_git(repository, *arguments, author=author, date=date)
 
 
 def commit_of(repository: Path, tag: str) -> str | None:
@@ -65,20 +32,3 @@ def commit_of(repository: Path, tag: str) -> str | None:
         raise
     except GitFailed:
         return None
-
-
-def _environment(repository: Path, author: str, date: str | None) -> dict[str, str]:
-    """What git gets to see: no `GIT_*` of ours, no configuration outside the repository."""
-    address = f"{author.lower().replace(' ', '.')}@example.invalid"
-    environment = command_environment() | {
-        "GIT_CEILING_DIRECTORIES": str(repository.parent),
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_AUTHOR_NAME": author,
-        "GIT_AUTHOR_EMAIL": address,
-        "GIT_COMMITTER_NAME": author,
-        "GIT_COMMITTER_EMAIL": address,
-        "LC_ALL": "C",
-    }
-    return environment | ({"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {})

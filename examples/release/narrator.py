@@ -1,13 +1,10 @@
-"""What the demo prints while it runs: a line for everything that happens, with the seconds since the start."""
-
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+"""What the release demo prints of its run."""
 
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.describe import describe_call, one_line
+from examples.stage import narrator
+from holdfast.describe import describe_call
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
@@ -24,10 +21,8 @@ from holdfast.events import (
 )
 from holdfast.messages import ToolCall
 
-_STYLES = {"kill": "bold red", "worker": "cyan", "person": "bold yellow", "policy": "yellow", "server": "blue"}
 
-
-class Narrator:
+class Narrator(narrator.Narrator):
     """Tells a run, line by line.
 
     Args:
@@ -36,41 +31,10 @@ class Narrator:
     """
 
     def __init__(self, console: Console, *, scripted: bool) -> None:
+        super().__init__(console)
         self._scripted = scripted
-        self._console = console
-        self._begun = time.monotonic()
         self._step = 0
         self._calls: dict[int, ToolCall] = {}
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._begun
-
-    def say(self, who: str, what: str, *, note: str = "", style: str = "", whole: bool = False) -> None:
-        """Print one line: the time, who acts, what happens, and in grey what else there is to know.
-
-        What does not fit the line is cut, unless `whole` is true.
-        """
-        line = Text.assemble((f"{self.elapsed:6.1f}  ", "dim"), (f"{who:<8}", _STYLES.get(who, "green")), "  ")
-        room = self._console.width - line.cell_len - (len(note) + 2 if note else 0)
-        line.append(what if whole else one_line(what, max(30, room)), style=style)
-        line.append(f"  {note}" if note else "", style="dim")
-        self._console.print(line, soft_wrap=True)
-
-    def gap(self) -> None:
-        """Print an empty line: another scene begins."""
-        self._console.print()
-
-    @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Say what is being waited for; on a terminal it moves."""
-        self.say("…", what, style="dim")
-        if not self._console.is_terminal:
-            yield
-            return
-        with self._console.status(Text(what, style="dim")):
-            yield
 
     def event(self, event: AgentEvent) -> None:
         """Tell one event of the run, if it means something to a person who watches."""

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import psycopg
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from examples.release.git import git
-from examples.release.run import ServerView
 from examples.release.tools import publications
+from examples.stage.facts import Kill, Row
+from examples.stage.run import ServerView
 from holdfast.effects import Effect
 from holdfast.events import (
     AgentEvent,
@@ -28,34 +25,6 @@ from holdfast.log import first_altered
 
 SCRIPTED_STEPS = 6
 """LLM calls of the scripted release: look, edit, test, tag, publish, report."""
-
-
-@dataclass(frozen=True)
-class Kill:
-    """A worker that was killed."""
-
-    what: str
-    """What the run was doing."""
-    at: datetime
-    seen: str
-    """What the server, and the files, had while no worker was alive."""
-    wanted: str
-    """What they should have had."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the table."""
-
-    fact: str
-    found: object
-    expected: object = None
-    """None where any value will do."""
-
-    @property
-    def right(self) -> bool:
-        """Whether it is as it should be."""
-        return self.expected is None or self.found == self.expected
 
 
 @dataclass(frozen=True)
@@ -153,16 +122,3 @@ def _effects_started(events: list[AgentEvent]) -> set[str]:
 def _server_rows(ending: Ending) -> Iterator[Row]:
     size = ending.server.history_bytes
     yield Row("Temporal history", f"{ending.server.history_events} events, {size:,} bytes")
-
-
-def show(console: Console, facts: list[Row]) -> bool:
-    """Print the table; returns whether every fact is right."""
-    table = Table(title="What happened", title_justify="left", title_style="bold", show_header=False)
-    for _ in range(3):
-        table.add_column()
-    for row in facts:
-        mark = Text("·", "dim") if row.expected is None else Text("✓", "green") if row.right else Text("✗", "bold red")
-        found = str(row.found) if row.right else f"{row.found} (expected: {row.expected})"
-        table.add_row(mark, row.fact, Text(found, "" if row.right else "bold red"))
-    console.print(table)
-    return all(row.right for row in facts)

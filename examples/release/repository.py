@@ -10,7 +10,8 @@ from pathlib import Path
 
 import typer
 
-from examples.release.git import GitFailed, git
+from examples.release.git import git
+from examples.stage.git import GitFailed
 
 AUTHOR = "Maris Brook"
 

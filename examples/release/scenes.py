@@ -4,19 +4,20 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rich.console import Console
 
-from examples.release import repository
+from examples.release import report, repository
 from examples.release.doors import Doors
-from examples.release.folders import DemoFolder
 from examples.release.git import git
 from examples.release.narrator import Narrator
-from examples.release.report import Ending, Kill
-from examples.release.run import Run
 from examples.release.tools import publications, registry_of
-from examples.release.workers import DemoFailed, Workers
+from examples.stage.backstage import Backstage
+from examples.stage.facts import Kill, Row
+from examples.stage.folders import DemoFolder
+from examples.stage.run import Run
+from examples.stage.workers import DemoFailed, Workers
 from holdfast.approval import Request
 from holdfast.events import (
     AgentEvent,
@@ -29,8 +30,14 @@ from holdfast.events import (
     ToolCallStarted,
 )
 from holdfast.runtime.client import connect, stack_config
-from holdfast.runtime.stack import Stack, read_stack
 
+SETTINGS = {
+    "HOLDFAST_CATALOG": "examples.release.catalog:catalog",
+    "HOLDFAST_SCRIPT": "examples.release.script:script",
+    # The window in which the worker is killed. Nobody waits for its end: the next attempt finds the line.
+    "HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "20",
+}
+"""Environment variables of worker and starter."""
 TASK = "Release the next version of this package."
 THREAD = "release-trickle"
 LOOK_SECONDS = 0.1
@@ -43,7 +50,7 @@ TOLD_SECONDS = 10.0
 """How often the demo says what is under way where there is no news."""
 
 
-class Demo:
+class Demo(Backstage):
     """One demo, scene by scene.
 
     Args:
@@ -53,10 +60,9 @@ class Demo:
     """
 
     def __init__(self, folder: DemoFolder, console: Console, *, scripted: bool) -> None:
-        self.workers = Workers(folder.home, folder.logs)
-        self._folder = folder
-        self._doors = Doors(folder.home)
         self._tell = Narrator(console, scripted=scripted)
+        super().__init__(folder, Workers(folder.home, folder.logs, SETTINGS), self._tell)
+        self._doors = Doors(folder.home, SETTINGS)
         self._scripted = scripted
         self._kills: list[Kill] = []
         self._down = False
@@ -64,13 +70,8 @@ class Demo:
         self._unseen: deque[AgentEvent] = deque()
         """Events that were told and not acted on yet."""
 
-    async def play(self) -> Ending:
-        """Play all scenes.
-
-        Raises:
-            DemoFailed: It cannot go on.
-            HoldfastError: A server does not answer.
-        """
+    async def facts(self) -> list[Row]:
+        """Play all scenes, and count what happened."""
         base = self._make_repository()
         self._start_worker()
         await self._worker_ready()
@@ -80,7 +81,7 @@ class Demo:
             await self._act_on(event)
         seconds = self._tell.elapsed
         await self._run.close()
-        return Ending(
+        ending = report.Ending(
             events=self._run.events,
             server=await self._run.on_server(),
             kills=self._kills,
@@ -91,6 +92,7 @@ class Demo:
             scripted=self._scripted,
             seconds=seconds,
         )
+        return report.rows(ending)
 
     def _make_repository(self) -> str:
         """Make what is to be released; returns the commit the release starts from."""
@@ -98,17 +100,6 @@ class Demo:
         count = len(git(folder, "rev-list", "v0.1.0..HEAD").splitlines())
         self._tell.say("demo", f"made a git repository, {folder.name}: {count} commits since v0.1.0")
         return git(folder, "rev-parse", "HEAD")
-
-    def _start_worker(self) -> None:
-        self.workers.start()
-        self._tell.say("worker", f"#{self.workers.started} starts: python worker.py --dev (pid {self.workers.pid})")
-
-    async def _worker_ready(self) -> None:
-        number = self.workers.started
-        servers = "sets up Temporal and PostgreSQL" if number == 1 else "joins the servers that are running"
-        with self._tell.waiting(f"worker #{number} {servers}"):
-            await self.workers.ready()
-        self._tell.say("worker", f"#{number} is ready", note=f"Web UI {self._stack().ui_url}")
 
     async def _start_run(self) -> None:
         self._tell.gap()
@@ -170,12 +161,9 @@ class Demo:
 
     def _kill(self, when: str) -> datetime:
         """Kill the worker; returns the time."""
-        self._tell.gap()
         self.workers.kill()
-        at = datetime.now(UTC)
         self._down = True
-        self._tell.say("kill", f"SIGKILL to worker #{self.workers.started} (pid {self.workers.pid}), {when}")
-        return at
+        return self._tell_kill(when)
 
     async def _go_on(self, why_it_takes: str) -> None:
         """Wait until the new worker is there, and the run goes on."""
@@ -238,9 +226,3 @@ class Demo:
             self._tell.event(event)
         self._unseen += news
         return True
-
-    def _stack(self) -> Stack:
-        stack = read_stack(self._folder.home)
-        if stack is None:
-            raise DemoFailed(f"there is no stack in {self._folder.home}; look at {self.workers.log}")
-        return stack

@@ -1,4 +1,4 @@
-"""The demo's view of its run: events through the workflow's query, and what the server alone knows of it."""
+"""A demo's view of an agent run: events through the workflow's query, and what the server alone knows of it."""
 
 import asyncio
 from contextlib import suppress
@@ -11,13 +11,14 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from examples.release.workers import DemoFailed
+from examples.stage.workers import DemoFailed
 from holdfast.events import EVENTS, AgentEvent
 from holdfast.log import first_altered
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
-_ANSWER_SECONDS = timedelta(seconds=5)
+ANSWER_SECONDS = timedelta(seconds=5)
+"""How long a query may take."""
 _CLOSE_SECONDS = 30.0
 
 
@@ -34,6 +35,8 @@ class ServerView:
     open_requests: int
     activities: tuple[str, ...]
     """What was started and has not ended: type, attempt, and how the last attempt failed."""
+    parent: str
+    """The workflow that started it; empty if none did."""
 
 
 class Run:
@@ -80,7 +83,7 @@ class Run:
             raise DemoFailed(f"{self.thread} said its last word and is not closed; look at it in the Web UI") from None
 
     async def _read(self, start: int) -> list[AgentEvent]:
-        lines = await self._handle.query("log", start, result_type=bytes, rpc_timeout=_ANSWER_SECONDS)
+        lines = await self._handle.query("log", start, result_type=bytes, rpc_timeout=ANSWER_SECONDS)
         return EVENTS.validate_json(b"[" + lines.replace(b"\n", b",") + b"]")
 
     async def _read_all(self) -> list[AgentEvent]:
@@ -101,6 +104,7 @@ class Run:
             holdfast_status=attributes.get(_STATUS, ""),
             open_requests=attributes.get(_PENDING, 0),
             activities=tuple(_under_way(activity) for activity in found.pending_activities),
+            parent=described.parent_id or "",
         )
 
 

@@ -1,4 +1,4 @@
-"""The worker of the demo, one process at a time: started as a user would, killed, started again, and stopped with
+"""The worker of a demo, one process at a time: started as a user would, killed, started again, and stopped with
 the servers it leaves behind. Everything is found by process id or by its state folder; nothing else is touched.
 """
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,17 +30,10 @@ class DemoFailed(Exception):
     """The demo cannot go on; the text says why, and where to look."""
 
 
-def environment(home: Path) -> dict[str, str]:
-    """Our environment for worker and starter: no server but the demo's own, and time to kill a publication."""
+def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Our environment for worker and starter: no server but the demo's own, and the demo's settings."""
     ours = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
-    return ours | {
-        "HOLDFAST_HOME": str(home),
-        "TEMPORAL_CONFIG_FILE": os.devnull,
-        "HOLDFAST_CATALOG": "examples.release.catalog:catalog",
-        "HOLDFAST_SCRIPT": "examples.release.script:script",
-        # The window in which the worker is killed. Nobody waits for its end: the next attempt finds the line.
-        "HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "20",
-    }
+    return ours | {"HOLDFAST_HOME": str(home), "TEMPORAL_CONFIG_FILE": os.devnull, **settings}
 
 
 class Workers:
@@ -48,10 +42,12 @@ class Workers:
     Args:
         home: The state folder.
         logs: Where what they print goes: `worker-1.log`, `worker-2.log`, …
+        settings: Environment variables: catalog, script, and what else the demo sets.
     """
 
-    def __init__(self, home: Path, logs: Path) -> None:
+    def __init__(self, home: Path, logs: Path, settings: Mapping[str, str]) -> None:
         self._home = home
+        self._settings = settings
         self._logs = logs
         self._process: subprocess.Popen[bytes] | None = None
         self.started = 0
@@ -76,7 +72,7 @@ class Workers:
             self._process = subprocess.Popen(
                 [sys.executable, "worker.py", "--dev"],
                 cwd=ROOT,
-                env=environment(self._home),
+                env=environment(self._home, self._settings),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

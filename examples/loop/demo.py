@@ -1,0 +1,31 @@
+"""The demo: a loop works off a list of features; its worker is killed, and its tasks are edited by hand.
+
+    python -m examples.loop.demo            (or: make demo-loop)
+
+Everything is real: Temporal, PostgreSQL, git, HTTP to an LLM, SIGKILL. Without a key the LLM is scripted.
+"""
+
+from typing import Annotated
+
+import typer
+
+from examples.loop.scenes import LOOP, Demo
+from examples.stage.folders import new_folder
+from examples.stage.playing import run_demo
+
+
+def main(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack and the worker running at the end.")] = False,
+) -> None:
+    """Have a loop of agents implement a list of features, kill its worker, and edit its tasks by hand."""
+    run_demo(
+        lambda folder, console, scripted: Demo(folder, console, scripted=scripted),
+        lambda state: new_folder(state, "tally"),
+        title="a loop works off a list of features, killed and edited by hand in the midst of it.",
+        look=f"show {LOOP}",
+        keep=keep,
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,31 @@
+"""The one tool that the loop's agent has besides those on files and on memory: it runs the repository's tests."""
+
+import shlex
+import sys
+
+from holdfast import ToolContext, tool
+from holdfast.runtime.commands import run_shell
+from holdfast.runtime.confinement import DEFAULT, why_not
+
+TEST_SECONDS = 120.0
+"""Time limit of the repository's tests."""
+TEST_COMMAND = (sys.executable, "-B", "-m", "unittest", "discover", "--verbose", "--top-level-directory", ".")
+"""What runs them. It ends with 0 only if there are tests, and all of them pass (Python 3.12 and later)."""
+
+
+@tool(effect="idempotent", timeout=TEST_SECONDS + 30)
+async def run_tests(context: ToolContext) -> str:
+    """Run the repository's tests. The first line of the result says whether they passed.
+
+    Args:
+        context: Filled in by Holdfast.
+    """
+    # They are the LLM's own code, and nobody has looked at it: where the machine can confine them, they are confined.
+    confinement = DEFAULT if why_not(DEFAULT) is None else None
+    command = f"{shlex.join(TEST_COMMAND)} 2>&1"
+    outcome = await run_shell(command, context.workspace, seconds=TEST_SECONDS, confinement=confinement)
+    if outcome.exit_code is None:
+        return f"Tests FAILED: stopped after {TEST_SECONDS:g} s.\n\n{outcome.output}"
+    if outcome.exit_code:
+        return f"Tests FAILED (exit code {outcome.exit_code}).\n\n{outcome.output}"
+    return f"Tests passed.\n\n{outcome.output}"

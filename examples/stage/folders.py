@@ -1,0 +1,92 @@
+"""Where a demo keeps its files: a folder of its own under `<state folder>/demo`, never a running stack's.
+
+Earlier ones are removed when a new one is made, unless their demo or their servers still run: each has a database.
+"""
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from holdfast.runtime.postgres import Postgres
+from holdfast.runtime.temporal_server import TemporalServer
+
+_HOME = "home"
+_LOCK = "demo.lock"
+
+
+@dataclass(frozen=True)
+class DemoFolder:
+    """The files of one demo."""
+
+    path: Path
+    project: str
+    """Name of the folder that the agent works in."""
+    _lock: IO[bytes] = field(repr=False)
+    """Held as long as the demo runs."""
+
+    def close(self) -> None:
+        """Let go of the folder: a later demo may remove it, unless servers run there."""
+        self._lock.close()
+
+    @property
+    def home(self) -> Path:
+        """The state folder of its stack: `HOLDFAST_HOME`."""
+        return self.path / _HOME
+
+    @property
+    def logs(self) -> Path:
+        """What its workers print."""
+        return self.path / "logs"
+
+    @property
+    def repository(self) -> Path:
+        """The repository that the agent works in."""
+        return self.path / self.project
+
+
+def new_folder(state: Path, project: str) -> DemoFolder:
+    """Make the folder of a new demo, and remove earlier ones.
+
+    Args:
+        state: The state folder that it is made under.
+        project: Name of the folder that the agent works in.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    demos = state.resolve() / "demo"
+    demos.mkdir(parents=True, exist_ok=True)
+    path = demos / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"  # noqa: DTZ005  # for people: local time
+    path.mkdir()
+    lock = _locked(path)
+    assert lock is not None, "nobody else knows the folder yet"
+    for earlier in demos.iterdir():
+        if earlier != path and (earlier / _LOCK).exists():
+            _remove_unless_used(earlier)
+    return DemoFolder(path, project, lock)
+
+
+def _remove_unless_used(demo: Path) -> None:
+    with suppress(OSError):
+        if (lock := _locked(demo)) is None:
+            return
+        with lock:
+            home = demo / _HOME
+            if not any(server.find() for server in (TemporalServer(home, say=print), Postgres(home, say=print))):
+                shutil.rmtree(demo, ignore_errors=True)
+
+
+def _locked(demo: Path) -> IO[bytes] | None:
+    """The folder's lock, held until it is closed or the process ends; None where another process holds it."""
+    file = (demo / _LOCK).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file

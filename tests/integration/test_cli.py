@@ -40,6 +40,7 @@ from holdfast.runtime.starting import check_task, check_thread_id, new_thread_id
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
 from holdfast.runtime.working import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
+from tests.integration.forked import run
 from tests.rig import LEAVE
 from worker import build_worker
 
@@ -136,14 +137,14 @@ class Shell:
 
     def __call__(self, *words: str, **variables: str) -> Ran:
         """Run it to its end."""
-        process = self.start(*words, **variables)
-        out, err = process.communicate(timeout=60)
+        ended = run("starter", words, environ=self.environment | variables, folder=self.folder)
+        out, err = ended.out.decode(), ended.err.decode()
         assert "Traceback" not in err
         assert not out.startswith("Traceback")
-        return Ran(process.returncode, out, err)
+        return Ran(ended.code, out, err)
 
     def start(self, *words: str, **variables: str) -> "subprocess.Popen[str]":
-        """Start it."""
+        """Start it, as a process that begins with nothing."""
         process = subprocess.Popen(
             [sys.executable, str(STARTER), *words],
             env=self.environment | variables,

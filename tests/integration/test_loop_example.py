@@ -302,6 +302,7 @@ def test_the_table_says_what_is_wrong(tally: Path) -> None:
     assert "killed after a commit, before its record" in scripted
 
 
+@pytest.mark.slow
 def test_the_demo_is_killed_edited_and_finished(tmp_path: Path) -> None:
     """From end to end, as `make demo-loop` runs it: every fact is right, and nothing is left running."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "HOLDFAST_"))}

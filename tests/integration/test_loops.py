@@ -5,7 +5,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from temporalio.client import Client
 
 from bench.loops import measure
 from holdfast.runtime.stack import Stack
+from tests.integration.forked import run
 from tests.integration.looped import catalog, judge, prepare, script
 from tests.rig import Rig, StartRig, status_of
 
@@ -57,10 +57,9 @@ class Shell:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run a verb; returns what it printed on stdout."""
-        command = [sys.executable, str(ROOT / "starter.py"), *arguments]
-        done = subprocess.run(command, env=self._environ, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+        done = run("starter", arguments, environ=self._environ)
+        assert done.code == code, done.out + done.err
+        return done.out.decode()
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """The same with `--json`, decoded."""

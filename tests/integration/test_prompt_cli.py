@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from holdfast.fold import INSTRUCTION
 from holdfast.memory.items import NewMemory
 from holdfast.runtime.stack import Stack
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
+from tests.integration.forked import run
 from tests.rig import Rig, StartRig, eventually, status_of
 
-STARTER = Path(__file__).parents[2] / "starter.py"
 TIERS = ["instructions", "tools", "skills", "strategies", "standing", "files", "transcript"]
 
 
@@ -52,18 +51,8 @@ class Starter:
 
     async def __call__(self, thread: str, *options: str) -> tuple[int, bytes, str]:
         """Exit code, stdout, stderr."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(STARTER),
-            "prompt",
-            thread,
-            *options,
-            env=self._environ,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        return process.returncode or 0, out, err.decode()
+        done = await asyncio.to_thread(run, "starter", ["prompt", thread, *options], environ=self._environ)
+        return done.code, done.out, done.err.decode()
 
     async def raw(self, thread: str) -> bytes:
         """The request's body."""

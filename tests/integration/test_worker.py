@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,26 +14,19 @@ from temporalio.worker import Worker
 from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.working import at_work
+from tests.integration.forked import run
 from workflows import WORKFLOWS
 
 LLM = "http://127.0.0.1:9/v1"
 """An endpoint that is configured, and never asked."""
 
-ROOT = Path(__file__).parents[2]
-
 
 def start(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `worker.py` in a folder, with no settings but these, until it ends."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "worker.py"), *arguments],
-        cwd=folder,
-        env={**kept, "HOLDFAST_HOME": str(folder / "home"), **environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    given = {**kept, "HOLDFAST_HOME": str(folder / "home"), **environ}
+    ended = run("worker", arguments, environ=given, folder=folder)
+    return subprocess.CompletedProcess(arguments, ended.code, ended.out.decode(), ended.err.decode())
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:

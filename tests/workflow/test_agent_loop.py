@@ -61,7 +61,6 @@ async def replays(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
     await replayer.replay_workflow(await handle.fetch_history())
 
 
-@pytest.mark.sandbox
 async def test_a_loop_plans_and_works_off_every_task(rig: StartRig, client: Client) -> None:
     """The initializer writes the plan, each task has a fresh agent and a commit, and then the loop ends."""
     async with rig(catalog(), diligent) as at_work:

@@ -1,0 +1,167 @@
+"""`starter.py` and `worker.py` run to their end, in processes that need not import everything first.
+
+A server process imports them once and forks a child for each run: the same code, arguments, environment, folder and
+exit code as in a fresh process, less a second or two of CPU time each. Where a test is about how a process starts, it
+starts a real one.
+"""
+
+import array
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+
+def run(program: str, words: Sequence[str], *, environ: Mapping[str, str], folder: Path = ROOT) -> Ended:
+    """Run `starter` or `worker` to its end.
+
+    Raises:
+        TimeoutError: It did not end in time, and was killed.
+    """
+    request = {"program": program, "words": list(words), "environ": dict(environ), "folder": str(folder)}
+    with (
+        socket.socket(socket.AF_UNIX) as connection,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        Path(os.devnull).open("rb") as nothing,
+    ):
+        connection.settimeout(SECONDS)
+        connection.connect(_server())
+        files = array.array("i", [nothing.fileno(), out.fileno(), err.fileno()])
+        connection.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        answer = b""
+        while part := connection.recv(100):
+            answer += part
+        pid, code = (int(word) for word in answer.split())
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # what it has left behind
+        out.seek(0)
+        err.seek(0)
+        return Ended(code, out.read(), err.read())
+
+
+@cache
+def _server() -> str:
+    """Start the server, once in each process that runs tests; returns where it listens."""
+    folder = tempfile.mkdtemp(prefix="holdfast-forks-")
+    address = f"{folder}/socket"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.forked", address], cwd=ROOT, env=environ, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+
+    def stop() -> None:
+        process.terminate()
+        process.wait()
+        for left in (Path(address), Path(folder)):
+            with suppress(OSError):
+                left.rmdir() if left.is_dir() else left.unlink()
+
+    atexit.register(stop)
+    return address
+
+
+def serve(address: str) -> NoReturn:
+    """Fork a child for each request, for as long as whoever started this lives."""
+    import starter
+    import worker
+
+    del starter, worker
+    import holdfast.runtime.cli.main
+    import holdfast.runtime.cli.verbs  # noqa: F401
+
+    gc.freeze()
+    parent = os.getppid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(16)
+        listener.settimeout(1)
+        print("ready", flush=True)
+        while os.getppid() == parent:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                if not os.fork():
+                    listener.close()
+                    _attend(connection)
+    os._exit(0)
+
+
+def _attend(connection: socket.socket) -> NoReturn:
+    """Run one program in a child, wait for its end, and tell its exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    connection.settimeout(None)
+    _, files, _, _ = socket.recv_fds(connection, 1, 3)
+    text = b""
+    while not text.endswith(b"\n"):
+        text += connection.recv(65_536)
+    if not (pid := os.fork()):
+        connection.close()
+        _become(json.loads(text), files)
+    _, status = os.waitpid(pid, 0)
+    connection.sendall(f"{pid} {os.waitstatus_to_exitcode(status)}".encode())
+    os._exit(0)
+
+
+def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
+    """Be the program."""
+    import typer
+
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    sys.path[0] = str(ROOT)
+    sys.argv = [f"{request['program']}.py", *request["words"]]
+    code = 1
+    try:
+        if request["program"] == "starter":
+            import starter
+
+            starter.main()
+        import worker
+
+        typer.run(worker.main)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(bool(end.code))
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

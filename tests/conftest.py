@@ -53,7 +53,7 @@ def rig(request: pytest.FixtureRequest, stack: Stack, client: Client, tmp_path: 
             database_url=stack.database_url,
             folder=tmp_path,
             strict=strict,
-            debug_mode=strict,  # the sandbox imports everything anew: on a busy machine, that looks like a deadlock
+            debug_mode=True,  # on a busy machine, two seconds pass easily; that is no deadlock
             **options,
         ) as rig:
             yield rig

@@ -13,7 +13,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 
 import holdfast
-from holdfast import Agent, Approver, Catalog, Escalation, Limits, Policy, Terms, allow, ask, deny, tool
+from holdfast import Agent, Approver, Catalog, Escalation, Limits, Memory, Policy, Terms, allow, ask, deny, tool
 from holdfast.approval import Decision
 from holdfast.fold import INSTRUCTION
 from holdfast.loops import LoopLimits
@@ -98,12 +98,19 @@ def treasurer() -> Agent:
     )
 
 
+def keeper() -> Agent:
+    """An agent that is shown its memory, and may do anything."""
+    memory = Memory(files=500, standing=300, semantic=True)
+    return Agent(name="keeper", instructions="Work.", policy=Policy(rules=(allow(),)), memory=memory)
+
+
 CATALOG = Catalog(
     agents=[
         clerk(),
         clerk("mover", max_steps=100, history_events=80),
         clerk("folder", max_steps=100, fold_tokens=1_000),
         treasurer(),
+        keeper(),
     ],
     tools=[look, glance, pay, wipe, stall],
 )
@@ -219,6 +226,13 @@ async def authorised(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def recalled(run: Handle, rig: Rig) -> None:
+    """Shown the workspace's files, an agent has to ask before it remembers for good."""
+    await status_of(run, "waiting_approval")
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await run.result()
+
+
 def at_length(conversation: Conversation) -> Reply:
     """Looks at four long things, and sums up when asked."""
     if conversation.last_user_message == INSTRUCTION:
@@ -272,6 +286,11 @@ SCENARIOS: dict[str, Scenario] = {
         {"agent": "treasurer", "by": "carol"},
     ),
     "expired": (steps([call("wipe"), say("done")]), plain, {"agent": "treasurer"}),
+    "recalled": (
+        steps([call("remember", text="tea, not coffee"), call("remember_always", text="tea"), say("done")]),
+        recalled,
+        {"agent": "keeper", "by": "carol"},
+    ),
     "reopened": (steps([call("pay", amount=1)]), reopened, {}),
 }
 
@@ -336,6 +355,8 @@ async def record(folder: Path, only: Sequence[str]) -> None:
                     task_queue=name,
                     identity="holdfast",
                 ) as rig:
+                    if begin.get("agent") == "keeper":
+                        (rig.workspace / "TASKS.md").write_text("- [ ] one\n")
                     if name == LOOP:
                         run = await rig.start_loop(name, task="build", limits=LoopLimits(iterations=2))
                     else:

@@ -60,6 +60,7 @@ EXPECTED = {
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED
     + "llm_replied message_awaited user_message_received message_taken llm_replied message_awaited run_finished",
+    "recalled": LOADED + "memory_recalled " + STEP + "llm_replied " + ASKED + "decision_received " + RAN + DONE,
     "undone": LOADED
     + "llm_replied "
     + ALLOWED

@@ -35,12 +35,13 @@ demo-loop: setup ## A list of features worked off by a loop of agents: killed, e
 	$(PY) -m examples.loop.demo
 worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
 	$(PY) worker.py --dev
-bench: setup ## Measure, and print one table
-	$(PY) -m bench
-bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, and what a policy costs
-	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority
+bench: setup ## Measure a step and a prompt, and print a table
+	$(PY) -m bench && $(PY) -m bench.prompt
+bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, what a policy costs, and recall
+	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.recall
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
-	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS)
+	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
+	$(PY) -m bench.loops
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)

@@ -23,6 +23,7 @@ from activities.stores.memories import PostgresMemories
 from activities.stores.memory_search import by_vector, by_words
 from activities.stores.memory_vectors import space_of
 from activities.stores.postgres import migrate, open_pool
+from bench import document
 from holdfast.memory.items import fuse
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
@@ -30,6 +31,11 @@ from holdfast.testing import ScriptedLLM
 from holdfast.testing.embeddings import hashed_embedding
 from tests.retrieval.labelled import keep, recall_at_five
 
+ABOUT = (
+    "Searches of semantic memory in the embedded PostgreSQL, with vectors of 512 numbers in every item; the time that "
+    "an embedding endpoint takes for the vector of the query comes on top. The vectors are of hashed words and parts "
+    "of words, not of a model that knows meanings: `other words` will be better with one."
+)
 MODEL, DIMENSIONS = "scripted", 512
 VOCABULARY = 30_000
 TARGET_MS = 50
@@ -151,30 +157,27 @@ async def measure(pool: AsyncConnectionPool, asked: Sequence[str]) -> list[tuple
     return rows
 
 
-async def run(url: str, *, count: int, queries: int) -> None:
-    """Load, measure, print."""
+async def run(url: str, *, count: int, queries: int) -> list[str]:
+    """Load and measure; returns the lines to print."""
     await migrate(url)
     sentences = Sentences()
-    started = time.perf_counter()
     await load(url, lambda: sentences.items(count))
-    print(f"{count:,} items, with vectors of {DIMENSIONS}, loaded in {time.perf_counter() - started:.0f} s\n")
+    lines = [f"| way, over {count:,} items | scopes | p50 ms | p95 ms |", "|---|---|--:|--:|"]
     async with open_pool(url, size=4) as pool:
-        print(
-            f"{'way':<22} {'scopes':<18} {'p50':>7} {'p95':>7}   ms, {queries} queries, the vector of the query at hand"
-        )
         for way, place, took in await measure(pool, sentences.queries(queries)):
             p50, p95 = (took[int(share * (len(took) - 1))] for share in (0.5, 0.95))
-            print(
-                f"{way:<22} {place:<18} {p50:>7.1f} {p95:>7.1f}   {'' if p95 < TARGET_MS else f'over {TARGET_MS} ms!'}"
-            )
+            over = "" if p95 < TARGET_MS else f" (over {TARGET_MS})"
+            lines.append(f"| {way} | {place} | {p50:.1f} | {p95:.1f}{over} |")
         with ScriptedLLM() as llm:
             async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as client:
                 embeddings = Embeddings(client, MODEL, DIMENSIONS)
                 labels = await keep(pool, embeddings, "agent:labelled")
                 found = await recall_at_five(pool, embeddings, "agent:labelled", labels)
-    print("\nrecall@5 of the labelled set, beside the other items")
-    for way, kinds in found.items():
-        print(f"{way:<10}" + "".join(f"{kind} {share:.2f}   " for kind, share in kinds.items()))
+    kinds = list(next(iter(found.values())))
+    lines += ["", f"| recall@5 of the labelled set | {' | '.join(kinds)} |", "|---" + "|--:" * len(kinds) + "|"]
+    for way, shares in found.items():
+        lines.append(f"| {way} | {' | '.join(f'{shares[kind]:.2f}' for kind in kinds)} |")
+    return lines
 
 
 def main() -> None:
@@ -182,13 +185,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--no-write", action="store_true", help="leave RESULTS.md as it is")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
         servers = DevStack(Path(home), usual=Ports(any_free(), any_free(), any_free()))
         try:
-            asyncio.run(run(servers.start().database_url, count=options.items, queries=options.queries))
+            lines = asyncio.run(run(servers.start().database_url, count=options.items, queries=options.queries))
         finally:
             servers.stop()
+    print("\n".join(lines))
+    if not options.no_write:
+        about = f"`python -m bench.recall --items {options.items} --queries {options.queries}`. {ABOUT}"
+        document.write("recall", "\n".join(["## Recall", "", about, "", *lines]))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from activities.tools import Tools
 from activities.transcripts import Sessions
 from holdfast.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
+from holdfast.memory.items import MemoryStore
 from holdfast.runtime.cli.ui import ui_base
 from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
@@ -124,7 +125,7 @@ def build_worker(
     secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
     threads = catalog.threads or PostgresThreads(pool)
     artifacts = catalog.artifacts or artifacts or PostgresArtifacts(pool)
-    memories = PostgresMemories(pool, embeddings)
+    memories = catalog.memories or PostgresMemories(pool, embeddings)
     catalog = _with_our_tools(catalog, artifacts, memories, secrets)
     notifier = notifier or Notifier()
     sessions = Sessions(threads)
@@ -160,9 +161,7 @@ def build_worker(
     )
 
 
-def _with_our_tools(
-    catalog: Catalog, artifacts: ArtifactStore, memories: PostgresMemories, secrets: Secrets
-) -> Catalog:
+def _with_our_tools(catalog: Catalog, artifacts: ArtifactStore, memories: MemoryStore, secrets: Secrets) -> Catalog:
     """The catalog with the tools that need a store, for the agents that want them."""
     catalog = catalog.offering(
         read_skill_tool(artifacts, catalog.skills.values()),

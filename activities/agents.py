@@ -105,10 +105,10 @@ class Agents:
         return tuple(tier for tier in (standing, files) if tier)
 
     async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:
-        """The standing memories of the agent, of whoever gave the task, and the global ones."""
+        """The standing memories of the agent, of the thread, of whoever gave the task, and the global ones."""
         if self._memories is None:
             return None
-        scopes = [f"agent:{spec.name}", *([f"user:{user}"] if user else []), GLOBAL]
+        scopes = [f"agent:{spec.name}", f"thread:{calling_thread()}", *([f"user:{user}"] if user else []), GLOBAL]
         items = await self._memories.standing(scopes, spec.memory.standing * BYTES_PER_TOKEN)
         whole = text = standing_text(items)
         while items and tokens_of(text) > spec.memory.standing:  # the store counts characters

@@ -36,7 +36,10 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
         told = await CallingRun.of().ask("session")
         skills = AgentSpec.model_validate(told["spec"]).skills
         if not name:
-            return Labelled(_listing(skills), trust(address for skill in skills for address in skill.files.values()))
+            # Why one was left out may quote its files.
+            whole = all(skill.files for skill in skills)
+            label = trust(address for skill in skills for address in skill.files.values()) if whole else "tool"
+            return Labelled(_listing(skills), label)
         skill = _named(skills, name)
         if path not in skill.files:
             raise LookupError(f"skill {name!r} has no file {path[:200]!r}; it has: {', '.join(skill.files)}")

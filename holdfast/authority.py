@@ -38,10 +38,10 @@ from holdfast.events import (
 )
 from holdfast.messages import ToolCall
 from holdfast.model import canonical
-from holdfast.policy import Policy, ToolUse, Verdict, evaluate
+from holdfast.policy import Policy, Terms, ToolUse, Verdict, evaluate
 from holdfast.signatures import is_signed
 from holdfast.state import CallState, RunState
-from holdfast.trust import is_tainted
+from holdfast.trust import Trust, is_tainted
 
 Events = list[AgentEvent]
 
@@ -84,15 +84,22 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
             trust=state.trust,
         ),
     )
-    if verdict.verdict == "allow" and tool.trusted_only and is_tainted(state.trust):
-        read = "the web" if state.trust == "web" else "tools"
-        reason = f"the LLM has read results of {read}, and this is put before agents from now on"
-        verdict = Verdict(verdict="ask", rule="tainted memory asks", reason=reason, terms=spec.policy.terms)
+    if tool.trusted_only and is_tainted(state.trust):
+        verdict = _of_tainted(verdict, state.trust, spec.policy.terms)
     if verdict.verdict == "ask":
         for rule in state.remembered:
             if (rule.tool, rule.call_digest) == (call.name, call.digest):
                 return Verdict(verdict="allow", rule=f"remembered {rule.rule} (by {rule.by})")
     return verdict
+
+
+def _of_tainted(verdict: Verdict, trust: Trust, terms: Terms) -> Verdict:
+    """The verdict on a call that puts something before agents from now on: a person approves it, not their silence."""
+    if verdict.verdict == "allow":
+        read = "the web" if trust == "web" else "tools"
+        reason = f"the LLM has read results of {read}, and this is put before agents from now on"
+        verdict = Verdict(verdict="ask", rule="tainted memory asks", reason=reason, terms=terms)
+    return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"on_expiry": "deny"})})
 
 
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from holdfast.agent import Agent, AgentSpec
 from holdfast.effects import Effect
 from holdfast.errors import CatalogError
+from holdfast.memory.items import MemoryStore
 from holdfast.policy import Policy
 from holdfast.skills import Skill, no_room
 from holdfast.stores import ArtifactStore, ThreadStore
@@ -23,6 +24,7 @@ class Catalog:
         skills: What `holdfast.runtime.skills.load_skills` read from a folder.
         threads: Where threads are kept for good; None for PostgreSQL.
         artifacts: Where long results are kept; None for PostgreSQL.
+        memories: Where agents remember; None for PostgreSQL.
 
     Raises:
         CatalogError: No agent, a name twice, or an agent that names a tool or a skill which is not there.
@@ -36,6 +38,7 @@ class Catalog:
         skills: Iterable[Skill] = (),
         threads: ThreadStore | None = None,
         artifacts: ArtifactStore | None = None,
+        memories: MemoryStore | None = None,
     ) -> None:
         agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
         for thing in tool_list:
@@ -44,7 +47,7 @@ class Catalog:
         for each in skill_list:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read them with load_skills(FOLDER)")
-        self.threads, self.artifacts = threads, artifacts
+        self.threads, self.artifacts, self.memories = threads, artifacts, memories
         self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
         self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
         self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
@@ -130,8 +133,14 @@ class Catalog:
         return tuple(self.tools) if agent.tools is None else agent.tools
 
     def _with(self, agents: Iterable[Agent], tools: Iterable[Tool]) -> "Catalog":
-        skills = self.skills.values()
-        return Catalog(agents=agents, tools=tools, skills=skills, threads=self.threads, artifacts=self.artifacts)
+        return Catalog(
+            agents=agents,
+            tools=tools,
+            skills=self.skills.values(),
+            threads=self.threads,
+            artifacts=self.artifacts,
+            memories=self.memories,
+        )
 
 
 def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:

@@ -53,6 +53,8 @@ class RunInput(Frozen):
     """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
     depth: int = 0
     """How many agents stand between the run and a person."""
+    trust: Trust = "person"
+    """Whose word the task is: a tool's, where it was read in a file."""
     snapshot: RunSnapshot | None = None
     """Where the Temporal run before this one stopped; set by the workflow alone."""
 

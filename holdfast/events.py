@@ -51,6 +51,8 @@ class RunStarted(Event):
     """Seconds that the run stays open for follow-up messages; None for what the agent says."""
     depth: int = 0
     """How many agents stand between the run and a person."""
+    trust: Trust = "person"
+    """Whose word the task is."""
 
 
 class RunContinued(Event):
@@ -326,6 +328,8 @@ class Finding(Frozen):
     tool: str
     status: ToolStatus
     content: str
+    trust: Trust | None = None
+    """What it is worth, where that is not what the tool says of all its results."""
 
 
 class StateVerified(Event):

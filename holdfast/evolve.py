@@ -1,6 +1,7 @@
 """The fold over events: `state = evolve(state, event)`. Nothing else changes a state."""
 
 from datetime import timedelta
+from functools import reduce
 from typing import Any, assert_never
 
 from holdfast.approval import Request, approval_digest
@@ -81,7 +82,7 @@ def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
 def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
     match event:
         case RunStarted():
-            return _started(event)
+            return _started(state, event)
         case RunContinued() | SignalRejected():
             return {}
         case UserMessageReceived():
@@ -89,7 +90,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             requesters = (*state.requesters, event.by)[-KEPT:] if event.by not in ("", *state.requesters) else None
             known = {"requesters": requesters} if requesters else {}
             if event.position == 1:
-                return {"task": text, **known}
+                return {"task": text, "user": event.by, **known}
             return {**known, "inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
         case MessageTaken():
             return _taken(state, event)
@@ -97,6 +98,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             limits = event.spec.limits
             loaded = {"spec": event.spec, "spec_hash": event.spec_hash, "workspace": event.workspace}
             loaded["notify"] = event.notify
+            loaded["memory"] = ""  # what is recalled now comes next
             idle_limit = limits.idle_limit if state.idle_limit < 0 else state.idle_limit
             return {**loaded, "step_limit": state.step + limits.max_steps, "idle_limit": idle_limit}
         case MemoryRecalled():
@@ -140,7 +142,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case DecisionReceived(outcome="waiting_for_quorum"):
             return _voted(state, event)
         case StateVerified():
-            return _read(state, "tool")
+            return _read(state, _found(state, event))
         case DecisionReceived():
             return {}
         case RuleRemembered():
@@ -175,10 +177,14 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             assert_never(event)
 
 
-def _started(event: RunStarted) -> dict[str, Any]:
+def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     """A thread that was closed begins again where it ended; its agent is resolved anew."""
+    past = state.spec
+    # Nobody followed what an agent has read that did not mind, and the next one may.
+    unknown = past is not None and not past.minds_trust and bool(past.tools or past.memory.files)
+    trust = "web" if unknown else least(state.trust, event.trust)
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
-    ended: dict[str, Any] = {"depth": event.depth, "stale_seconds": 0, "acted_at": None}
+    ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
     ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
     return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
 
@@ -209,6 +215,12 @@ def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
     return change
 
 
+def _found(state: RunState, event: StateVerified) -> Trust:
+    """What the findings are worth: no more than any tool's results."""
+    tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
+    return reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
+
+
 def _read(state: RunState, trust: Trust) -> dict[str, Any]:
     """The LLM reads something of that trust. Kept only where it matters: a snapshot says no more than it has to."""
     return {"trust": least(state.trust, trust)} if state.spec and state.spec.minds_trust else {}
@@ -222,7 +234,8 @@ def _decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:
     call = state.call(request.number)
     match event.decision:
         case "approve":
-            return {**change, "calls": _cleared(state, request, _edited(event) or request.arguments, by=event.by)}
+            arguments = _edited(event) or request.arguments
+            return {**change, "calls": _cleared(state, request, arguments, by=event.by, approved=True)}
         case "absent" | "undo":
             again: dict[str, Any] = {"epoch": call.epoch + 1, "undo": event.decision == "undo"}
             return {**change, "calls": _cleared(state, request, call.call.arguments, **again)}

@@ -254,6 +254,7 @@ class AgentRun:
                 agent=self._agent,
                 idle_limit=begin.idle_limit,
                 depth=begin.depth,
+                trust=begin.trust,
             )
         )
         self.record(UserMessageReceived(content=begin.task, by=begin.by))
@@ -301,7 +302,7 @@ class AgentRun:
 
     def _found(self, tool: str, outcome: ToolOutcome) -> None:
         """A `verify` tool has looked; when all have, the LLM will be told."""
-        self._findings.append(Finding(tool=tool, status=outcome.status, content=outcome.content))
+        self._findings.append(Finding(tool=tool, status=outcome.status, content=outcome.content, trust=outcome.trust))
         if not self._verifying():
             self._findings, findings = [], sorted(self._findings, key=lambda finding: finding.tool)
             self.record(StateVerified(paused_seconds=self.state.stale_seconds, findings=tuple(findings)))
@@ -384,8 +385,7 @@ class AgentRun:
 
     def _load_agent(self) -> None:
         workspace = self._begin.workspace or self.state.workspace or None
-        user = next(iter(self.state.requesters), "")
-        self._call(AgentRequest(agent=self._agent, workspace=workspace, user=user))
+        self._call(AgentRequest(agent=self._agent, workspace=workspace, user=self.state.user))
 
     def _fold(self, action: Fold) -> None:
         if action.asking:
@@ -397,7 +397,7 @@ class AgentRun:
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call
         key = self._effect_key(call, number)
-        origin = self._origin(call, approved=bool(state.grant))
+        origin = self._origin(call, approved=state.approved)
         self.record(ToolCallStarted(number=number, key=key, request=state.grant, undo=state.undo))
         self._call_tool(call, number=number, epoch=state.epoch, undo=state.undo, origin=origin)
 
@@ -407,9 +407,8 @@ class AgentRun:
         tool = spec.tool(call.name) if spec else None
         if spec is None or tool is None or not tool.wants_origin:
             return None
-        user = next(iter(self.state.requesters), "")
         position, trust = self.log.length, self.state.trust
-        return Origin(agent=spec.name, user=user, position=position, trust=trust, approved=approved)
+        return Origin(agent=spec.name, user=self.state.user, position=position, trust=trust, approved=approved)
 
     def _call_tool(
         self, call: ToolCall, *, number: int = 0, epoch: int = 0, undo: bool = False, origin: Origin | None = None

@@ -44,6 +44,8 @@ class CallState(Frozen):
     """What is cleared is to take the effect back."""
     edited_by: str = ""
     """Who has changed the arguments."""
+    approved: bool = False
+    """A person has approved it as it is; that nobody decided in time is no approval."""
 
 
 class Parked(Frozen):
@@ -92,6 +94,8 @@ class RunState(Frozen):
     """How many agents stand between the run and a person."""
     notify: bool = False
     """The worker tells somebody of requests and endings."""
+    user: str = ""
+    """Who gave the task; empty where nobody said. It stays so, whoever speaks later."""
     requesters: tuple[str, ...] = ()
     """Who gave the task and the messages."""
     remembered: tuple[Remembered, ...] = ()

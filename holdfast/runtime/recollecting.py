@@ -16,7 +16,7 @@ from holdfast.memory.showing import MEMORY_FILES, FileRead, files_tier, read_ahe
 from holdfast.prompt import strategies_room
 from holdfast.runtime.files import NotAFile, NotText, opened
 from holdfast.runtime.paths import OutsideWorkspace, inside
-from holdfast.runtime.skills import workspace_skills
+from holdfast.runtime.skills import is_linked, workspace_skills
 from holdfast.skills import Skill
 
 STRATEGIES_FILE = ".agents/STRATEGIES.md"
@@ -53,6 +53,8 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
     try:
         if _is_loop(workspace, name):
             return FileRead(name, problem="it is a link that leads to itself")
+        if name == STRATEGIES_FILE and is_linked(workspace, name):
+            return FileRead(name, problem="a link leads to it; put the file there itself")
         with opened(workspace, name) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - most) if newest else 0

@@ -38,6 +38,15 @@ def load_skills(folder: Path | str) -> list[Skill]:
     return [_read(Path(folder, name), where=str(Path(folder, name))) for name in folders]
 
 
+def is_linked(workspace: Path, name: str) -> bool:
+    """Whether a link within the workspace leads to what has that name: `write_file` may write there.
+
+    Raises:
+        OutsideWorkspace: It leads outside.
+    """
+    return inside(workspace, name) != Path(os.path.realpath(workspace), name)
+
+
 def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
     """The skills that a workspace has in `.agents/skills`, by folder; those that cannot be used say why (`unusable`).
 
@@ -46,6 +55,9 @@ def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
     """
     try:
         folder = inside(workspace, WORKSPACE_SKILLS)
+        if is_linked(workspace, WORKSPACE_SKILLS):
+            yield unusable(WORKSPACE_SKILLS, "a link leads to it; put the folder there itself")
+            return
         with os.scandir(folder) as entries:
             found = sorted((entry.name, entry.is_symlink(), entry.is_dir()) for entry in islice(entries, _LISTED))
     except (FileNotFoundError, NotADirectoryError):

@@ -124,6 +124,34 @@ async def test_a_recall_of_a_misspelt_word_needs_vectors(pool: AsyncConnectionPo
     assert await recalled(PostgresMemories(pool, embeddings), "termostat calibraton", scope) == [item]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " \n\t",
+        "who is it that was",
+        "\U0001f511\U0001f600",
+        "kettle \0 \ud800",
+        "kettle' & | ! ( ) : * <-> \\' \\\\ \"%s {} $1",
+        "kettle:*A http://a'b\\c.example/x?y='z' <b>kettle</b> a@b.example -1.5e7",
+        "kettle " * 150_000,
+        "k" * 1_000_000,
+        "\u6c34" * 400_000,
+        " ".join(f"word{n}" for n in range(2_000)),
+    ],
+    ids=["none", "blank", "stops", "emoji", "no text", "quotes", "odd", "long", "one word", "cjk", "words"],
+)
+async def test_an_odd_query_is_a_query(query: str, pool: AsyncConnectionPool, embeddings: Embeddings) -> None:
+    """Whatever the LLM asks for, it gets an answer, soon, and from its scopes only."""
+    scope = a_scope()
+    item = await keep(PostgresMemories(pool, embeddings), "The kettle's lid is loose.", scope)
+    for store in (PostgresMemories(pool), PostgresMemories(pool, embeddings)):
+        async with asyncio.timeout(10):
+            found = await recalled(store, query, scope)
+        assert found in ([], [item])
+        assert found or "kettle" not in query
+
+
 async def test_a_large_scope_is_searched_by_the_index(
     pool: AsyncConnectionPool, embeddings: Embeddings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

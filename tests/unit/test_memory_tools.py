@@ -228,3 +228,12 @@ def test_the_tools_declare_what_they_do() -> None:
     assert {Effect.IDEMPOTENT} == {tool.spec.effect for tool in tools.values()}
     assert [name for name, tool in tools.items() if tool.spec.trusted_only] == ["learn_strategy"]
     assert {"agent"} == {tool.spec.trust for tool in tools.values()}
+
+
+def test_a_strategy_is_not_written_behind_a_link(context: ToolContext) -> None:
+    """What a link leads to is shown to no run, so the tool says so instead of writing it."""
+    (context.workspace / "notes").mkdir()
+    (context.workspace / ".agents").symlink_to("notes")
+    with pytest.raises(MemoryRefused, match="put the file there itself"):
+        learn_strategy("t", "x", context=context)
+    assert not list((context.workspace / "notes").iterdir())

@@ -15,7 +15,7 @@ from holdfast.messages import UserMessage, encode
 from holdfast.model import canonical
 from holdfast.prompt import request_body, request_prefix, skills_text, strategies_text, system_tiers, tiers_of
 from holdfast.runtime.recollecting import WorkspaceMemory
-from holdfast.skills import unusable
+from holdfast.skills import Skill, unusable
 from tests.unit.runs import agent_spec, tool_spec
 
 NOTES = SkillSpec(name="notes", description="Use it for notes.", files={"SKILL.md": "sha256:1"})
@@ -247,3 +247,25 @@ def test_the_newest_strategies_are_kept(tmp_path: Path) -> None:
     file.parent.rmdir()
     file.parent.symlink_to(".agents")
     assert memory.strategies(tmp_path, 100) == "[.agents/STRATEGIES.md is not shown: it is a link that leads to itself]"
+
+
+@pytest.mark.parametrize("linked", [".agents", ".agents/STRATEGIES.md", ".agents/skills"])
+def test_nothing_instructs_from_where_anybody_may_write(linked: str, tmp_path: Path) -> None:
+    """`write_file` keeps out of `.agents` alone: a link from there to the agent's other files makes none of them a
+    strategy or a skill.
+    """
+    strategies, skill = tmp_path / ".agents/STRATEGIES.md", tmp_path / ".agents/skills/a/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: a\ndescription: Work.\n---\n")
+    strategies.write_text("Work.")
+    memory = WorkspaceMemory()
+    assert memory.strategies(tmp_path, 100) == "Work."
+    assert [each.name for each in memory.skills(tmp_path) if isinstance(each, Skill)] == ["a"]
+    (tmp_path / linked).rename(tmp_path / "notes")
+    (tmp_path / linked).symlink_to(tmp_path / "notes")
+    if linked != ".agents/skills":
+        why = "a link leads to it; put the file there itself"
+        assert memory.strategies(tmp_path, 100) == f"[.agents/STRATEGIES.md is not shown: {why}]"
+    if linked != ".agents/STRATEGIES.md":
+        why = "a link leads to it; put the folder there itself"
+        assert list(memory.skills(tmp_path)) == [unusable(".agents/skills", why)]

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import AgentSpec
+from holdfast.agent import AgentSpec, Limits
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.effects import Effect
 from holdfast.events import RecalledTier, VerdictGiven
-from holdfast.policy import Policy, allow, ask
+from holdfast.evolve import KEPT
+from holdfast.policy import Policy, Terms, allow, ask
 from holdfast.trust import Trust, least
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says, tool_spec
 
@@ -134,3 +135,123 @@ def test_standing_memory_is_shown_first_and_survives_a_fold() -> None:
     handed_on = thread.messages()[0]
     assert STANDING.text in handed_on["content"]
     assert "# TASKS.md" not in handed_on["content"]
+
+
+def test_what_was_read_when_nothing_minded_it_still_counts() -> None:
+    """Where a thread goes on with an agent that minds trust, what it has read before counts as the worst there is."""
+    thread = at_work(agent_spec())
+    thread.reply(calls("look"))
+    thread.finish(1)
+    thread.reply(says("done"))
+    thread.archive()
+    thread.spec = keeper()
+    thread.reopen("keep that")
+    thread.load_thread()
+    thread.load()
+    thread.reply(calls("keep", first=1))
+    assert (thread.state.trust, thread.state.status) == ("web", "waiting_approval")
+
+
+def test_a_thread_that_has_read_nothing_goes_on_untainted() -> None:
+    """Where no agent before had anything to read, people's words are all there is."""
+    thread = at_work(agent_spec(tools=()))
+    thread.reply(says("done"))
+    thread.archive()
+    thread.spec = keeper()
+    thread.reopen("keep that")
+    thread.load_thread()
+    thread.load()
+    assert thread.state.trust == "agent"
+
+
+def test_silence_approves_nothing_that_is_tainted() -> None:
+    """Where requests are approved when nobody decides in time, those about tainted memory are denied all the same."""
+    terms = Terms(expires_after=60, on_expiry="approve")
+    policies = (
+        Policy(rules=(allow("look"), allow("keep")), terms=terms),
+        Policy(rules=(allow("look"), ask("keep", terms=terms))),
+    )
+    for policy in policies:
+        thread = at_work(keeper(policy=policy))
+        thread.reply(calls("look"))
+        thread.finish(1)
+        thread.reply(calls("keep", first=1))
+        thread.passes(seconds=61)
+        assert not thread.waiting(ToolRequest)
+        assert thread.state.standing == ("keep({}): Denied: nobody has decided in time.",)
+
+
+def test_only_a_person_makes_a_call_a_persons_word() -> None:
+    """A call that runs because nobody decided, or because somebody knows that it did not happen, was not approved."""
+    thread = at_work(keeper(policy=Policy(rules=(ask("keep", terms=Terms(expires_after=60, on_expiry="approve")),))))
+    thread.reply(calls("keep"))
+    thread.passes(seconds=61)
+    origin = asked(thread).origin
+    assert origin is not None
+    assert not origin.approved
+    thread = at_work(keeper())
+    thread.reply(calls("keep"))
+    thread.finish(1, status="unknown")
+    thread.decide("1", "absent")
+    origin = asked(thread).origin
+    assert origin is not None
+    assert not origin.approved
+
+
+def test_what_was_approved_stays_so_when_it_runs_again() -> None:
+    """A person's approval holds for the call, also when it has to be made once more."""
+    thread = at_work(keeper(policy=Policy(rules=(ask("keep"),))))
+    thread.reply(calls("keep"))
+    thread.decide("1")
+    thread.finish(1, status="unknown")
+    thread.decide("2", "absent")
+    origin = asked(thread).origin
+    assert origin is not None
+    assert origin.approved
+
+
+def test_looking_again_after_a_pause_taints_as_the_tool_says() -> None:
+    """What a `verify` tool finds is worth what the tool says of its results, or the result of itself."""
+    labels: list[tuple[Trust, Trust | None]] = [("web", None), ("tool", "web")]
+    for declared, label in labels:
+        spec = keeper(declared, verify=("look",), limits=Limits(stale_after=60, idle_limit=10_000))
+        thread = at_work(spec)
+        thread.reply(says("done"))
+        thread.passes(seconds=120)
+        thread.say("and now?")
+        (look,) = thread.waiting(ToolRequest)
+        thread.end(look, ToolOutcome(status="ok", content="found", trust=label))
+        assert thread.state.trust == "web"
+
+
+def test_what_was_forgotten_is_handed_on_no_more() -> None:
+    """A run that recalls nothing has no standing memory, whatever the thread's run before it had."""
+    thread = Thread(keeper())
+    thread.recalled = (STANDING,)
+    thread.load()
+    thread.reply(says("done"))
+    thread.archive()
+    thread.recalled = ()
+    thread.reopen("and on")
+    thread.load_thread()
+    thread.load()
+    assert thread.state.memory == ""
+
+
+def test_the_user_is_who_gave_the_task() -> None:
+    """Whoever speaks later is not, whether or not somebody was named at first, and however many they are."""
+    for first, user in (("", ""), ("alice", "alice")):
+        thread = at_work(keeper(), by=first)
+        for number in range(KEPT + 1):
+            thread.say("hm", by=f"u{number}")
+        thread.reply(calls("keep"))
+        origin = asked(thread).origin
+        assert origin is not None
+        assert origin.user == user
+
+
+def test_a_task_that_was_read_in_a_file_is_nobodys_word() -> None:
+    """A loop's iteration has its task from TASKS.md, where an agent may have put it: it taints like other results."""
+    thread = at_work(keeper(), trust="tool")
+    thread.reply(calls("keep"))
+    assert (thread.state.trust, thread.state.status) == ("tool", "waiting_approval")

@@ -106,6 +106,8 @@ class MemoryFiles:
         folders = {part.casefold() for part in real.relative_to(os.path.realpath(self._workspace)).parts}
         if ".git" in folders or (".agents" in folders and name != STRATEGIES):
             raise OutsideWorkspace(f"{name} is a link to what belongs to git, or instructs later runs; make it a file")
+        if name == STRATEGIES and real != Path(os.path.realpath(self._workspace), name):
+            raise OutsideWorkspace(f"a link leads to {name}, so no run would be shown it; put the file there itself")
         with plain_errors(name):
             real.parent.mkdir(parents=True, exist_ok=True)
             # The same name every time, so that what a crash leaves is cleared away by the next change.

@@ -130,7 +130,9 @@ def build_worker(
     notifier = notifier or Notifier()
     sessions = Sessions(threads)
     record = Record(threads, forget=sessions.forget)
-    loops = Loops(catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price)
+    loops = Loops(
+        catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price, notify=bool(notifier.receivers)
+    )
     return Worker(
         client,
         task_queue=task_queue,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from temporalio import activity
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.calling import ANSWER_WITHIN
 from activities.heartbeats import heartbeats
@@ -47,13 +47,17 @@ class Loops:
         default_llm: The LLM of agents that name none.
         workbench: For the files.
         price: For the cost of iterations.
+        notify: Whether this worker has somebody to tell of blocks and of ends.
     """
 
-    def __init__(self, catalog: Catalog, *, default_llm: str, workbench: Workbench, price: Price) -> None:
+    def __init__(
+        self, catalog: Catalog, *, default_llm: str, workbench: Workbench, price: Price, notify: bool = False
+    ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
         self._workbench = workbench
         self._price = price
+        self._notify = notify
 
     @activity.defn
     async def survey_workspace(self, request: SurveyRequest) -> Survey:
@@ -74,7 +78,9 @@ class Loops:
             raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True)
         async with heartbeats():
             found = await asyncio.to_thread(self._workbench.survey, request, activity.info().scheduled_time)
-        return found.model_copy(update={"agent": worker.name, "llm": worker.llm, "initializer_llm": initializer.llm})
+        return found.model_copy(
+            update={"agent": worker.name, "llm": worker.llm, "initializer_llm": initializer.llm, "notify": self._notify}
+        )
 
     @activity.defn
     async def settle_iteration(self, request: SettleRequest) -> Settled:
@@ -99,14 +105,14 @@ def _unfit(message: str) -> ApplicationError:
 
 
 async def _state_of(thread: str) -> dict[str, Any]:
-    """The state of an iteration's run, open or closed; nothing where no worker ever had it."""
+    """The state of an iteration's run, open or closed; nothing where no worker ever had it, or Temporal forgot it."""
     run = activity.client().get_workflow_handle(thread)
     try:
         state: dict[str, Any] = await run.query("state", rpc_timeout=ANSWER_WITHIN)
     except WorkflowQueryFailedError:
         return {}
     except RPCError as error:
-        if "before WorkflowTaskStarted" in error.message:
+        if error.status == RPCStatusCode.NOT_FOUND or "before WorkflowTaskStarted" in error.message:
             return {}
         raise
     return state

@@ -269,7 +269,10 @@ async def archive(request: ArchiveRequest) -> Archived:
 
 @activity.defn(name="survey_workspace")
 async def survey_workspace(request: SurveyRequest) -> Survey:
-    """See what a loop's files say. Fails for good with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND."""
+    """See what a loop's files say. Fails for good with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND.
+
+    That ends a loop which has not begun, and blocks one that has.
+    """
     raise NotImplementedError
 
 

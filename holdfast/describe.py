@@ -111,8 +111,8 @@ def loop_details(state: LoopState) -> str:
     if state.task:
         lines += ["", _quoted(state.task)]
     if state.paused:
-        why = f": {one_line(state.paused.reason)}" if state.paused.reason else ""
-        lines += ["", f"### Paused by {one_line(state.paused.by)}{why}", "", "It goes on with the signal `resume` and"]
+        why = f": {_plain(state.paused.reason)}" if state.paused.reason else ""
+        lines += ["", f"### Paused by {_plain(state.paused.by)}{why}", "", "It goes on with the signal `resume` and"]
         lines += ["", '```json\n{"by": "your name"}\n```']
     if state.blocked:
         lines += ["", f"### Blocked: {state.blocked.cause}", "", _quoted(state.blocked.message), ""]

@@ -25,7 +25,7 @@ WORDS = 1_000
 """Characters of what is said of an iteration."""
 
 IterationOutcome = Literal["completed", "blocked", "failed", "changed"]
-"""Its task was completed · it said why the task cannot be done · neither · people changed the task meanwhile."""
+"""Its task was completed · it said why the task cannot be done · neither · the task was changed or removed."""
 
 RunEnd = Literal["completed", "failed", "cancelled", "out_of_time"]
 """How the iteration's agent run ended."""
@@ -89,6 +89,8 @@ class Survey(Frozen):
 
     problem: str = ""
     """Why no iteration can begin; empty where one can."""
+    cause: str = "Workspace"
+    """What kind of problem it is."""
     head: str = ""
     """The commit that the next iteration begins with."""
     planned: bool = False
@@ -101,6 +103,8 @@ class Survey(Frozen):
     """Title of the first task that can be done; empty if there is none."""
     twins: int = 0
     """How many open tasks have that title."""
+    finished: int = 0
+    """How many done ones have it."""
     blocked: tuple[str, ...] = ()
     """Titles and reasons."""
     failing: tuple[str, ...] = ()
@@ -108,6 +112,8 @@ class Survey(Frozen):
     agent: str = ""
     llm: str = ""
     initializer_llm: str = ""
+    notify: bool = False
+    """The worker has somebody to tell."""
 
 
 class SettleRequest(Frozen):
@@ -121,6 +127,8 @@ class SettleRequest(Frozen):
     task: str
     """Empty for the initializer."""
     twins: int
+    finished: int = 0
+    """How many tasks of that title were done before."""
     head: str
     """The commit that it began with."""
     llm: str
@@ -189,6 +197,10 @@ class LoopState(Frozen):
     deadline: datetime | None = None
     paused: Steered | None = None
     blocked: Parked | None = None
+    notify: bool = False
+    """The worker tells somebody of blocks and of the end."""
+    notices: int = 0
+    """How many there were."""
     outcome: RunOutcome | None = None
     result: str = ""
     updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
@@ -280,7 +292,7 @@ def begin(loop: LoopInput, *, thread: str, at: datetime) -> LoopState:
 def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime) -> Step:
     """What a loop does next, now that its files have been looked at."""
     if survey.problem:
-        return Block("Workspace", survey.problem)
+        return Block(survey.cause, survey.problem)
     if survey.planned and not survey.next:
         return _nothing_to_do(survey)
     if reached := _limit(loop.limits, state, at=at):
@@ -325,8 +337,9 @@ def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
 
 def on_survey(state: LoopState, survey: Survey, *, at: datetime) -> LoopState:
     """The files were looked at."""
-    seen = {"open": survey.open, "done": survey.done, "agent": survey.agent or state.agent}
-    return state.model_copy(update={**seen, "updated_at": at})
+    counted = {"open": survey.open, "done": survey.done}
+    known = {"agent": survey.agent or state.agent, "notify": survey.notify or state.notify}
+    return state.model_copy(update={**counted, **known, "updated_at": at})
 
 
 def on_start(state: LoopState, iteration: Iteration, *, at: datetime) -> LoopState:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -21,7 +21,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast import contracts
 from holdfast.briefs import initializer_brief, iteration_brief
-from holdfast.contracts import RunInput, RunResult, cause_of
+from holdfast.contracts import Notice, Notified, Occasion, RunInput, RunResult, cause_of
 from holdfast.describe import loop_details, one_line
 from holdfast.events import RunOutcome
 from holdfast.loops import (
@@ -46,6 +46,7 @@ from holdfast.loops import (
     on_survey,
     result_of,
 )
+from holdfast.notices import TEXT_CHARS
 from workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
@@ -68,13 +69,15 @@ class AgentLoopWorkflow:
         self._loop = loop
         self._state = begin(loop, thread=workflow.info().workflow_id, at=workflow.now())
         self._published: tuple[object, ...] = ()
+        self._telling: list[asyncio.Future[Notified]] = []
 
     @workflow.run
     async def run(self, loop: LoopInput) -> LoopResult:
         """Work off the workspace's tasks.
 
         Raises:
-            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for it.
+            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for it. After the first
+                iteration that blocks the loop instead.
             CancelledError: The loop was cancelled; so was its iteration, and what came of that was recorded.
         """
         try:
@@ -90,16 +93,21 @@ class AgentLoopWorkflow:
         while True:
             self._publish()
             await workflow.wait_condition(lambda: not (self._state.paused or self._state.blocked))
-            self._move_if_full()
+            await self._move_if_full()
             survey = await self._survey()
             self._state = on_survey(self._state, survey, at=workflow.now())
+            if self._state.paused:  # meanwhile: whoever did it was told that nothing begins any more
+                continue
             match next_step(self._loop, self._state, survey, at=workflow.now()):
                 case Finish():
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
+                    self._tell("run_finished", self._state.result)
+                    await self._told()
                     return result
                 case Block() as block:
                     self._state = on_block(self._state, block, at=workflow.now())
+                    self._tell("run_blocked", f"{block.cause}: {block.message}")
                 case Work(task=task):
                     await self._iterate(survey, task)
                 case Initialize():
@@ -126,6 +134,8 @@ class AgentLoopWorkflow:
             if is_cancelled_exception(error):
                 raise
             cause, message = cause_of(error)
+            if state.count:  # work was done: that it cannot go on here and now is no reason to end it
+                return Survey(problem=message, cause=cause)
             raise ApplicationError(message, type=cause, non_retryable=True) from error
 
     async def _iterate(self, survey: Survey, task: str) -> None:
@@ -135,7 +145,7 @@ class AgentLoopWorkflow:
         brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
         self._state = on_start(state, iteration, at=workflow.now())
         self._publish()
-        end, explanation, cancelled = await self._run_agent(iteration, brief)
+        end, explanation = await self._run_agent(iteration, brief)
         request = SettleRequest(
             loop=state.thread,
             workspace=self._loop.workspace,
@@ -143,6 +153,7 @@ class AgentLoopWorkflow:
             number=number,
             task=task,
             twins=survey.twins,
+            finished=survey.finished,
             head=survey.head,
             llm=survey.llm if task else survey.initializer_llm,
             key=str(workflow.uuid4()),
@@ -152,42 +163,50 @@ class AgentLoopWorkflow:
         settling = calls.settle(request, f"settle iteration {number}")
         try:
             settled = await asyncio.shield(settling)
-        except asyncio.CancelledError as error:  # what became of it is recorded all the same
-            cancelled, settled = error, await settling
+        except asyncio.CancelledError:  # what became of it is recorded all the same
+            settled = await settling
         self._state = on_settled(self._state, settled, at=workflow.now())
-        if cancelled:
-            raise cancelled
+        # Asked for, not caught: to a call that waits for a cancelled child, the loop's own cancellation looks the same.
+        if workflow.cancellation_reason() is not None:
+            raise asyncio.CancelledError
 
-    async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str, BaseException | None]:
-        """Have the iteration's agent run: how it ended, why if it failed, and what cancelled the loop meanwhile."""
-        loop = self._loop
+    async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str]:
+        """Have the iteration's agent run: how it ended, and why if it failed. Cancelled, the loop waits for its end."""
+        starting = asyncio.create_task(self._start_agent(iteration, brief))
+        in_time = True
         try:
-            run: Run = await workflow.start_child_workflow(
-                contracts.WORKFLOW,
-                RunInput(
-                    task=brief,
-                    by=loop.by,
-                    agent=loop.agent if iteration.task else loop.initializer or loop.agent,
-                    workspace=loop.workspace,
-                    idle_limit=0,
-                ),
-                id=iteration.thread,
-                result_type=RunResult,
-                static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
-                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            )
+            try:
+                run = await asyncio.shield(starting)
+                in_time = await self._in_time(run, self._state.deadline)
+            except asyncio.CancelledError:
+                run = await starting
         except WorkflowAlreadyStartedError:
-            return "failed", f"there is a thread {iteration.thread} already", None
-        in_time, cancelled = True, None
-        try:
-            in_time = await self._in_time(run, self._state.deadline)
-        except asyncio.CancelledError as error:
-            cancelled = error
+            return "failed", f"there is or was a thread {iteration.thread} already"
         if not run.done():
             run.cancel()
         end, explanation = await _end_of(run)
-        return "out_of_time" if end == "cancelled" and not in_time else end, explanation, cancelled
+        return ("out_of_time" if end == "cancelled" and not in_time else end), explanation
+
+    async def _start_agent(self, iteration: Iteration, brief: str) -> Run:
+        loop = self._loop
+        return await workflow.start_child_workflow(
+            contracts.WORKFLOW,
+            RunInput(
+                task=brief,
+                by=loop.by,
+                agent=loop.agent if iteration.task else loop.initializer or loop.agent,
+                workspace=loop.workspace,
+                idle_limit=0,
+                trust="tool" if iteration.task else "person",  # an agent may have written the task into the file
+            ),
+            id=iteration.thread,
+            # A thread of that name has a log of its own, which this run must not be taken for.
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            result_type=RunResult,
+            static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
+            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+        )
 
     async def _in_time(self, run: Run, deadline: datetime | None) -> bool:
         """Wait until the run ends, or the loop's time is up."""
@@ -195,9 +214,26 @@ class AgentLoopWorkflow:
         done, _ = await workflow.wait([run], timeout=left)
         return bool(done)
 
-    def _move_if_full(self) -> None:
+    def _tell(self, occasion: Occasion, text: str) -> None:
+        """Tell people who are elsewhere, if the worker knows any."""
+        if not self._state.notify:
+            return
+        self._state = self._state.model_copy(update={"notices": self._state.notices + 1})
+        state = self._state
+        notice = Notice(
+            occasion=occasion, position=state.notices, agent=state.agent, status=state.status, text=text[:TEXT_CHARS]
+        )
+        self._telling.append(calls.tell(notice))
+
+    async def _told(self) -> None:
+        """Wait until they were told, or could not be."""
+        await asyncio.gather(*self._telling, return_exceptions=True)
+        self._telling.clear()
+
+    async def _move_if_full(self) -> None:
         info = workflow.info()
         if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
+            await self._told()
             workflow.continue_as_new(self._loop.model_copy(update={"state": self._state}))
 
     def _publish(self) -> None:

@@ -15,6 +15,7 @@ from holdfast.contracts import (
     ArchiveRequest,
     LLMRequest,
     Notice,
+    Notified,
     ThreadRequest,
     ToolRequest,
     archive,
@@ -85,10 +86,15 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
                 cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             )
         case Notice() as notice:
-            words = notice.occasion.replace("_", " ")
-            return _start(notify, notice, words, heartbeat_timeout=None, schedule_to_close_timeout=TELLING)
+            return tell(notice)
         case ArchiveRequest() as request:
             return _start(archive, request, f"events {request.start} to {request.stop - 1}")
+
+
+def tell(notice: Notice) -> asyncio.Future[Notified]:
+    """Have people who are elsewhere told."""
+    words = notice.occasion.replace("_", " ")
+    return _start(notify, notice, words, heartbeat_timeout=None, schedule_to_close_timeout=TELLING)
 
 
 def survey(request: SurveyRequest, summary: str) -> asyncio.Future[Survey]:

@@ -7,11 +7,14 @@ from typing import Literal, Self
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from holdfast.memory.refusals import TasksInvalid
 from holdfast.model import Frozen
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """The line ends that Markdown knows; `str.splitlines` knows more."""
 _BOX = re.compile(r"\[([ xX])\]([ \t]+)(?=\S)")
+_DEEPEST = 100
+"""Blocks within blocks: the parser drops the rest of a text that has more."""
 _MARK = re.compile(r"\((started|completed|blocked):[ \t]*(.*)\)", re.IGNORECASE)
 
 
@@ -139,11 +142,18 @@ def lines_of(text: str) -> list[str]:
 
 
 def outline(text: str) -> Outline:
-    """Find the tasks of TASKS.md and what is around them."""
+    """Find the tasks of TASKS.md and what is around them.
+
+    Raises:
+        TasksInvalid: It is nested so deeply that some tasks could not be seen.
+    """
     lines, found, sections = lines_of(text), list[Found](), list[Section]()
     starts, above, quotes = set[int](), list[int | None](), 0
     tokens = _parser().parse(text)
     for at, token in enumerate(tokens):
+        if token.level >= _DEEPEST - 1:
+            line = token.map[0] + 1 if token.map else len(lines)
+            raise TasksInvalid(f"TASKS.md, line {line}: it is nested too deeply; correct it there")
         match token.type:
             case "blockquote_open":
                 quotes += 1
@@ -169,7 +179,7 @@ def _parser() -> MarkdownIt:
 
     One for each text, because its rules are compiled at their first use, which is not safe among threads.
     """
-    parser = MarkdownIt("zero", {"maxNesting": 100, "html": True})
+    parser = MarkdownIt("zero", {"maxNesting": _DEEPEST, "html": True})
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser.enable(["blockquote", "code", "fence", "heading", "hr", "html_block", "lheading", "list"])
 

@@ -2,7 +2,7 @@
 
 1. A task is told by its title: the item's first line without the box and without the marks at its end, such as
    `(started: 2026-11-21 10:00)`, `(completed: …)` and `(blocked: why)`.
-2. Of several tasks with one title, the first in the file that is open is meant: what `next_task` comes to first.
+2. Of several tasks with one title, the first in the file that is open is meant.
 3. A change touches the task's own line, or adds one. What would come out as anything else is refused.
 """
 
@@ -24,7 +24,11 @@ _MARKER = re.compile(r"(.*?)([-+*]|\d{1,9}[.)])([ \t]+)")
 
 
 def parse_tasks(text: str) -> tuple[Task, ...]:
-    """The tasks of TASKS.md, in the order of the file."""
+    """The tasks of TASKS.md, in the order of the file.
+
+    Raises:
+        TasksInvalid: It is nested so deeply that some could not be seen.
+    """
     return tuple(found.task for found in outline(text).found)
 
 

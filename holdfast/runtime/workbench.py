@@ -12,6 +12,7 @@ from holdfast.describe import one_line
 from holdfast.loops import IterationOutcome, Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.memory.features import parse_features
 from holdfast.memory.notes import Note, add_note, note
+from holdfast.memory.outline import Status
 from holdfast.memory.refusals import MemoryRefused
 from holdfast.memory.tasks import Task, next_task, parse_tasks
 from holdfast.runtime.memory.files import ERRORS, FEATURES, TASKS, MemoryFiles
@@ -20,6 +21,10 @@ from holdfast.runtime.memory.repository import Repository
 
 LISTED = 20
 """Commits, blocked tasks and failing features that are told of."""
+TOLD = 400
+"""Characters of each."""
+LONGEST = 1_000
+"""Characters of a title: it is part of messages and states that Temporal bounds."""
 
 _ENDS = {
     "completed": "its run ended without saying so",
@@ -47,10 +52,14 @@ class FileWorkbench:
             failing = [each.name for each in parse_features(features) if not each.passes] if features else []
         except RepositoryBusy:
             raise
-        except MemoryRefused as error:
+        except (MemoryRefused, OSError) as error:
             return Survey(problem=str(error))
         following = next_task(tasks)
         title = following.title if following else ""
+        if following and len(title) > LONGEST:
+            problem = f"TASKS.md, line {following.line}: a title of {len(title):,} characters; {LONGEST:,} is the most"
+            return Survey(problem=f"{problem}; put what is more below it")
+        blocked = [task for task in tasks if task.status == "blocked"]
         return Survey(
             head=head,
             planned=bool(tasks),
@@ -58,9 +67,10 @@ class FileWorkbench:
             open=sum(task.status == "open" for task in tasks),
             done=sum(task.status == "done" for task in tasks),
             next=title,
-            twins=_open(tasks, title),
-            blocked=tuple(f"{task.title}: {task.reason}" for task in tasks if task.status == "blocked")[:LISTED],
-            failing=tuple(failing)[:LISTED],
+            twins=_count(tasks, title, "open"),
+            finished=_count(tasks, title, "done"),
+            blocked=tuple(one_line(f"{task.title}: {task.reason}", TOLD) for task in blocked[:LISTED]),
+            failing=tuple(one_line(name, TOLD) for name in failing[:LISTED]),
         )
 
     def settle(self, request: SettleRequest, words: str, at: datetime) -> Settled:
@@ -70,10 +80,11 @@ class FileWorkbench:
             RepositoryBusy: Others are at work in the repository; to be tried again.
         """
         workspace = Path(request.workspace)
+        if not workspace.is_dir():  # to make it anew would pass for a workspace where nothing is done yet
+            return Settled(outcome="failed", explanation=f"its workspace {workspace} is gone")
         repository, files = Repository(workspace, author="Loop"), MemoryFiles(workspace)
         try:
-            outcome = _outcome(request, parse_tasks(files.read(TASKS) or ""))
-            explanation = _explanation(request, outcome, words)
+            outcome, explanation = _became(request, files, words)
 
             def trace() -> None:
                 if outcome == "failed":
@@ -89,14 +100,14 @@ class FileWorkbench:
             commits = _commits_since(repository, request.head)
         except RepositoryBusy:
             raise
-        except MemoryRefused as error:
+        except (MemoryRefused, OSError) as error:
             return Settled(outcome="failed", explanation=str(error))
         return Settled(outcome=outcome, explanation=explanation, commits=commits)
 
 
 def _commits_since(repository: Repository, head: str) -> tuple[str, ...]:
     newer = takewhile(lambda commit: commit.hash != head, repository.commits(LISTED))
-    return tuple(f"{commit.hash[:7]} {commit.subject}" for commit in newer)[::-1]
+    return tuple(one_line(f"{commit.hash[:7]} {commit.subject}", TOLD) for commit in newer)[::-1]
 
 
 def _error(request: SettleRequest, explanation: str, at: datetime) -> Note:
@@ -104,23 +115,33 @@ def _error(request: SettleRequest, explanation: str, at: datetime) -> Note:
     return note(title, explanation, at, thread=request.thread, call=request.key, iteration=str(request.number))
 
 
-def _open(tasks: Sequence[Task], title: str) -> int:
-    return sum(task.title == title and task.status == "open" for task in tasks)
+def _count(tasks: Sequence[Task], title: str, status: Status) -> int:
+    return sum(task.title == title and task.status == status for task in tasks)
+
+
+def _became(request: SettleRequest, files: MemoryFiles, words: str) -> tuple[IterationOutcome, str]:
+    """What became of the task, and why. Where TASKS.md cannot be read that is why, and what was left is still kept."""
+    try:
+        outcome = _outcome(request, parse_tasks(files.read(TASKS) or ""))
+    except MemoryRefused as error:
+        return "failed", str(error)
+    return outcome, _explanation(request, outcome, words)
 
 
 def _outcome(request: SettleRequest, tasks: Sequence[Task]) -> IterationOutcome:
     """What became of the task: the files say, whoever has written it there."""
     if not request.task:
         return "completed" if tasks else "failed"
-    if _open(tasks, request.task) >= request.twins:
+    if _count(tasks, request.task, "done") > request.finished:
+        return "completed"
+    if _count(tasks, request.task, "open") >= request.twins:
         return "failed"
-    now = {task.status for task in tasks if task.title == request.task}
-    return "completed" if "done" in now else "blocked" if "blocked" in now else "changed"
+    return "blocked" if _count(tasks, request.task, "blocked") else "changed"
 
 
 def _explanation(request: SettleRequest, outcome: IterationOutcome, words: str) -> str:
     if outcome == "changed":
-        return "people have changed or removed the task meanwhile"
+        return "the task was changed or removed meanwhile"
     if outcome != "failed":
         return ""
     why = _ENDS[request.end] + (f" ({one_line(request.explanation, 300)})" if request.explanation else "")

@@ -12,7 +12,9 @@ from activities.notices import Links
 from activities.notify import Notifier
 from activities.receivers import Receiver as To
 from holdfast import Agent, Catalog, tool
+from holdfast.loops import LoopLimits
 from holdfast.testing import call, say, steps
+from tests.integration import looped
 from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.serving import Receiver, served
 
@@ -157,3 +159,19 @@ async def test_a_worker_without_webhooks_tells_nobody(rig: StartRig) -> None:
             if event.HasField("activity_task_scheduled_event_attributes")
         ]
         assert "notify" not in scheduled
+
+
+async def test_people_are_told_of_a_loop_that_is_blocked_and_of_its_end(rig: StartRig) -> None:
+    """Each block and the end of a loop are told once; what blocks it is in the notice."""
+    receiver = Receiver()
+    async with served(receiver) as url:
+        notifier = Notifier([To(url=url)])
+        async with notifier, rig(looped.catalog, looped.script, notifier=notifier) as worker:
+            looped.prepare(workspace := worker.workspace / "loop", 2)
+            loop = await worker.start_loop(workspace=str(workspace), limits=LoopLimits(iterations=1))
+            await status_of(loop, "blocked")
+            await loop.signal("retry", {"by": "alice"})
+            await loop.result()
+    told = [notice for notice in receiver.taken if notice["thread"] == loop.id]
+    assert [notice["occasion"] for notice in told] == ["run_blocked", "run_finished"]
+    assert "IterationLimit" in told[0]["text"]

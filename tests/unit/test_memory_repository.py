@@ -222,6 +222,25 @@ STATES = {
 }
 
 
+@pytest.mark.parametrize("name", ["evil", "e=v i.l"])
+def test_nothing_that_the_repository_names_is_run(name: str, root: Path) -> None:
+    """A filter that an agent has put into the repository's configuration does not run; its file is kept as it is."""
+    ran = root.parent / "ran"
+    for key in ("clean", "smudge", "process"):
+        git(root, "config", f"filter.{name}.{key}", f"touch '{ran}'; cat")
+    git(root, "config", f"filter.{name}.required", "true")
+    git(root, "config", "include.path", "more")
+    (root / ".git" / "more").write_text(f"[filter \"again\"]\n\tclean = touch '{ran}'\n")
+    (root / ".gitattributes").write_text("*.txt filter=evil\n*.md filter=again\n")
+    (root / "b.txt").write_text("as it is\n")
+    (root / "c.md").write_text("as it is\n")
+    assert Repository(root).state().dirty_count == 3
+    assert Repository(root).commit_once("k", "One").count == 3
+    assert not ran.exists()
+    assert git(root, "cat-file", "blob", "HEAD:b.txt") == "as it is"
+    assert git(root, "cat-file", "blob", "HEAD:c.md") == "as it is"
+
+
 @pytest.mark.parametrize("words", [*STATES, "a bisect is under way", "HEAD is detached", "conflicts"])
 def test_nothing_is_touched_in_the_middle_of_something(words: str, root: Path) -> None:
     """While a person has something under way, neither the files nor the index nor HEAD change."""
@@ -338,7 +357,8 @@ def child(name, attempt):
     return pid
 
 if mode == "slow":
-    Repository(workspace).commit_once("slow", "Slow", change=lambda: (workspace / "big").write_text("x"))
+    big = random.Random(3).randbytes(20_000_000)
+    Repository(workspace).commit_once("slow", "Slow", change=lambda: (workspace / "big").write_bytes(big))
 elif mode == "kill":
     chance = random.Random(3)
     for attempt in range(1, 11):
@@ -380,9 +400,7 @@ def test_kills_and_company_change_nothing_in_the_end(mode: str, names: list[str]
 
 def test_a_git_that_outlives_its_worker_keeps_the_lock(root: Path) -> None:
     """The second attempt waits for the git of the killed one, instead of working beside it."""
-    started = root.parent / "started"
-    git(root, "config", "filter.slow.clean", f"touch '{started}'; sleep 0.4; cat")
-    (root / ".gitattributes").write_text("big filter=slow\n")
+    started = root / ".git" / "index.lock"
     with subprocess.Popen([sys.executable, "-c", PROGRAM, root, "slow"], cwd=ROOT) as worker:
         while not started.exists():
             assert worker.poll() is None
@@ -391,7 +409,7 @@ def test_a_git_that_outlives_its_worker_keeps_the_lock(root: Path) -> None:
     with (root / ".git" / "holdfast.lock").open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    assert Repository(root).commit_once("slow", "Slow").paths == (".gitattributes", "big")
+    assert Repository(root).commit_once("slow", "Slow").paths == ("big",)
     assert [commit.key for commit in Repository(root).commits(5)] == ["slow", ""]
 
 

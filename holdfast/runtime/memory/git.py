@@ -1,4 +1,8 @@
-"""Git on one repository: fixed arguments, no shell, no hooks, and none of the user's or the machine's configuration."""
+"""Git on one repository: fixed arguments, no shell, and none of the user's or the machine's configuration.
+
+Who may write into the workspace may write into `.git` too. So nothing that is named there is run: no hooks, no filters,
+and no way to other repositories.
+"""
 
 import os
 import subprocess
@@ -26,6 +30,10 @@ _OPTIONS = {
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
+
+_FILTERED = ("add", "commit", "diff", "status")
+"""Commands that put the files of the work tree through filters."""
+_NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 
 
 class GitFailed(MemoryRefused):
@@ -60,11 +68,12 @@ class Git:
             GitFailed: It ended with an error, took longer than `SECONDS`, or cannot be started.
         """
         options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        environment = self._environment() | (self._no_filters() if arguments[0] in _FILTERED else {})
         try:
             done = subprocess.run(
                 ["git", *options, *arguments],
                 cwd=self.folder,
-                env=self._environment(),
+                env=environment,
                 input=text.encode("utf-8", "surrogateescape"),
                 capture_output=True,
                 timeout=SECONDS,
@@ -96,12 +105,22 @@ class Git:
         """Run a command that prints paths, each ended by NUL; what is no UTF-8 in them shows as U+FFFD."""
         return [path for path in printable(self.run(*arguments)).split("\0") if path]
 
+    def _no_filters(self) -> dict[str, str]:
+        """What turns off each filter that the repository's configuration names."""
+        named = self.says("config", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
+        drivers = sorted({name.rpartition(".")[0] for name in named.split("\0") if name})
+        off = [(f"{driver}.{key}", value) for driver in drivers for key, value in _NO_FILTER.items()]
+        settings = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(off)}
+        settings |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(off)}
+        return settings | {"GIT_CONFIG_COUNT": str(len(off))}
+
     def _environment(self) -> dict[str, str]:
         name = f"{flat(self.author, TITLE)} (Holdfast)"
         return command_environment() | {
             "GIT_CEILING_DIRECTORIES": str(self.folder.resolve().parent) if self.ceiling else "",
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ALLOW_PROTOCOL": "none",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_AUTHOR_NAME": name,

@@ -42,7 +42,7 @@ def exclusive(git_folder: Path) -> Iterator[int]:
         GitFailed: The repository cannot be written.
     """
     try:
-        lock = os.open(git_folder / "holdfast.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = os.open(git_folder / "holdfast.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise GitFailed(f"the repository of {git_folder.parent.name} cannot be written: {error.strerror}") from None
     try:

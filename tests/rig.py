@@ -11,7 +11,6 @@ from uuid import uuid4
 import openai
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
@@ -169,21 +168,19 @@ async def runs_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[Work
 async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
     """All events of a thread, from the histories of its Temporal runs.
 
-    Each run's history replays, in the sandbox and without it; it gives the very events that the workflow tells; and
-    all of them are one log.
+    Each run's history replays; it gives the very events that the workflow tells; and all of them are one log.
+    `tests/replay` replays recorded histories in the sandbox, which costs ten times as much.
     """
     events: list[AgentEvent] = []
+    replayer = Replayer(
+        workflows=WORKFLOWS,
+        data_converter=data_converter,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        debug_mode=True,
+    )
     for run in await runs_of(client, handle):
         history = await run.fetch_history()
-        for runner in (UnsandboxedWorkflowRunner(), SandboxedWorkflowRunner()):
-            replayer = Replayer(
-                workflows=WORKFLOWS,
-                data_converter=data_converter,
-                workflow_runner=runner,
-                # The sandbox imports everything anew for each run: on a busy machine, that looks like a deadlock.
-                debug_mode=isinstance(runner, SandboxedWorkflowRunner),
-            )
-            await replayer.replay_workflow(history)
+        await replayer.replay_workflow(history)
         own = read_events(history.events)
         assert own == await events_of(run)
         first = own[0].position

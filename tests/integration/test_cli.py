@@ -271,6 +271,18 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     return Shell({"HOLDFAST_HOME": home, "TEMPORAL_ADDRESS": f"127.0.0.1:{any_free()}"})
 
 
+def test_who_gives_the_task_is_recorded(shell: Shell) -> None:
+    """`start --by`, or else HOLDFAST_BY, says whom the task is for; without either, nobody is made up."""
+    for thread, words, environ, who in (
+        ("by-1", ("--by", "ann"), {"HOLDFAST_BY": "bob"}, "ann"),
+        ("by-2", (), {"HOLDFAST_BY": "bob"}, "bob"),
+        ("by-3", (), {}, ""),
+    ):
+        assert shell("start", "quick", "--thread", thread, *words, "--wait", **environ).code == 0
+        task = shell("log", thread, "--json").lines[1]
+        assert (task["type"], task.get("by", "")) == ("user_message_received", who)
+
+
 def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
     """Start, show, pending, approve, log, transcript and list tell one story, in the JSON of the contract."""
     started = shell("start", "Publish 1.2\nplease", "--agent", "releaser", "--thread", "story 1", "--json")

@@ -47,6 +47,10 @@ class Acting(Group):
             ),
         ] = None,
         blocks: Blocks = None,
+        by: Annotated[
+            str | None,
+            typer.Option(metavar="NAME", help="Who gives the task: the person it is for. [default: HOLDFAST_BY]"),
+        ] = None,
         wait: Annotated[
             bool, typer.Option("--wait", help="Stay until the run ends or waits for a message; exit 1 if it fails.")
         ] = False,
@@ -59,7 +63,7 @@ class Acting(Group):
         folder = str(workspace.expanduser().absolute()) if workspace else None
         self._carry_out(
             lambda verbs: verbs.start(
-                given, agent=agent, thread=thread, workspace=folder, idle_limit=idle_limit, wait=wait
+                given, agent=agent, thread=thread, workspace=folder, idle_limit=idle_limit, by=by, wait=wait
             ),
             json=json,
             debug=debug,

@@ -28,6 +28,7 @@ class Acting(Looking):
         thread: str | None,
         workspace: str | None,
         idle_limit: float | None,
+        by: str | None,
         wait: bool,
     ) -> int:
         """Start a run or continue a closed thread, and with `wait` stay until it ends or waits for a message."""
@@ -35,7 +36,14 @@ class Acting(Looking):
         if thread is not None:
             check_thread_id(thread)
         threads = await self._connect()
-        started = await threads.start(task, agent=agent, thread=thread, workspace=workspace, idle_limit=idle_limit)
+        started = await threads.start(
+            task,
+            agent=agent,
+            thread=thread,
+            workspace=workspace,
+            idle_limit=idle_limit,
+            by=by or self._settings.by or "",
+        )
         state = await threads.loaded(started.thread)
         if state is None:
             self._output.note(

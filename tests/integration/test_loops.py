@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import random
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from bench.loops import measure
+from bench.stage import open_stack
 from holdfast.runtime.stack import Stack
 from tests.integration.forked import run
 from tests.integration.looped import catalog, judge, prepare, script
@@ -21,9 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-async def test_loops_whose_worker_is_killed_tell_one_story(stack: Stack, tmp_path: Path) -> None:
+async def test_loops_whose_worker_is_killed_tell_one_story() -> None:
     """SIGKILL at random moments: every task is done once and in order, and files, git and logs say so alike."""
-    kills, wrong = await measure(stack, tmp_path, kills=4, loops=2, tasks=5, seed=random.Random(1).randrange(99))
+    with open_stack() as (stack, home):
+        kills, wrong = await measure(stack, home, kills=4, loops=2, tasks=5, seed=1)
     assert (kills, wrong) == (4, [])
 
 

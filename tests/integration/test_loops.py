@@ -88,6 +88,7 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         assert (await asyncio.to_thread(shell.json, "resume", name))["outcome"] == "accepted"
         await at_work.client.get_workflow_handle(name).result()
         assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "completed"
+        assert await asyncio.to_thread(shell.run, "log", name, code=3) == ""
         taken = await asyncio.to_thread(shell.run, *given, code=2)
         assert taken == ""
         listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()

@@ -1,7 +1,7 @@
 """AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
 
 Each iteration is a child workflow, an agent run with a thread and a log of its own. What follows from what is in
-`holdfast.loops`; between two iterations nothing is known but what the files say, and this state.
+`holdfast.loop_steps`; between two iterations nothing is known but what the files say, and this state.
 """
 
 import asyncio
@@ -24,18 +24,10 @@ from holdfast.briefs import initializer_brief, iteration_brief
 from holdfast.contracts import Notice, Notified, Occasion, RunInput, RunResult, cause_of
 from holdfast.describe import loop_details, one_line
 from holdfast.events import RunOutcome
-from holdfast.loops import (
+from holdfast.loop_steps import (
     Block,
     Finish,
     Initialize,
-    Iteration,
-    LoopInput,
-    LoopResult,
-    RunEnd,
-    SettleRequest,
-    Steering,
-    Survey,
-    SurveyRequest,
     Work,
     begin,
     next_step,
@@ -45,6 +37,16 @@ from holdfast.loops import (
     on_steering,
     on_survey,
     result_of,
+)
+from holdfast.loops import (
+    Iteration,
+    LoopInput,
+    LoopResult,
+    RunEnd,
+    SettleRequest,
+    Steering,
+    Survey,
+    SurveyRequest,
 )
 from holdfast.notices import TEXT_CHARS
 from workflows import calls

@@ -7,16 +7,10 @@ import pytest
 
 from holdfast.briefs import initializer_brief, iteration_brief
 from holdfast.describe import loop_details
-from holdfast.loops import (
+from holdfast.loop_steps import (
     Block,
     Finish,
     Initialize,
-    Iteration,
-    LoopInput,
-    LoopLimits,
-    LoopState,
-    Settled,
-    Survey,
     Work,
     begin,
     next_step,
@@ -25,6 +19,14 @@ from holdfast.loops import (
     on_start,
     on_steering,
     on_survey,
+)
+from holdfast.loops import (
+    Iteration,
+    LoopInput,
+    LoopLimits,
+    LoopState,
+    Settled,
+    Survey,
 )
 from holdfast.messages import Usage
 

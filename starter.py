@@ -23,6 +23,8 @@ from holdfast.runtime.cli.commands.remembering import Remembering
 from holdfast.runtime.cli.commands.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from psycopg_pool import AsyncConnectionPool
+
     from holdfast.memory.items import MemoryStore
     from holdfast.runtime.cli.verbs import Verbs
     from holdfast.runtime.record import OpenRecord
@@ -59,19 +61,28 @@ def _carry_out(verb: Callable[["Verbs"], Awaitable[int]], *, json: bool, debug: 
 
 
 @asynccontextmanager
-async def _record(url: str) -> AsyncIterator["OpenRecord"]:
-    """The permanent record in the database at `url`."""
+async def _pool(url: str) -> AsyncIterator["AsyncConnectionPool"]:
+    """Connections to the database at `url`."""
     import logging
-    from functools import partial
 
     from activities.stores.postgres import open_pool
+
+    # The pool would tell of each attempt on stderr, in its own words; who needs it says what came of it.
+    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+    async with open_pool(url, size=2) as pool:
+        yield pool
+
+
+@asynccontextmanager
+async def _record(url: str) -> AsyncIterator["OpenRecord"]:
+    """The permanent record in the database at `url`."""
+    from functools import partial
+
     from activities.stores.prune import prunable, prune
     from activities.stores.record import PostgresThreads
     from holdfast.runtime.record import OpenRecord
 
-    # The pool would tell of each attempt on stderr, in its own words; who needs the record says what came of it.
-    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-    async with open_pool(url, size=2) as pool:
+    async with _pool(url) as pool:
         yield OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
 
 
@@ -84,23 +95,21 @@ async def _memories(url: str, settings: "Settings") -> AsyncIterator["MemoryStor
     import structlog
 
     from activities.stores.memories import PostgresMemories
-    from activities.stores.postgres import open_pool
 
-    # As above; and stdout is for results.
-    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+    # Stdout is for results.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     async with AsyncExitStack() as cleanup:
         embeddings = None
         # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have a model.
-        if settings.embeddings and not (settings.scripted and settings.database_url):
+        model = settings.embedding_model
+        if model and not (settings.scripted and settings.database_url):
             from activities.embeddings import Embeddings
             from holdfast.runtime.llm import llm_client
 
             made = cleanup.enter_context(llm_client(settings, dev=True, say=lambda _: None))
             client = await cleanup.enter_async_context(made)
-            model = "scripted" if settings.scripted else settings.embeddings
             embeddings = Embeddings(client, model, settings.embedding_dimensions)
-        pool = await cleanup.enter_async_context(open_pool(url, size=2))
+        pool = await cleanup.enter_async_context(_pool(url))
         yield PostgresMemories(pool, embeddings)
 
 

@@ -240,10 +240,8 @@ async def run(settings: Settings, *, dev: bool) -> None:
 
 
 def _embeddings(llm: openai.AsyncOpenAI, settings: Settings) -> Embeddings | None:
-    if not settings.embeddings:
-        return None
-    model = "scripted" if settings.scripted else settings.embeddings
-    return Embeddings(llm, model, settings.embedding_dimensions)
+    model = settings.embedding_model
+    return Embeddings(llm, model, settings.embedding_dimensions) if model else None
 
 
 def _notifier(settings: Settings, config: Mapping[str, Any]) -> Notifier:

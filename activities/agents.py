@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from activities.calling import calling_thread
 from activities.heartbeats import heartbeats
+from activities.resolving import require_folder, resolve_agent
 from holdfast.agent import AgentSpec, SkillSpec
 from holdfast.budgets import BYTES_PER_TOKEN, tokens_of
 from holdfast.catalog import Catalog
-from holdfast.contracts import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND, AgentRequest, LoadedAgent
-from holdfast.errors import CatalogError
+from holdfast.contracts import AgentRequest, LoadedAgent
 from holdfast.events import RecalledTier
 from holdfast.memory.items import GLOBAL, MemoryStore, standing_text
 from holdfast.skills import Skill, with_workspace
@@ -74,10 +73,7 @@ class Agents:
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
         """See `holdfast.contracts.load_agent`."""
-        try:
-            spec = self._catalog.spec(request.agent, default_llm=self._default_llm)
-        except CatalogError as error:
-            raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
+        spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
         async with heartbeats():
             workspace = await asyncio.to_thread(self._workspace, request.workspace)
             spec = await self._with_procedures(spec, workspace)
@@ -124,7 +120,5 @@ class Agents:
             own.mkdir(parents=True, exist_ok=True)
             return own.resolve()
         path = Path(asked_for).expanduser()
-        if not path.is_absolute() or not path.is_dir():
-            message = f"workspace {asked_for!r} is not a folder on this worker; create it, or give another one"
-            raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True)
+        require_folder(path, asked_for=asked_for)
         return path.resolve()

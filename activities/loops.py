@@ -13,10 +13,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.calling import ANSWER_WITHIN
 from activities.heartbeats import heartbeats
+from activities.resolving import require_folder, resolve_agent
 from holdfast.agent import AgentSpec
 from holdfast.catalog import Catalog
-from holdfast.contracts import AGENT_NOT_FOUND, AGENT_UNFIT, WORKSPACE_NOT_FOUND
-from holdfast.errors import CatalogError
+from holdfast.contracts import AGENT_UNFIT
 from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import Usage
 
@@ -30,7 +30,7 @@ Price = Callable[[str, Usage], float | None]
 class Workbench(Protocol):
     """Works on a loop's files and its repository. Its methods block; each does the same thing once, however often."""
 
-    def survey(self, request: SurveyRequest, at: datetime) -> Survey:
+    def survey(self, request: SurveyRequest) -> Survey:
         """See what the files say, and commit what people have changed. Trouble is told in `Survey.problem`."""
         ...
 
@@ -68,16 +68,11 @@ class Loops:
                 f"agent {worker.name!r} cannot work in a loop: it lacks {' and '.join(missing)}; "
                 "give the catalog memory_tools() (holdfast.runtime.memory), and the agent those tools"
             )
-        unpriced = [spec.llm for spec in (worker, initializer) if self._price(spec.llm, Usage()) is None]
-        if request.priced and unpriced:
-            raise _unfit(
-                f"nobody knows the price of {unpriced[0]!r}, and the loop has a limit in dollars; leave it out"
-            )
-        if not Path(request.workspace).is_absolute() or not await asyncio.to_thread(Path(request.workspace).is_dir):
-            message = f"workspace {request.workspace!r} is not a folder on this worker; create it, or give another one"
-            raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True)
+        if request.priced:
+            self._require_prices(worker, initializer)
+        await asyncio.to_thread(require_folder, Path(request.workspace), asked_for=request.workspace)
         async with heartbeats():
-            found = await asyncio.to_thread(self._workbench.survey, request, activity.info().scheduled_time)
+            found = await asyncio.to_thread(self._workbench.survey, request)
         return found.model_copy(
             update={"agent": worker.name, "llm": worker.llm, "initializer_llm": initializer.llm, "notify": self._notify}
         )
@@ -93,11 +88,15 @@ class Loops:
             settled = await asyncio.to_thread(self._workbench.settle, request, words, at)
         return settled.model_copy(update={"usage": usage, "cost": self._price(request.llm, usage)})
 
+    def _require_prices(self, *specs: AgentSpec) -> None:
+        for spec in specs:
+            if self._price(spec.llm, Usage()) is None:
+                raise _unfit(
+                    f"nobody knows the price of {spec.llm!r}, and the loop has a limit in dollars; leave it out"
+                )
+
     def _spec(self, agent: str | None) -> AgentSpec:
-        try:
-            return self._catalog.spec(agent, default_llm=self._default_llm)
-        except CatalogError as error:
-            raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
+        return resolve_agent(self._catalog, agent, default_llm=self._default_llm)
 
 
 def _unfit(message: str) -> ApplicationError:

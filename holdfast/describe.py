@@ -5,10 +5,13 @@ import json
 from holdfast.approval import DecisionKind, Request, parsed
 from holdfast.loops import Iteration, LoopState
 from holdfast.messages import ToolCall
-from holdfast.state import RunState
+from holdfast.state import Parked, RunState
 
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
+
+_WHO = '```json\n{"by": "your name"}\n```'
+"""What a signal carries that needs nothing but a name."""
 
 _SIGNALS: dict[DecisionKind, str] = {
     "approve": "approve",
@@ -51,8 +54,7 @@ def current_details(state: RunState) -> str:
     agent = state.spec.name if state.spec else "loading…"
     lines = [f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.step}", "", _quoted(state.task)]
     if state.parked:
-        lines += ["", f"### Blocked: {state.parked.cause}", "", _quoted(state.parked.message), ""]
-        lines += ["Mend the cause, then send the signal `retry` with", "", '```json\n{"by": "your name"}\n```']
+        lines += _blocked(state.parked)
     for request in state.requests[:SHOWN_REQUESTS]:
         lines += ["", *_request(state, request)]
     if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
@@ -100,6 +102,12 @@ def describe_terms(request: Request) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _blocked(parked: Parked) -> list[str]:
+    """Why a run or a loop is blocked, and the signal that lets it go on."""
+    lines = ["", f"### Blocked: {parked.cause}", "", _quoted(parked.message), ""]
+    return [*lines, "Mend the cause, then send the signal `retry` with", "", _WHO]
+
+
 def _quoted(text: str) -> str:
     return "\n".join(f"> {line}" for line in text[:2_000].splitlines())
 
@@ -113,10 +121,9 @@ def loop_details(state: LoopState) -> str:
     if state.paused:
         why = f": {_plain(state.paused.reason)}" if state.paused.reason else ""
         lines += ["", f"### Paused by {_plain(state.paused.by)}{why}", "", "It goes on with the signal `resume` and"]
-        lines += ["", '```json\n{"by": "your name"}\n```']
+        lines += ["", _WHO]
     if state.blocked:
-        lines += ["", f"### Blocked: {state.blocked.cause}", "", _quoted(state.blocked.message), ""]
-        lines += ["Mend the cause, then send the signal `retry` with", "", '```json\n{"by": "your name"}\n```']
+        lines += _blocked(state.blocked)
     if state.recent:
         lines += ["", *(_iteration(each) for each in reversed(state.recent[-SHOWN_REQUESTS:]))]
     return "\n".join(lines)

@@ -57,7 +57,6 @@ def begin(loop: LoopInput, *, thread: str, at: datetime) -> LoopState:
         thread=thread,
         task=loop.task,
         workspace=loop.workspace,
-        begun_at=at,
         count_limit=limits.iterations,
         cost_limit=limits.cost,
         deadline=at + timedelta(seconds=limits.seconds) if limits.seconds else None,

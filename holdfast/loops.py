@@ -77,7 +77,6 @@ class LoopResult(Frozen):
 class SurveyRequest(Frozen):
     """Input of `survey_workspace`."""
 
-    loop: str
     workspace: str
     agent: str | None
     initializer: str | None = None
@@ -122,7 +121,6 @@ class Survey(Frozen):
 class SettleRequest(Frozen):
     """Input of `settle_iteration`."""
 
-    loop: str
     workspace: str
     thread: str
     """The iteration's."""
@@ -182,7 +180,6 @@ class LoopState(Frozen):
     task: str = ""
     workspace: str = ""
     agent: str = ""
-    begun_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     count: int = 0
     """Iterations that were started."""
     recent: tuple[Iteration, ...] = ()

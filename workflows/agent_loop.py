@@ -123,7 +123,6 @@ class AgentLoopWorkflow:
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
         request = SurveyRequest(
-            loop=state.thread,
             workspace=loop.workspace,
             agent=loop.agent,
             initializer=loop.initializer,
@@ -149,7 +148,6 @@ class AgentLoopWorkflow:
         self._publish()
         end, explanation = await self._run_agent(iteration, brief)
         request = SettleRequest(
-            loop=state.thread,
             workspace=self._loop.workspace,
             thread=iteration.thread,
             number=number,

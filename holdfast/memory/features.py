@@ -14,8 +14,10 @@ from holdfast.model import Frozen
 NAMED = 10
 """Features that an error names."""
 
-_NAMES = ("id", "name", "title", "description")
-_DONE = ("passing", "passed", "pass", "passes", "done", "complete", "completed", "true")
+NAMES = ("id", "name", "title", "description")
+"""Fields that a feature may be named by, the first of them first."""
+DONE = ("passing", "passed", "pass", "passes", "done", "complete", "completed", "true")
+"""What a `status` says, in any case, of a feature that passes."""
 
 
 class Feature(Frozen):
@@ -78,7 +80,7 @@ def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
 def _status(listed: list[tuple[JsonObject, Feature]], *, passes: bool) -> str:
     """The word for it that the file uses elsewhere, as JSON."""
     used = [each.members["status"].value for each, _ in listed if "status" in each.members]
-    words = (word for word in used if isinstance(word, str) and (word.casefold() in _DONE) == passes)
+    words = (word for word in used if isinstance(word, str) and (word.casefold() in DONE) == passes)
     return json.dumps(next(words, "passing" if passes else "failing"), ensure_ascii=False)
 
 
@@ -87,7 +89,7 @@ def _features(text: str) -> list[tuple[JsonObject, Feature]]:
     for found in listed_objects(text):
         names = _names(found)
         if not names:
-            raise invalid(text, found.start, f"a feature needs one of {', '.join(_NAMES)}")
+            raise invalid(text, found.start, f"a feature needs one of {', '.join(NAMES)}")
         line = lines.of(found.start)
         if names[0] in seen:
             raise invalid(text, found.start, f"{flat(names[0], 80)!r} is listed already, at line {seen[names[0]]}")
@@ -99,7 +101,7 @@ def _features(text: str) -> list[tuple[JsonObject, Feature]]:
 
 
 def _names(found: JsonObject) -> list[str]:
-    values = [found.members[name].value for name in _NAMES if name in found.members]
+    values = [found.members[name].value for name in NAMES if name in found.members]
     # A bool is an int to Python.
     named = [str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool)]
     return [" ".join(name.split()) for name in named if name.strip()]
@@ -111,7 +113,7 @@ def _passes(text: str, found: JsonObject) -> bool:
             raise invalid(text, member.value_start, '"passes" must be true or false')
         return bool(member.value)
     status = found.members.get("status")
-    return status is not None and isinstance(status.value, str) and status.value.casefold() in _DONE
+    return status is not None and isinstance(status.value, str) and status.value.casefold() in DONE
 
 
 class _Lines:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.budgets import BYTES_PER_TOKEN, first_of, newest_of, size_of, tokens_of
 from holdfast.events import RecalledTier
+from holdfast.memory.features import DONE, NAMES
 
 
 class MemoryFile(NamedTuple):
@@ -36,8 +37,6 @@ FEATURES_BYTES = 1_000_000
 """Of a larger features.json, the beginning is shown as it stands."""
 
 TITLE = "## Files of the workspace, as they were when this run began; what stands behind > is what they say"
-
-_DONE = ("passing", "passed", "pass", "passes", "done", "complete", "completed", "true")
 
 
 @dataclass(frozen=True)
@@ -142,10 +141,10 @@ def features_status(text: str) -> str:
 def _is_done(feature: dict[str, Any]) -> bool:
     if isinstance(feature.get("passes"), bool):
         return bool(feature["passes"])
-    return str(feature.get("status", "")).casefold() in _DONE
+    return str(feature.get("status", "")).casefold() in DONE
 
 
 def _name_of(feature: dict[str, Any]) -> str:
-    names = (feature.get(field) for field in ("id", "name", "title", "description"))
+    names = (feature.get(field) for field in NAMES)
     words = ": ".join(" ".join(str(name).split())[:200] for name in names if isinstance(name, str | int))
     return words.encode("utf-8", "replace").decode() or "(without a name)"  # JSON may escape half a character

@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -79,7 +79,15 @@ def not_text(file: BinaryIO, path: str) -> NotText:
     return NotText(f"{path} is not UTF-8 text ({size:,} bytes); try a command such as `file` or `xxd`")
 
 
-def replace(workspace: Path, path: str, *, content: bytes, key: str, instructions: bool = False) -> None:
+def replace(
+    workspace: Path,
+    path: str,
+    *,
+    content: bytes,
+    key: str,
+    instructions: bool = False,
+    unchanged: Callable[[], bool] = lambda: True,
+) -> bool:
     """Put `content` in the file's place in one step, keeping its mode; missing folders are made.
 
     Args:
@@ -88,6 +96,10 @@ def replace(workspace: Path, path: str, *, content: bytes, key: str, instruction
         content: All of its new bytes.
         key: Names the effect: what a crash left of an earlier attempt is cleared away.
         instructions: Below `.agents` too: the caller has asked whoever has to be asked.
+        unchanged: Asked at the last moment; where it says no, the file stays as it is.
+
+    Returns:
+        Whether the content is in place.
 
     Raises:
         OutsideWorkspace: It leads outside, or to what belongs to git or instructs later runs.
@@ -118,7 +130,9 @@ def replace(workspace: Path, path: str, *, content: bytes, key: str, instruction
                     os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                 file.flush()
                 os.fsync(file.fileno())
+            if not unchanged():
+                return False
             temporary.replace(real)
-        except BaseException:
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
+    return True

@@ -15,11 +15,10 @@ from holdfast.events import RecalledTier
 from holdfast.memory.showing import MEMORY_FILES, FileRead, files_tier, read_ahead
 from holdfast.prompt import strategies_room
 from holdfast.runtime.files import NotAFile, NotText, opened
+from holdfast.runtime.memory.files import STRATEGIES
 from holdfast.runtime.paths import OutsideWorkspace, inside
 from holdfast.runtime.skills import is_linked, workspace_skills
 from holdfast.skills import Skill
-
-STRATEGIES_FILE = ".agents/STRATEGIES.md"
 
 
 class WorkspaceMemory:
@@ -35,12 +34,12 @@ class WorkspaceMemory:
     def strategies(self, workspace: Path, tokens: int) -> str:
         """What was learnt, the newest of it within the budget; empty where nothing was."""
         room = strategies_room(tokens)
-        read = _read(workspace, STRATEGIES_FILE, most=room * BYTES_PER_TOKEN + 1, newest=True)
+        read = _read(workspace, STRATEGIES, most=room * BYTES_PER_TOKEN + 1, newest=True)
         if read is None:
             return ""
         if read.problem:
-            return f"[{STRATEGIES_FILE} is not shown: {read.problem}]"
-        return newest_of(read.text.strip("\n"), room, where=STRATEGIES_FILE, unread=read.unread)
+            return f"[{STRATEGIES} is not shown: {read.problem}]"
+        return newest_of(read.text.strip("\n"), room, where=STRATEGIES, unread=read.unread)
 
     def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
         """The workspace's files within the budget; None where it has none of them."""
@@ -53,7 +52,7 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
     try:
         if _is_loop(workspace, name):
             return FileRead(name, problem="it is a link that leads to itself")
-        if name == STRATEGIES_FILE and is_linked(workspace, name):
+        if name == STRATEGIES and is_linked(workspace, name):
             return FileRead(name, problem="a link leads to it; put the file there itself")
         with opened(workspace, name) as file:
             size = os.fstat(file.fileno()).st_size

@@ -139,6 +139,11 @@ class Settings(BaseModel):
         return self.openai_api_key is None and self.openai_base_url is None
 
     @property
+    def embedding_model(self) -> str | None:
+        """The embedding model to ask for; None to find by words alone."""
+        return "scripted" if self.embeddings and self.scripted else self.embeddings
+
+    @property
     def offers_example(self) -> bool:
         """Whether the catalog is the one that comes with Holdfast, which has a script of its own."""
         return self.catalog == EXAMPLE

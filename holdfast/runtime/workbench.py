@@ -37,7 +37,7 @@ _ENDS = {
 class FileWorkbench:
     """An `activities.loops.Workbench` on files."""
 
-    def survey(self, request: SurveyRequest, at: datetime) -> Survey:
+    def survey(self, request: SurveyRequest) -> Survey:
         """See what the files say, and commit what people have changed.
 
         Raises:

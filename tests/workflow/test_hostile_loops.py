@@ -214,8 +214,8 @@ async def test_a_pause_while_the_files_are_looked_at_begins_no_iteration(
     """Who was told that the loop is paused may edit the files at once: no agent starts on what they said before."""
     looking, go_on, survey = threading.Event(), threading.Event(), FileWorkbench.survey
 
-    def slow(self: FileWorkbench, request: SurveyRequest, at: datetime) -> Survey:
-        found = survey(self, request, at)
+    def slow(self: FileWorkbench, request: SurveyRequest) -> Survey:
+        found = survey(self, request)
         looking.set()
         go_on.wait(30)
         return found
@@ -307,11 +307,10 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
 def settle(root: Path, before: str, after: str) -> str:
     """The outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
     (root / "TASKS.md").write_text(before)
-    seen = FileWorkbench().survey(SurveyRequest(loop="l", workspace=str(root), agent=None, key="s"), NOW)
+    seen = FileWorkbench().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
     assert seen.next == "one"
     (root / "TASKS.md").write_text(after)
     request = SettleRequest(
-        loop="l",
         workspace=str(root),
         thread="l-0",
         number=0,
@@ -348,12 +347,11 @@ def test_long_subjects_reasons_and_names_are_cut(tmp_path: Path) -> None:
     """What people write at any length is told of in results that Temporal takes."""
     (tmp_path / "TASKS.md").write_text("- [ ] a (blocked: " + "x" * 300_000 + ")\n")
     (tmp_path / "features.json").write_text(f'[{{"name": "{"y" * 300_000}", "passes": false}}]')
-    request = SurveyRequest(loop="l", workspace=str(tmp_path), agent=None, key="s")
-    seen = FileWorkbench().survey(request, NOW)
+    request = SurveyRequest(workspace=str(tmp_path), agent=None, key="s")
+    seen = FileWorkbench().survey(request)
     git(tmp_path, *PERSON, "commit", "--quiet", "--allow-empty", "-m", "z" * 100_000)
     settled = FileWorkbench().settle(
         SettleRequest(
-            loop="l",
             workspace=str(tmp_path),
             thread="l-0",
             number=0,

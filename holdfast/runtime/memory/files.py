@@ -5,15 +5,13 @@
 3. Of several files that change together, all changes are worked out before the first is put in place.
 """
 
-import hashlib
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.memory.refusals import MemoryRefused
-from holdfast.runtime.files import NotAFile, NotText, alone, opened, plain_errors, require_file
+from holdfast.runtime.files import NotAFile, NotText, alone, opened, plain_errors, replace
 from holdfast.runtime.paths import OutsideWorkspace, inside
 
 TASKS, PROGRESS, ERRORS, LEARNINGS = "TASKS.md", "progress.txt", "ERRORS.md", "LEARNINGS.md"
@@ -108,33 +106,19 @@ class MemoryFiles:
             raise OutsideWorkspace(f"{name} is a link to what belongs to git, or instructs later runs; make it a file")
         if name == STRATEGIES and real != Path(os.path.realpath(self._workspace), name):
             raise OutsideWorkspace(f"a link leads to {name}, so no run would be shown it; put the file there itself")
-        with plain_errors(name):
-            real.parent.mkdir(parents=True, exist_ok=True)
-            # The same name every time, so that what a crash leaves is cleared away by the next change.
-            mark = hashlib.sha256(f"memory\n{name}".encode()).hexdigest()[:16]
-            temporary = real.parent / f".holdfast-{mark}.tmp"
-            temporary.unlink(missing_ok=True)
-            try:
-                self._write(temporary, after, like=real)
-                if self._bytes(name) != before:
-                    return False
-                temporary.replace(real)
-            finally:
-                temporary.unlink(missing_ok=True)
-            _sync_folder(real.parent)
-        return True
-
-    def _write(self, temporary: Path, content: bytes, *, like: Path) -> None:
-        with temporary.open("xb") as file:
-            file.write(content)
-            with suppress(FileNotFoundError):
-                status = os.lstat(like)
-                require_file(status, like.name)
-                with suppress(PermissionError):
-                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
-                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
-            file.flush()
-            os.fsync(file.fileno())
+        # The same key every time, so that what a crash leaves is cleared away by the next change.
+        put = replace(
+            self._workspace,
+            name,
+            content=after,
+            key="memory",
+            instructions=True,
+            unchanged=lambda: self._bytes(name) == before,
+        )
+        if put:
+            with plain_errors(name):
+                _sync_folder(real.parent)
+        return put
 
 
 def _text(content: bytes | None, name: str) -> str | None:

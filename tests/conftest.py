@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
+from activities.stores.postgres import migrate, open_pool
 from holdfast.catalog import Catalog
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.stack import Stack
@@ -70,3 +72,11 @@ def database_url(stack: Stack) -> Iterator[str]:
     finally:
         if container:
             container.stop()
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to a migrated database."""
+    await migrate(database_url)
+    async with open_pool(database_url, size=4) as pool:
+        yield pool

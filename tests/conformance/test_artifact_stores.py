@@ -1,7 +1,6 @@
 """Artifacts: in PostgreSQL and in a folder."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,18 +8,10 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
 from activities.stores.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
-from activities.stores.postgres import migrate, open_pool
+from activities.stores.postgres import open_pool
 from holdfast.errors import ArtifactNotFound
 from holdfast.stores import ArtifactStore, digest_of
 from holdfast.testing import ArtifactStoreConformance
-
-
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to a migrated database."""
-    await migrate(database_url)
-    async with open_pool(database_url, size=4) as pool:
-        yield pool
 
 
 class TestFolderArtifacts(ArtifactStoreConformance):

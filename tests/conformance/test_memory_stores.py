@@ -18,14 +18,6 @@ from holdfast.testing.memory_conformance import a_memory, a_scope, keep, recalle
 
 
 @pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to a migrated database."""
-    await migrate(database_url)
-    async with open_pool(database_url, size=4) as pool:
-        yield pool
-
-
-@pytest.fixture
 async def embeddings() -> AsyncIterator[Embeddings]:
     """The scripted LLM's."""
     with ScriptedLLM() as llm:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from activities.stores.postgres import migrate, open_pool
+from activities.stores.postgres import open_pool
 from activities.stores.record import PostgresThreads
 from activities.stores.rows import Row, pack, unpack
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
@@ -23,14 +23,6 @@ from holdfast.log import EventLog, event_line
 from holdfast.model import PAGE_BYTES, canonical
 from holdfast.stores import ThreadStore
 from holdfast.testing import ThreadStoreConformance
-
-
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to a migrated database."""
-    await migrate(database_url)
-    async with open_pool(database_url, size=4) as pool:
-        yield pool
 
 
 class FileThreads:

@@ -1,7 +1,7 @@
 """`call_tool` against a real ledger: what a second attempt does, for each effect class. No effect twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,14 +25,6 @@ from holdfast.messages import ToolCall
 
 class Died(BaseException):
     """Stands for SIGKILL: nothing after it runs, nothing catches it."""
-
-
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to a migrated database."""
-    await migrate(database_url)
-    async with open_pool(database_url, size=4) as pool:
-        yield pool
 
 
 @pytest.fixture

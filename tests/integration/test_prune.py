@@ -1,7 +1,6 @@
 """Pruning the permanent record: what may go, and what goes with it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -9,7 +8,6 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 
 from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.postgres import migrate, open_pool
 from activities.stores.prune import Prunable, prunable, prune
 from activities.stores.record import PostgresThreads
 from holdfast.errors import ArtifactNotFound
@@ -18,14 +16,6 @@ from holdfast.log import EventLog, event_line
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to a migrated database."""
-    await migrate(database_url)
-    async with open_pool(database_url, size=4) as pool:
-        yield pool
 
 
 @pytest.fixture

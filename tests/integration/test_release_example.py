@@ -1,13 +1,8 @@
 """The release example: its tools on a real repository, its script, and the demo from end to end."""
 
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from examples.release import repository
@@ -29,13 +24,12 @@ from examples.release.tools import (
 )
 from holdfast import Absent, Found, ToolContext, Unknown
 from holdfast.policy import ToolUse, evaluate
-from holdfast.runtime.processes import command_line
 from holdfast.testing.script import JSON, Conversation
 from holdfast.tools import ArgumentsInvalid
+from tests.integration.demos import play_demo
 
 ROOT = Path(__file__).parents[2]
 HEAD = "33b11b1cc6b6db489a4ed9e902cb75073acb2355"
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @pytest.fixture
@@ -300,32 +294,11 @@ def test_a_demo_removes_earlier_ones_that_nobody_uses(tmp_path: Path) -> None:
 
 def test_the_demo_survives_two_kills(tmp_path: Path) -> None:
     """From end to end, as `make demo` runs it: every fact is right, and nothing is left running."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "HOLDFAST_"))}
-    environ |= {
-        "HOLDFAST_HOME": str(tmp_path),
-        "TEMPORAL_ADDRESS": "nowhere.invalid:1",
-        "DATABASE_URL": "postgresql://x",
-    }
+    facts = play_demo("examples.release.demo", tmp_path)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.release.demo"],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    facts = dict(re.findall(r"^│ [✓·] │ (.+?) +│ (.+?) +│$", done.stdout, re.MULTILINE))
     assert facts["workers killed (SIGKILL)"] == "2"
     assert facts["chain of digests"] == "intact"
     assert facts["found done after a kill, and adopted"] == "publish"
     assert facts["git tags: 1 expected"] == "1 done, 0 duplicated"
     assert facts["lines in the registry: 1 expected"] == "1 done, 0 duplicated"
     assert facts["rows in the ledger: 4 expected"] == "4 done, 0 duplicated"
-    assert "✗" not in done.stdout
-    assert not CONTROL.search(done.stdout)
-    (demo,) = (tmp_path / "demo").iterdir()
-    assert not [process for process in psutil.process_iter() if str(demo) in " ".join(command_line(process))]

@@ -23,7 +23,7 @@ from activities.embeddings import Embeddings, EmbeddingsAway
 from activities.remembering import semantic_tools
 from activities.stores.memories import PostgresMemories
 from activities.stores.memory_vectors import space_of
-from activities.stores.postgres import migrate, open_pool
+from activities.stores.postgres import migrate
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow
 from holdfast.events import ToolCallFinished
 from holdfast.memory.items import ItemNotFound, ItemRefused
@@ -40,14 +40,6 @@ from tests.rig import StartRig, events_of
 
 DIMENSIONS = 256
 ID = re.compile(r"m-[a-z0-9]{7}")
-
-
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to a migrated database."""
-    await migrate(database_url)
-    async with open_pool(database_url, size=4) as pool:
-        yield pool
 
 
 @pytest.fixture

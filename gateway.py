@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.cli.ui import ui_base
 from holdfast.runtime.client import connect, connect_config
 from holdfast.runtime.encryption import EncryptionCodec
+from holdfast.runtime.fleet_keys import fleet_seals
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import read_callers
 from holdfast.runtime.gateway.serving import Server, listen
@@ -48,7 +49,10 @@ async def run(settings: Settings, *, host: str, port: int) -> None:
     key = read_key(settings.gateway_key) if settings.gateway_key else None
     config = connect_config(os.environ, home=settings.home)
     codec = EncryptionCodec.of(settings.encryption_keys)
-    client = await connect(config, codec=codec)
+    seals = fleet_seals(settings, config)
+    client = await connect(config, codec=codec, seals=seals)
+    if not seals:
+        _say("           HOLDFAST_FLEET_KEYS is not set: closed threads cannot be continued, answers are not verified")
     stack = read_stack(settings.home)
     embedded = stack.database_url if stack and stack.temporal_address == config["target_host"] else None
     async with AsyncExitStack() as cleanup:

@@ -29,6 +29,7 @@ from activities.llm import LLM
 from activities.loops import Loops
 from activities.notices import Links
 from activities.notify import Notifier
+from activities.orders import Chains, CheckedOrders
 from activities.receivers import read_receivers
 from activities.record import Record
 from activities.redacting import Redacting
@@ -45,9 +46,10 @@ from holdfast.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
 from holdfast.memory.items import MemoryStore
 from holdfast.runtime.cli.ui import ui_base
-from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, seals_of, stack_config
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.encryption import EncryptionCodec
+from holdfast.runtime.fleet_keys import required_seals
 from holdfast.runtime.llm import llm_client
 from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
@@ -96,6 +98,7 @@ def build_worker(
     secrets: Secrets | None = None,
     notifier: Notifier | None = None,
     embeddings: Embeddings | None = None,
+    plain_starts: bool = True,
     strict: bool = False,
     **options: Any,
 ) -> Worker:
@@ -115,13 +118,16 @@ def build_worker(
             environment what tools declare.
         notifier: Tells those who are elsewhere of requests and endings; None for nobody.
         embeddings: Finds what is remembered by meaning; None for words alone.
+        plain_starts: Take runs that were started without a fleet key.
         strict: Run workflows in Temporal's sandbox, which finds clocks and randomness. The tests do; a worker need
             not, for it runs no workflow code but ours, and saves a tenth of a step and half of a replay.
         options: Further arguments of `temporalio.worker.Worker`.
 
     Raises:
-        SettingsError: A tool declares a secret that the environment lacks.
+        SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
     """
+    if not seals_of(client):
+        raise SettingsError("the worker's client has no fleet key: connect it with seals (HOLDFAST_FLEET_KEYS)")
     secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
     threads = catalog.threads or PostgresThreads(pool)
     artifacts = catalog.artifacts or artifacts or PostgresArtifacts(pool)
@@ -129,6 +135,7 @@ def build_worker(
     catalog = _with_our_tools(catalog, artifacts, memories, secrets)
     notifier = notifier or Notifier()
     sessions = Sessions(threads)
+    chains = Chains()
     record = Record(threads, forget=sessions.forget)
     loops = Loops(
         catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price, notify=bool(notifier.receivers)
@@ -147,6 +154,9 @@ def build_worker(
                 reader=WorkspaceMemory(),
                 memories=memories,
                 notify=bool(notifier.receivers),
+                threads=threads,
+                chains=chains,
+                plain_starts=plain_starts,
             ).load_agent,
             LLM(llm, catalog, sessions, artifacts).call_llm,
             Tools(catalog, Ledger(pool, database_url), sessions, artifacts, secrets).call_tool,
@@ -158,7 +168,7 @@ def build_worker(
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
-        interceptors=[Redacting(secrets), *options.pop("interceptors", ())],
+        interceptors=[Redacting(secrets), CheckedOrders(chains), *options.pop("interceptors", ())],
         **options,
     )
 
@@ -208,8 +218,9 @@ async def run(settings: Settings, *, dev: bool) -> None:
             config, database_url = stack_config(stack), settings.database_url or stack.database_url
         else:
             config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
+        seals = required_seals(settings, config)
         llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
-        client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys))
+        client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys), seals=seals)
         await ensure_search_attributes(client)
         pool = await _open_database(database_url, cleanup)
         notifier = await cleanup.enter_async_context(_notifier(settings, config))
@@ -226,6 +237,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             secrets=secrets,
             notifier=notifier,
             embeddings=_embeddings(llm, settings),
+            plain_starts=settings.plain_starts,
             graceful_shutdown_timeout=timedelta(seconds=5),
         )
         async with at_work(worker):

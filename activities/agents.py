@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Protocol
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.calling import calling_thread
 from activities.heartbeats import heartbeats
+from activities.orders import Chains
 from activities.resolving import require_folder, resolve_agent
 from holdfast.agent import AgentSpec, SkillSpec
 from holdfast.budgets import BYTES_PER_TOKEN, tokens_of
 from holdfast.catalog import Catalog
-from holdfast.contracts import AgentRequest, LoadedAgent
-from holdfast.events import RecalledTier
+from holdfast.contracts import START_REFUSED, THREAD_EXISTS, AgentRequest, LoadedAgent
+from holdfast.events import RecalledTier, RunStarted
 from holdfast.memory.items import GLOBAL, MemoryStore, standing_text
 from holdfast.skills import Skill, with_workspace
-from holdfast.stores import ArtifactStore
+from holdfast.stores import ArtifactStore, ThreadStore
+from holdfast.upcasters import decode_event
 
 
 class WorkspaceReader(Protocol):
@@ -49,6 +52,9 @@ class Agents:
         reader: Reads workspaces, for agents whose memory is there.
         memories: Has the standing memories, for agents that are shown them; None for none.
         notify: Whether this worker has somebody to tell of requests and endings.
+        threads: The permanent record: a run that takes its thread to be new must find nothing there.
+        chains: Which run belongs to which chain.
+        plain_starts: Whether runs are taken that were started without a fleet key.
     """
 
     def __init__(
@@ -59,8 +65,11 @@ class Agents:
         workspaces: Path,
         artifacts: ArtifactStore,
         reader: WorkspaceReader,
+        threads: ThreadStore,
+        chains: Chains,
         memories: MemoryStore | None = None,
         notify: bool = False,
+        plain_starts: bool = True,
     ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
@@ -69,16 +78,36 @@ class Agents:
         self._reader = reader
         self._memories = memories
         self._notify = notify
+        self._threads = threads
+        self._chains = chains
+        self._plain_starts = plain_starts
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
         """See `holdfast.contracts.load_agent`."""
+        if request.plain and not self._plain_starts:
+            message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
+            raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
         async with heartbeats():
+            if request.fresh:
+                await self._require_new_thread()
             workspace = await asyncio.to_thread(self._workspace, request.workspace)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
         return LoadedAgent(spec=spec, workspace=str(workspace), notify=self._notify, recalled=recalled)
+
+    async def _require_new_thread(self) -> None:
+        """Refuse a thread that the record has from another run: its past would be neither known nor continued."""
+        thread = calling_thread()
+        if not (lines := await self._threads.read(thread, 0)):
+            return
+        begun = decode_event(lines[0])
+        chain = await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
+        if isinstance(begun, RunStarted) and begun.first_run_id == chain:
+            return  # its own: the run was reset
+        message = f"thread {thread} has a past; continue it with `starter.py start --thread {thread}` and a fleet key"
+        raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
     async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:
         """The agent with what its workspace adds to it, and its skills where `read_skill` finds them."""

@@ -5,6 +5,10 @@ from typing import Any, Self
 
 from temporalio import activity
 from temporalio.client import WorkflowHandle
+from temporalio.exceptions import ApplicationError
+
+from holdfast.contracts import NOT_SEALED, QUERIES
+from holdfast.seals import is_unsealed
 
 ANSWER_WITHIN = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
@@ -28,13 +32,17 @@ class CallingRun:
         thread = calling_thread()
         return cls(thread, activity.client().get_workflow_handle(thread, run_id=activity.info().workflow_run_id))
 
-    async def ask(self, query: str, *args: Any, kind: type | None = None) -> Any:
+    async def ask(self, query: str, *args: Any) -> Any:
         """Ask the run; the answer leaves no trace in history.
 
         Raises:
             RPCError: No worker answered in time; the activity is to be tried again.
+            ApplicationError: NOT_SEALED: the answer is not from one of our workers. To be tried again, too.
         """
-        return await self.handle.query(query, args=args, result_type=kind, rpc_timeout=ANSWER_WITHIN)
+        answer = await self.handle.query(query, args=args, result_type=QUERIES[query], rpc_timeout=ANSWER_WITHIN)
+        if is_unsealed(answer):
+            raise ApplicationError(f"thread {self.thread}, query {query}: {answer}", type=NOT_SEALED)
+        return answer
 
 
 def calling_thread() -> str:

@@ -16,9 +16,10 @@ from activities.heartbeats import heartbeats
 from activities.resolving import require_folder, resolve_agent
 from holdfast.agent import AgentSpec
 from holdfast.catalog import Catalog
-from holdfast.contracts import AGENT_UNFIT
+from holdfast.contracts import AGENT_UNFIT, NOT_SEALED, View
 from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import Usage
+from holdfast.seals import is_unsealed
 
 NEEDED = ("complete_task", "block_task")
 """Tools by which an iteration says what became of its task."""
@@ -107,11 +108,13 @@ async def _state_of(thread: str) -> dict[str, Any]:
     """The state of an iteration's run, open or closed; nothing where no worker ever had it, or Temporal forgot it."""
     run = activity.client().get_workflow_handle(thread)
     try:
-        state: dict[str, Any] = await run.query("state", rpc_timeout=ANSWER_WITHIN)
+        state = await run.query("state", result_type=View, rpc_timeout=ANSWER_WITHIN)
     except WorkflowQueryFailedError:
         return {}
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND or "before WorkflowTaskStarted" in error.message:
             return {}
         raise
-    return state
+    if is_unsealed(state):
+        raise ApplicationError(f"thread {thread}, query state: {state}", type=NOT_SEALED)
+    return dict(state)

@@ -1,11 +1,13 @@
 """`archive` and `load_thread`: the calling workflow's events to and from the permanent record."""
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import structlog
 from temporalio import activity
 from temporalio.client import WorkflowHandle
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
@@ -20,11 +22,11 @@ from holdfast.contracts import (
     LoadedThread,
     ThreadRequest,
 )
+from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.events import AgentEvent
 from holdfast.history import read_events
 from holdfast.log import event_line
-from holdfast.sealed import open_sealed
 from holdfast.snapshot import snapshot_of
 from holdfast.stores import SetsAside, ThreadStore, read_lines
 
@@ -52,11 +54,12 @@ class Record:
     async def _archive(self, request: ArchiveRequest) -> Archived:
         run = CallingRun.of()
         thread = run.thread
-        position, digest = request.start, ""
+        await self._require_base(thread, request)
+        position, digest = request.start, request.base
         while position < request.stop:
-            page: bytes = await run.ask("log", position, kind=bytes)
+            page: bytes = await run.ask("log", position)
             lines = page.split(b"\n")[: request.stop - position] if page else []
-            events = read_lines(thread, position, lines)
+            events = read_lines(thread, position, lines, head=digest)
             if not events:
                 message = f"thread {thread}: event {position} is not settled yet"
                 raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
@@ -68,6 +71,16 @@ class Record:
         if request.pausing:
             self._forget()
         return Archived(length=position)
+
+    async def _require_base(self, thread: str, request: ArchiveRequest) -> None:
+        """Refuse to continue another chain than the one that is recorded."""
+        if not request.start:
+            return
+        if stored := await self._store.read(thread, request.start - 1):
+            found = str(json.loads(stored[0])["digest"])
+            if found != request.base:
+                message = f"thread {thread}: the record has {found} at event {request.start - 1}, not {request.base}"
+                raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
     @activity.defn
     async def load_thread(self, request: ThreadRequest) -> LoadedThread:
@@ -102,9 +115,13 @@ class Record:
         run = activity.client().get_workflow_handle(thread, run_id=run_id)
         try:
             history = await run.fetch_history()
+            # The seals are checked here: whoever reaches Temporal can run a workflow of their own under this id.
+            client = activity.client()
+            place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+            converter = client.data_converter.with_context(place)
             for event in history.events:
-                await open_sealed(event, activity.client().data_converter.payload_codec)
-            recorded = await asyncio.to_thread(read_events, history.events)
+                await decrypt_in_place(event, converter.payload_codec)
+            recorded = await asyncio.to_thread(read_events, history.events, by=converter.payload_converter)
         except (RPCError, HistoryUnreadable) as error:
             log.warning("thread_not_caught_up", thread=thread, run_id=run_id, reason=str(error))
             return events

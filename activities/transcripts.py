@@ -150,7 +150,7 @@ async def _catch_up(run: CallingRun, session: Session, ref: TranscriptRef) -> bo
 
 async def _read_tail(run: CallingRun, session: Session, ref: TranscriptRef) -> None:
     while len(session.messages) < ref.length:
-        lines: bytes = await run.ask("transcript", len(session.messages), kind=bytes)
+        lines: bytes = await run.ask("transcript", len(session.messages))
         if not lines:
             break
         for line in lines.split(b"\n"):

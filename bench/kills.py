@@ -28,7 +28,7 @@ from holdfast.events import (
     RunFinished,
     ToolCallFinished,
 )
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.stack import Stack
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
 from holdfast.testing.kill_matrix_audit import audit
@@ -76,7 +76,7 @@ async def measure(
 
     figures, doomed = Figures(), []
     with ScriptedLLM(script) as llm:
-        client = await connect(stack_config(stack))
+        client = await connect_stack(stack)
         await ensure_search_attributes(client)
         try:
             lanes = []

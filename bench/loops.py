@@ -18,7 +18,7 @@ from bench import document
 from bench.stage import open_stack
 from holdfast.contracts import LOOP_WORKFLOW
 from holdfast.loops import LoopInput, LoopLimits
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.stack import Stack
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix_process import DoomedWorker
@@ -38,7 +38,7 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
     """Kill so often, or until all loops are done; returns the kills, and what is wrong after them."""
     chance = random.Random(seed)
     with ScriptedLLM(script) as llm:
-        client = await connect(stack_config(stack))
+        client = await connect_stack(stack)
         await ensure_search_attributes(client)
         worker = DoomedWorker(
             home / "doomed",

@@ -20,7 +20,7 @@ from bench.figures import FLOOR, HOLDFAST
 from bench.floor import FloorActivities, FloorWorkflow
 from holdfast import Agent, Catalog, Limits, tool
 from holdfast.contracts import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.working import at_work
@@ -74,7 +74,7 @@ async def serving(
     Yields:
         The client it shares, the worker, and its client of the LLM.
     """
-    client = await connect(stack_config(stack))
+    client = await connect_stack(stack)
     await ensure_search_attributes(client)
     await migrate(stack.database_url)
     async with (

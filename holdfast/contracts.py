@@ -1,10 +1,13 @@
 """What workflows, activities and clients agree on: models that cross a process boundary, and names.
 
+All of them are sealed (`holdfast.seals`): only our own processes can make them. Signals, updates and plain starts are
+claims, which anybody who reaches Temporal may make, and which policy and signatures judge.
+
 Workflows call the stubs at the end; the implementations of the same names are in `activities/`. So no I/O library
 is imported by workflow code, and mypy checks both sides.
 """
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from temporalio import activity
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -14,8 +17,10 @@ from holdfast.approval import Request
 from holdfast.events import RecalledTier, ToolStatus
 from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
-from holdfast.model import Frozen
+from holdfast.model import GENESIS, Sealed
+from holdfast.orders import Answer, Order
 from holdfast.snapshot import RunSnapshot
+from holdfast.starts import Start
 from holdfast.transcript import TranscriptRef
 from holdfast.trust import Origin, Trust
 
@@ -34,13 +39,15 @@ SEARCH_ATTRIBUTES = {
 `Step` is as of the last change of status."""
 
 
-class RunInput(Frozen):
+class RunInput(Start):
     """Input of `AgentRunWorkflow`. The workflow id is the thread id."""
+
+    PLAIN = frozenset({"task", "agent", "by", "idle_limit"})
 
     task: Content = ""
     """Empty where `snapshot` holds it."""
     by: str = ""
-    """Who gives the task."""
+    """Who gives the task; a claim, unless the start is sealed."""
     agent: str | None = None
     """None for the catalog's first agent, or the one that a continued thread had."""
     workspace: str | None = None
@@ -59,7 +66,7 @@ class RunInput(Frozen):
     """Where the Temporal run before this one stopped; set by the workflow alone."""
 
 
-class RunResult(Frozen):
+class RunResult(Sealed):
     """Result of `AgentRunWorkflow`."""
 
     result: str
@@ -67,29 +74,33 @@ class RunResult(Frozen):
     usage: Usage
 
 
-class ThreadRequest(Frozen):
+class ThreadRequest(Order):
     """Input of `load_thread`."""
 
     previous_run: str | None = None
 
 
-class LoadedThread(Frozen):
+class LoadedThread(Answer):
     """Result of `load_thread`."""
 
     snapshot: RunSnapshot = RunSnapshot()
     """Where the thread stands; at position 0 if it has no past."""
 
 
-class AgentRequest(Frozen):
+class AgentRequest(Order):
     """Input of `load_agent`."""
 
     agent: str | None
     workspace: str | None
     user: str = ""
     """Whose standing memories the agent has: who gave the thread's task."""
+    fresh: bool = False
+    """The run takes the thread to be new: the permanent record must have nothing of it."""
+    plain: bool = False
+    """The start was not sealed; a worker may refuse those."""
 
 
-class LoadedAgent(Frozen):
+class LoadedAgent(Answer):
     """Result of `load_agent`."""
 
     spec: AgentSpec
@@ -101,7 +112,7 @@ class LoadedAgent(Frozen):
     """What of its memory the LLM is shown from the start."""
 
 
-class LLMRequest(Frozen):
+class LLMRequest(Order):
     """Input of `call_llm`: what to send, by reference to the calling workflow."""
 
     transcript: TranscriptRef
@@ -109,7 +120,7 @@ class LLMRequest(Frozen):
     """Ask for the summary that takes the transcript's place."""
 
 
-class LLMReply(Frozen):
+class LLMReply(Answer):
     """Result of `call_llm`, recorded once, and so normalised before."""
 
     message: AssistantMessage | None = None
@@ -128,7 +139,7 @@ class LLMReply(Frozen):
     """Address of the reply's whole text, where `message` holds its head and tail only."""
 
 
-class ToolRequest(Frozen):
+class ToolRequest(Order):
     """Input of `call_tool`: the recorded intent."""
 
     call: ToolCall
@@ -144,7 +155,7 @@ class ToolRequest(Frozen):
     """For tools that want to know."""
 
 
-class ToolOutcome(Frozen):
+class ToolOutcome(Answer):
     """Result of `call_tool`. `unknown`: the effect may have happened, and nobody but a person can tell."""
 
     status: ToolStatus
@@ -165,7 +176,7 @@ Occasion = Literal[
 ]
 
 
-class Notice(Frozen):
+class Notice(Order):
     """Input of `notify`: what happened, for people who are elsewhere."""
 
     occasion: Occasion
@@ -178,30 +189,60 @@ class Notice(Frozen):
     """The result, or why the run is blocked."""
 
 
-class Notified(Frozen):
+class Notified(Answer):
     """Result of `notify`."""
 
     receivers: int = 0
     """How many were told."""
 
 
-class ArchiveRequest(Frozen):
+class ArchiveRequest(Order):
     """Input of `archive`: which of the calling workflow's events to write into the permanent record."""
 
     start: int
     stop: int
     """One more than the last position."""
+    base: str = GENESIS
+    """The digest of the event before `start`: what is written has to continue it."""
     head: str
     """The digest of the last event: what is written has to lead to it."""
     pausing: bool = False
     """The run waits after this: what a worker keeps of it in memory may go."""
 
 
-class Archived(Frozen):
+class Archived(Answer):
     """Result of `archive`."""
 
     length: int
     """How many events of the thread the permanent record has."""
+
+
+class Page(bytes):
+    """The answer to the queries `log` and `transcript`: lines, as many as fit."""
+
+    SEALED: ClassVar[bool] = True
+
+
+class View(dict[str, Any]):
+    """The answer to a query or an update that people read, as JSON."""
+
+    SEALED: ClassVar[bool] = True
+
+
+class Views(list[dict[str, Any]]):
+    """The answer to a query that lists things."""
+
+    SEALED: ClassVar[bool] = True
+
+
+QUERIES: dict[str, type] = {
+    "state": View,
+    "pending_approvals": Views,
+    "log": Page,
+    "session": View,
+    "transcript": Page,
+}
+"""The queries of a run, and what each answers."""
 
 
 # Types of non-retryable errors: what went wrong is not Temporal's to retry.
@@ -216,6 +257,12 @@ LLM_REJECTED = "LLMRejected"
 """The provider refuses the request: wrong key, unknown model, a request it cannot read."""
 CONTEXT_TOO_LONG = "ContextTooLong"
 """The request does not fit the LLM's context window."""
+START_REFUSED = "StartRefused"
+"""The start claims what only a sealed start may, or is not good here and now."""
+NOT_SEALED = "NotSealed"
+"""An order or an answer that does not come from our own processes, or belongs to something else."""
+THREAD_EXISTS = "ThreadExists"
+"""A start takes the thread to be new, and the permanent record has it."""
 NOT_SETTLED = "NotSettled"
 """Events are to be written down that a query has made the workflow see too early: it is replayed, and asked again."""
 RECORD_CONFLICT = "RecordConflict"

@@ -45,6 +45,10 @@ class RunStarted(Event):
     thread: str
     run_id: str
     """Temporal's run id."""
+    first_run_id: str = ""
+    """The first of the chain of Temporal runs: it names the run's effects."""
+    sealed: bool = True
+    """Whether one of our own processes started it; what another start says of itself is a claim."""
     agent: str | None
     """The agent asked for; None for the catalog's first."""
     idle_limit: float | None = None

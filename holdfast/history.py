@@ -19,6 +19,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.update.v1 import Request as UpdateRequest
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import is_cancelled_exception
 
 from holdfast.commands import Call, Failure, Result, Sleep, Stop
@@ -42,6 +43,7 @@ from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.recorded import (
     ENDS,
+    READING,
     WorkflowTask,
     admitted_updates,
     check_history,
@@ -70,20 +72,23 @@ _ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
 _UPDATES = ("decide", "say", "delegate", "revoke")
 
 
-def read_events(history: History | Iterable[HistoryEvent]) -> list[AgentEvent]:
+def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> list[AgentEvent]:
     """The events that the run's completed workflow tasks recorded: positions, times and digests are the workflow's.
 
     A run that goes on from a snapshot has those events that its thread's permanent record lacked when it began.
 
     Args:
         history: A whole history, as Temporal's client, CLI or Web UI download it, from the first event on.
+        by: Decodes its payloads. One that has the fleet keys and the workflow's context reads what the workflow itself
+            took for sealed; the default only reads.
 
     Raises:
         HistoryUnreadable: It is none of an agent run, is cut short, or does not decode; the message names the event.
     """
     events = list(history.events if isinstance(history, History) else history)
     begin = check_history(events)
-    reader = _Reader(begin, run_id=run_id_of(events), admitted=admitted_updates(events))
+    started_at = events[0].event_time.ToNanoseconds()
+    reader = _Reader(begin, run_id=run_id_of(events), started_at=started_at, admitted=admitted_updates(events), by=by)
     for task in completed_tasks(events):
         reader.take(task)
     return reader.events
@@ -97,11 +102,15 @@ class _Reader:
         begin: WorkflowExecutionStartedEventAttributes,
         *,
         run_id: str,
+        started_at: int,
         admitted: Mapping[str, UpdateRequest],
+        by: PayloadConverter,
     ) -> None:
         self._begin = begin
-        self._input = decode(1, begin.input.payloads, RunInput)
+        self._by = by
+        self._input = decode(1, begin.input.payloads, RunInput, by)
         self._run_id = run_id
+        self._started_at = _time(started_at)
         self._admitted = admitted
         self._run: AgentRun | None = None
         self._nanoseconds = 0
@@ -145,7 +154,7 @@ class _Reader:
         """The run, told what this task's worker knew."""
         # Temporal's time never runs backwards within a run, whatever the server's clock does.
         self._nanoseconds = max(self._nanoseconds, task.started.event_time.ToNanoseconds())
-        now = datetime.fromtimestamp(self._nanoseconds / 1e9, UTC)  # with the SDK's way of rounding
+        now = _time(self._nanoseconds)
         if self._run is None:
             begin = self._begin
             self._run = AgentRun(
@@ -154,6 +163,7 @@ class _Reader:
                 run_id=self._run_id,
                 first_run_id=begin.first_execution_run_id,
                 at=now,
+                started_at=self._started_at,
             )
         self._run.at = now
         self._run.history_length = task.started.event_id
@@ -190,7 +200,8 @@ class _Reader:
             run.failed(call.id, Failure(*cause_of(error), cancelled=is_cancelled_exception(error)))
         else:
             _, kind = _ACTIVITIES[type(call.request)]
-            run.ended(call.id, decode(event.event_id, result_payloads(event), kind))
+            payloads = result_payloads(event)
+            run.ended(call.id, decode_any(event.event_id, payloads, kind, self._by) if payloads else None)
         self._collect(run)
 
     def _collect(self, run: AgentRun) -> None:
@@ -230,7 +241,7 @@ class _Reader:
             self._open[event.event_id] = call
             if scheduled:
                 assert isinstance(call, Call)
-                _check_request(event, call)
+                _check_request(event, call, self._by)
         if self._wanted:
             unreadable(task.event_id, f"the history does not have {_name(self._wanted[0])!r}, which it led to")
         if (task.closed is not None) != (run.end is not None):
@@ -242,14 +253,20 @@ class _Reader:
                 unreadable(task.closed.event_id, "the run ends in another way than what it saw led to")
             if continued:
                 handed_on = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
-                if decode(task.closed.event_id, handed_on, RunInput) != run.end.next:
+                if decode(task.closed.event_id, handed_on, RunInput, self._by) != run.end.next:
                     unreadable(task.closed.event_id, "the snapshot that it hands on is not the one rebuilt")
 
 
-def _check_request(event: HistoryEvent, call: Call) -> None:
+def _time(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)  # with the SDK's way of rounding
+
+
+def _check_request(event: HistoryEvent, call: Call, by: PayloadConverter) -> None:
     """An activity is the one that was asked for: of what it was sent, what binds it to the events is compared."""
     payloads = event.activity_task_scheduled_event_attributes.input.payloads
-    sent = decode(event.event_id, payloads, type(call.request))
+    sent = decode(event.event_id, payloads, type(call.request), by)
+    if sent.order != call.request.order:
+        unreadable(event.event_id, f"the order {sent.order!r} is not the one rebuilt, {call.request.order!r}")
     match call.request, sent:
         case LLMRequest(), LLMRequest() if sent.transcript != call.request.transcript:
             unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")

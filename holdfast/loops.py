@@ -15,7 +15,9 @@ from pydantic import Field
 
 from holdfast.events import RunOutcome
 from holdfast.messages import Usage
-from holdfast.model import Frozen
+from holdfast.model import Frozen, Sealed
+from holdfast.orders import Answer, Order
+from holdfast.starts import Start
 from holdfast.state import Parked, Status
 
 RECENT = 20
@@ -46,10 +48,10 @@ class LoopLimits(Frozen):
     """Iterations in a row that may fail at the same task."""
 
 
-class LoopInput(Frozen):
+class LoopInput(Start):
     """Input of `AgentLoopWorkflow`."""
 
-    workspace: str
+    workspace: str = ""
     """Absolute path of a folder on the workers."""
     task: str = ""
     """What all of it is for; the initializer makes TASKS.md of it where there is none."""
@@ -63,7 +65,7 @@ class LoopInput(Frozen):
     """Where the Temporal run before this one stopped; set by the workflow alone."""
 
 
-class LoopResult(Frozen):
+class LoopResult(Sealed):
     """Result of `AgentLoopWorkflow`."""
 
     iterations: int
@@ -74,7 +76,7 @@ class LoopResult(Frozen):
     """US dollars; None where the price of an LLM is not known."""
 
 
-class SurveyRequest(Frozen):
+class SurveyRequest(Order):
     """Input of `survey_workspace`."""
 
     workspace: str
@@ -86,7 +88,7 @@ class SurveyRequest(Frozen):
     """The loop has a limit in dollars: the prices have to be known."""
 
 
-class Survey(Frozen):
+class Survey(Answer):
     """Result of `survey_workspace`: what the files say."""
 
     problem: str = ""
@@ -118,7 +120,7 @@ class Survey(Frozen):
     """The worker has somebody to tell."""
 
 
-class SettleRequest(Frozen):
+class SettleRequest(Order):
     """Input of `settle_iteration`."""
 
     workspace: str
@@ -139,7 +141,7 @@ class SettleRequest(Frozen):
     """Why its run failed."""
 
 
-class Settled(Frozen):
+class Settled(Answer):
     """Result of `settle_iteration`: what became of it."""
 
     outcome: IterationOutcome
@@ -201,6 +203,8 @@ class LoopState(Frozen):
     """The worker tells somebody of blocks and of the end."""
     notices: int = 0
     """How many there were."""
+    orders: int = 0
+    """Orders to activities that were given."""
     outcome: RunOutcome | None = None
     result: str = ""
     updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,6 +22,12 @@ class Frozen(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class Sealed(Frozen):
+    """A model that only our own processes may have made: what is not sealed with a fleet key is not decoded as one."""
+
+    SEALED: ClassVar[bool] = True
 
 
 def canonical(value: Any) -> bytes:

@@ -10,14 +10,19 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.update.v1 import Request as UpdateRequest
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError
 
 from holdfast.contracts import WORKFLOW
 from holdfast.errors import HistoryUnreadable
 from holdfast.model import Frozen
+from holdfast.payloads import data_converter
+from holdfast.seals import is_unsealed
 
 _T = TypeVar("_T", bound=Frozen)
+
+READING = data_converter.payload_converter
+"""Decodes without checking seals: enough to read, not to act."""
 
 ENDS = frozenset(
     {
@@ -197,7 +202,7 @@ def activity_error(message: str, cause: Failure | None, event_id: int = 0) -> Ac
         HistoryUnreadable: The failure does not decode.
     """
     failure = Failure(message=message, cause=cause, activity_failure_info=ActivityFailureInfo())
-    converter = pydantic_data_converter
+    converter = data_converter
     try:
         error = converter.failure_converter.from_failure(failure, converter.payload_converter)
     except Exception as cannot:
@@ -206,20 +211,28 @@ def activity_error(message: str, cause: Failure | None, event_id: int = 0) -> Ac
     return error
 
 
-def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T]) -> _T:
+def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: PayloadConverter = READING) -> _T:
     """The one payload of an event, as one of our models.
+
+    Args:
+        event_id: Named in errors.
+        payloads: The event's.
+        kind: The model.
+        by: Decodes it, and checks its seal if it has the keys.
 
     Raises:
         HistoryUnreadable: It is none.
     """
-    value = decode_any(event_id, payloads, kind)
+    value = decode_any(event_id, payloads, kind, by)
+    if is_unsealed(value):
+        unreadable(event_id, str(value))
     if not isinstance(value, kind):
         unreadable(event_id, f"what it holds is no {kind.__name__}")
     return value
 
 
-def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any) -> Any:
-    """The one payload of an event, as a value of any type.
+def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: PayloadConverter = READING) -> Any:
+    """The one payload of an event, as a value of any type; `Unsealed` where it had to be sealed.
 
     Raises:
         HistoryUnreadable: There is not just one, or it does not decode.
@@ -227,7 +240,7 @@ def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any) -> Any:
     if len(payloads) != 1:
         unreadable(event_id, f"it holds {len(payloads)} payloads, and not one")
     try:
-        (value,) = pydantic_data_converter.payload_converter.from_payloads(payloads, [kind])
+        (value,) = by.from_payloads(payloads, [kind])
     # Anything can be wrong with bytes from elsewhere, and each converter has exceptions of its own.
     except Exception as error:
         wanted = getattr(kind, "__name__", str(kind))

@@ -13,13 +13,15 @@ Temporal; `holdfast.history` finds them again in a recorded history. So both rec
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from holdfast.agent import shared
 from holdfast.authority import on_due
 from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
 from holdfast.contracts import (
+    NOT_SEALED,
     NOT_SETTLED,
+    START_REFUSED,
     AgentRequest,
     Archived,
     ArchiveRequest,
@@ -78,8 +80,11 @@ from holdfast.evolve import evolve
 from holdfast.log import EventLog
 from holdfast.messages import ToolCall
 from holdfast.notices import notice_of
+from holdfast.orders import Answer, order_name
+from holdfast.seals import Unsealed, is_unsealed
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
+from holdfast.starts import refusal
 from holdfast.state import RunState
 from holdfast.transcript import Transcript
 from holdfast.trust import Origin
@@ -94,9 +99,12 @@ class AgentRun:
         run_id: Temporal's id of this run.
         first_run_id: Temporal's first execution run id, which names effects.
         at: The time.
+        started_at: When the start reached Temporal.
     """
 
-    def __init__(self, begin: RunInput, *, thread: str, run_id: str, first_run_id: str, at: datetime) -> None:
+    def __init__(
+        self, begin: RunInput, *, thread: str, run_id: str, first_run_id: str, at: datetime, started_at: datetime
+    ) -> None:
         self.at = at
         self.history_length = 0
         """Events that Temporal's history has, as the workflow task that is being worked on sees it."""
@@ -105,7 +113,7 @@ class AgentRun:
         self.end: End | None = None
         self._begin = begin
         self._thread, self._run_id, self._first_run_id = thread, run_id, first_run_id
-        self._ids = 0
+        self._ids = begin.orders
         self._commands: list[Command] = []
         self._calls: dict[int, Call | Sleep] = {}
         self._held: list[tuple[str, Any]] = []
@@ -126,6 +134,9 @@ class AgentRun:
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
         self._base = self._archiving = RunSnapshot()
         """Where the permanent record stands, and where it will when it has been written to."""
+        if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
+            self.end = End(failure=Failure(START_REFUSED, refused))
+            return
         self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
         if begin.snapshot:
             self.record(RunContinued(run_id=run_id))
@@ -166,14 +177,17 @@ class AgentRun:
         self._go_on()
         return {"outcome": outcome, "explanation": explanation}
 
-    def ended(self, call_id: int, result: Result | None = None) -> None:
+    def ended(self, call_id: int, result: Result | Unsealed | None = None) -> None:
         """A call returned, or a sleep is over."""
+        if refused := self._no_answer(call_id, result):
+            self.failed(call_id, refused)
+            return
         if (call := self._calls.pop(call_id, None)) is None or self.end:
             return  # given up meanwhile, or what was to follow is the next Temporal run's business
         if isinstance(call, Sleep):
             self.record(*on_time(self.state, at=self.at))
         else:
-            self._take(call, result)
+            self._take(call, cast(Result | None, result))
         self._go_on()
 
     def failed(self, call_id: int, failure: Failure) -> None:
@@ -196,7 +210,7 @@ class AgentRun:
             case ToolRequest():
                 outcome = on_lost_call(self._effect(call.number), cause, message, cancelled=failure.cancelled)
                 self.record(*on_outcome(self.state, call.number, outcome, at=self.at))
-            case ArchiveRequest() if cause == NOT_SETTLED:
+            case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
                 self._paused_at = -1
             case ArchiveRequest():
                 self._unrecorded = True
@@ -251,6 +265,8 @@ class AgentRun:
             RunStarted(
                 thread=self._thread,
                 run_id=self._run_id,
+                first_run_id=self._first_run_id,
+                sealed=begin.proven,
                 agent=self._agent,
                 idle_limit=begin.idle_limit,
                 depth=begin.depth,
@@ -260,6 +276,18 @@ class AgentRun:
         self.record(UserMessageReceived(content=begin.task, by=begin.by))
 
     # What comes back.
+
+    def _no_answer(self, call_id: int, result: Result | Unsealed | None) -> Failure | None:
+        """Why a result does not count as the answer to a call; None if it does."""
+        call = self._calls.get(call_id)
+        if not isinstance(call, Call):
+            return None
+        if result is None or is_unsealed(result):
+            return Failure(NOT_SEALED, str(result or "the answer is empty"))
+        if isinstance(result, Answer) and result.answers != call.request.order:
+            why = f"the answer belongs to call {result.answers!r}, and not to {call.request.order!r}"
+            return Failure(NOT_SEALED, why)
+        return None
 
     def _take(self, call: Call, result: Result | None) -> None:
         match call.request, result:
@@ -385,7 +413,16 @@ class AgentRun:
 
     def _load_agent(self) -> None:
         workspace = self._begin.workspace or self.state.workspace or None
-        self._call(AgentRequest(agent=self._agent, workspace=workspace, user=self.state.user))
+        begin = self._begin
+        self._call(
+            AgentRequest(
+                agent=self._agent,
+                workspace=workspace,
+                user=self.state.user,
+                fresh=not begin.resume,
+                plain=not begin.proven,
+            )
+        )
 
     def _fold(self, action: Fold) -> None:
         if action.asking:
@@ -456,7 +493,14 @@ class AgentRun:
         if len(snapshot.model_dump_json(exclude_defaults=True)) > MAX_BYTES:
             self._stay_until, self._moving = self.state.step + 1, False
             return True
-        self.end = End(next=RunInput(idle_limit=self._begin.idle_limit, snapshot=snapshot))
+        begin = RunInput(
+            sealed=True,
+            first_run_id=self._first_run_id,
+            orders=self._ids,
+            idle_limit=self._begin.idle_limit,
+            snapshot=snapshot,
+        )
+        self.end = End(next=begin)
         return False
 
     def _close(self) -> bool:
@@ -496,7 +540,8 @@ class AgentRun:
             position=self.log.length, head=self.log.head, state=self.state, transcript=self.transcript.base
         )
         start, stop = self._base.position, self.log.length
-        self._call(ArchiveRequest(start=start, stop=stop, head=self.log.head, pausing=pausing))
+        base = self._base.head
+        self._call(ArchiveRequest(start=start, stop=stop, base=base, head=self.log.head, pausing=pausing))
 
     # Calls under way.
 
@@ -508,7 +553,9 @@ class AgentRun:
         return any(not call.number for call in self._under_way(ToolRequest))
 
     def _call(self, request: Request, *, number: int = 0) -> None:
-        self._begin_call(Call(self._next_id(), request, number))
+        call_id = self._next_id()
+        name = order_name(workflow_id=self._thread, first_run_id=self._first_run_id, number=call_id)
+        self._begin_call(Call(call_id, request.model_copy(update={"order": name}), number))
 
     def _begin_call(self, call: Call | Sleep) -> None:
         self._calls[call.id] = call

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from activities.stores.postgres import migrate, open_pool
 from holdfast.catalog import Catalog
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.stack import Stack
 from holdfast.testing import Script, Unparsed
 from tests.containers import start_postgres
@@ -35,7 +35,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture
 async def client(stack: Stack) -> Client:
     """A client of the session's server."""
-    client = await connect(stack_config(stack))
+    client = await connect_stack(stack)
     await ensure_search_attributes(client)
     return client
 
@@ -51,7 +51,7 @@ def rig(request: pytest.FixtureRequest, stack: Stack, client: Client, tmp_path: 
             client,
             catalog,
             script,
-            worker_client=await connect(stack_config(stack)),
+            worker_client=await connect_stack(stack),
             database_url=stack.database_url,
             folder=tmp_path,
             strict=strict,

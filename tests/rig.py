@@ -24,6 +24,7 @@ from holdfast.payloads import data_converter
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.starting import issued
 from holdfast.runtime.working import at_work
 from holdfast.stores import ThreadStore
 from holdfast.testing import Script, ScriptedLLM, Unparsed
@@ -53,7 +54,7 @@ class Rig:
         thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
         given = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
-            WORKFLOW, RunInput(task=task, **given), id=thread, task_queue=self.task_queue
+            WORKFLOW, issued(RunInput(task=task, **given)), id=thread, task_queue=self.task_queue
         )
 
     async def start_loop(self, name: str = "", **loop: Any) -> WorkflowHandle[Any, LoopResult]:
@@ -61,7 +62,7 @@ class Rig:
         given = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
         name = name or f"loop-{uuid4().hex[:8]}"
         return await self.client.start_workflow(
-            LOOP_WORKFLOW, given, id=name, task_queue=self.task_queue, result_type=LoopResult
+            LOOP_WORKFLOW, issued(given), id=name, task_queue=self.task_queue, result_type=LoopResult
         )
 
 

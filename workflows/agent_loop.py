@@ -21,7 +21,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast import contracts
 from holdfast.briefs import initializer_brief, iteration_brief
-from holdfast.contracts import Notice, Notified, Occasion, RunInput, RunResult, cause_of
+from holdfast.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
 from holdfast.describe import loop_details, one_line
 from holdfast.events import RunOutcome
 from holdfast.loop_steps import (
@@ -43,17 +43,23 @@ from holdfast.loops import (
     LoopInput,
     LoopResult,
     RunEnd,
+    Settled,
     SettleRequest,
     Steering,
     Survey,
     SurveyRequest,
 )
 from holdfast.notices import TEXT_CHARS
+from holdfast.orders import answers, order_name
+from holdfast.seals import is_unsealed
+from holdfast.starts import refusal
 from workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
+
+FORGED = "the answer of the activity does not come from our own processes, or belongs to another call"
 
 HISTORY_EVENTS = 4_000
 """Events of Temporal's history from which the loop goes on in a new Temporal run."""
@@ -68,8 +74,10 @@ class AgentLoopWorkflow:
     @workflow.init
     def __init__(self, loop: LoopInput) -> None:
         """Stand where the loop begins, or goes on, before any signal can arrive."""
+        info = workflow.info()
         self._loop = loop
-        self._state = begin(loop, thread=workflow.info().workflow_id, at=workflow.now())
+        self._refused = refusal(loop, first_run_id=info.first_execution_run_id, started_at=info.workflow_start_time)
+        self._state = begin(loop, thread=info.workflow_id, at=workflow.now())
         self._published: tuple[object, ...] = ()
         self._telling: list[asyncio.Future[Notified]] = []
 
@@ -82,6 +90,8 @@ class AgentLoopWorkflow:
                 iteration that blocks the loop instead.
             CancelledError: The loop was cancelled; so was its iteration, and what came of that was recorded.
         """
+        if self._refused:
+            raise ApplicationError(self._refused, type=contracts.START_REFUSED, non_retryable=True)
         try:
             return await self._work_off()
         except (asyncio.CancelledError, ActivityError):
@@ -123,6 +133,7 @@ class AgentLoopWorkflow:
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
         request = SurveyRequest(
+            order=self._order(),
             workspace=loop.workspace,
             agent=loop.agent,
             initializer=loop.initializer,
@@ -130,7 +141,8 @@ class AgentLoopWorkflow:
             priced=loop.limits.cost is not None,
         )
         try:
-            return await calls.survey(request, f"look at the files, before iteration {state.count}")
+            survey = await calls.survey(request, f"look at the files, before iteration {state.count}")
+            return survey if answers(survey, request) else Survey(problem=FORGED, cause=contracts.NOT_SEALED)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -148,6 +160,7 @@ class AgentLoopWorkflow:
         self._publish()
         end, explanation = await self._run_agent(iteration, brief)
         request = SettleRequest(
+            order=self._order(),
             workspace=self._loop.workspace,
             thread=iteration.thread,
             number=number,
@@ -165,10 +178,20 @@ class AgentLoopWorkflow:
             settled = await asyncio.shield(settling)
         except asyncio.CancelledError:  # what became of it is recorded all the same
             settled = await settling
+        if not answers(settled, request):
+            settled = Settled(outcome="failed", explanation=FORGED)
         self._state = on_settled(self._state, settled, at=workflow.now())
         # Asked for, not caught: to a call that waits for a cancelled child, the loop's own cancellation looks the same.
         if workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
+
+    def _order(self) -> str:
+        """The name of the next order to an activity."""
+        self._state = self._state.model_copy(update={"orders": self._state.orders + 1})
+        info = workflow.info()
+        return order_name(
+            workflow_id=info.workflow_id, first_run_id=info.first_execution_run_id, number=self._state.orders
+        )
 
     async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str]:
         """Have the iteration's agent run: how it ended, and why if it failed. Cancelled, the loop waits for its end."""
@@ -192,6 +215,8 @@ class AgentLoopWorkflow:
         return await workflow.start_child_workflow(
             contracts.WORKFLOW,
             RunInput(
+                start=iteration.thread,
+                issued_at=workflow.now(),
                 task=brief,
                 by=loop.by,
                 agent=loop.agent if iteration.task else loop.initializer or loop.agent,
@@ -221,7 +246,12 @@ class AgentLoopWorkflow:
         self._state = self._state.model_copy(update={"notices": self._state.notices + 1})
         state = self._state
         notice = Notice(
-            occasion=occasion, position=state.notices, agent=state.agent, status=state.status, text=text[:TEXT_CHARS]
+            order=self._order(),
+            occasion=occasion,
+            position=state.notices,
+            agent=state.agent,
+            status=state.status,
+            text=text[:TEXT_CHARS],
         )
         self._telling.append(calls.tell(notice))
 
@@ -234,7 +264,8 @@ class AgentLoopWorkflow:
         info = workflow.info()
         if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
             await self._told()
-            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state}))
+            chain = {"first_run_id": info.first_execution_run_id, "issued_at": None}
+            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state, **chain}))
 
     def _publish(self) -> None:
         """Show the Web UI where the loop is."""
@@ -267,37 +298,38 @@ class AgentLoopWorkflow:
         self._steer("retry", payload)
 
     @workflow.update(name="pause")
-    def hold(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def hold(self, payload: Any = None, *more: Any) -> View:
         """Pause, as the signal does, and learn the outcome."""
         return self._steer("pause", payload)
 
     @workflow.update(name="resume")
-    def go_on(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def go_on(self, payload: Any = None, *more: Any) -> View:
         """Go on after a pause, as the signal does, and learn the outcome."""
         return self._steer("resume", payload)
 
     @workflow.update(name="retry")
-    def try_again(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def try_again(self, payload: Any = None, *more: Any) -> View:
         """Go on after a block, as the signal does, and learn the outcome."""
         return self._steer("retry", payload)
 
-    def _steer(self, what: Steering, payload: Any) -> dict[str, str]:
+    def _steer(self, what: Steering, payload: Any) -> View:
         self._state, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
         self._publish()
-        return {"outcome": outcome, "explanation": why}
+        return View({"outcome": outcome, "explanation": why})
 
     # Queries leave no trace in history.
 
     @workflow.query
-    def state(self) -> dict[str, Any]:
+    def state(self) -> View:
         """Where the loop stands, as `starter.py show` prints it."""
-        return self._state.view()
+        return View(self._state.view())
 
 
 async def _end_of(run: Run) -> tuple[RunEnd, str]:
     """How an agent run ended, and why if it failed."""
     try:
-        await run
+        if is_unsealed(result := await run):
+            return "failed", str(result)
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             return "cancelled", "it was cancelled"

@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from holdfast import contracts
 from holdfast.commands import Call, Failure, Sleep, Stop
-from holdfast.contracts import RunInput, RunResult, cause_of
+from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
 from holdfast.state import RunState
@@ -43,6 +43,7 @@ class AgentRunWorkflow:
             run_id=info.run_id,
             first_run_id=info.first_execution_run_id,
             at=workflow.now(),
+            started_at=info.workflow_start_time,
         )
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._waiters: set[asyncio.Task[None]] = set()
@@ -225,67 +226,68 @@ class AgentRunWorkflow:
         self._carry_out()
 
     @workflow.update
-    def decide(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def decide(self, payload: Any = None, *more: Any) -> View:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
         return self._answer("decide", payload)
 
     @workflow.update(name="say")
-    def hear(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def hear(self, payload: Any = None, *more: Any) -> View:
         """Say something to the agent, as the signal `say` does, and learn the outcome."""
         return self._answer("say", payload)
 
-    def _answer(self, update: str, payload: Any) -> dict[str, str]:
+    def _answer(self, update: str, payload: Any) -> View:
         answer = self._at_work().update(update, payload)
         self._carry_out()
-        return answer
+        return View(answer)
 
     @workflow.update(name="delegate")
-    def lend(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def lend(self, payload: Any = None, *more: Any) -> View:
         """Lend a right, as the signal `delegate` does, and learn the outcome."""
         return self._answer("delegate", payload)
 
     @workflow.update(name="revoke")
-    def take_back(self, payload: Any = None, *more: Any) -> dict[str, str]:
+    def take_back(self, payload: Any = None, *more: Any) -> View:
         """Take something back, as the signal `revoke` does, and learn the outcome."""
         return self._answer("revoke", payload)
 
-    # Queries leave no trace in history.
+    # Queries leave no trace in history. Their answers are sealed: nobody else can answer for a run.
 
     @property
     def _shown(self) -> RunState:
         return self._settled[1] if self._settled else self._run.state
 
     @workflow.query
-    def state(self) -> dict[str, Any]:
+    def state(self) -> View:
         """The derived state, as `starter.py show` prints it."""
-        return self._shown.view()
+        return View(self._shown.view())
 
     @workflow.query
-    def pending_approvals(self) -> list[dict[str, Any]]:
+    def pending_approvals(self) -> Views:
         """The open requests."""
-        return [request.view() for request in self._shown.requests]
+        return Views(request.view() for request in self._shown.requests)
 
     @workflow.query
-    def log(self, start: int = 0) -> bytes:
+    def log(self, start: int = 0) -> Page:
         """Events from position `start` on, one JSON text a line, a page of them; empty when there are none.
 
         This Temporal run has those that the permanent record did not when it began; older ones are in the record.
         """
-        return self._run.log.page(start, self._settled[0] if self._settled else None)
+        return Page(self._run.log.page(start, self._settled[0] if self._settled else None))
 
     @workflow.query
-    def session(self) -> dict[str, Any]:
+    def session(self) -> View:
         """What a worker needs before it reads the transcript: the agent, and where the messages begin."""
         run = self._run
-        return {
+        told = {
             "spec": run.state.spec.model_dump(mode="json", exclude_defaults=True) if run.state.spec else None,
             "fold": run.transcript.base.fold,
             "first": run.transcript.first,
             "since": run.transcript.base.since,
             "position": run.log.first,
         }
+        return View(told)
 
     @workflow.query
-    def transcript(self, start: int = 0) -> bytes:
+    def transcript(self, start: int = 0) -> Page:
         """Encoded messages from `start` on, one a line, a page of them; empty when there are none."""
-        return self._run.transcript.page(start)
+        return Page(self._run.transcript.page(start))

@@ -19,7 +19,7 @@ from examples.stage.folders import DemoFolder
 from examples.stage.git import run_git
 from examples.stage.workers import DemoFailed, Workers
 from holdfast.memory.tasks import parse_tasks
-from holdfast.runtime.client import connect, stack_config
+from holdfast.runtime.client import connect_stack
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "examples.loop.catalog:catalog",
@@ -68,7 +68,7 @@ class Demo(Backstage):
         base = self._make_repository()
         self._start_worker()
         await self._worker_ready()
-        self._watch = Watch(await connect(stack_config(self._stack())), LOOP)
+        self._watch = Watch(await connect_stack(self._stack()), LOOP)
         await self._start_loop()
         stop = threading.Event()
         try:

@@ -29,7 +29,7 @@ from holdfast.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.runtime.client import connect, stack_config
+from holdfast.runtime.client import connect_stack
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "examples.release.catalog:catalog",
@@ -75,7 +75,7 @@ class Demo(Backstage):
         base = self._make_repository()
         self._start_worker()
         await self._worker_ready()
-        self._run = Run(await connect(stack_config(self._stack())), THREAD)
+        self._run = Run(await connect_stack(self._stack()), THREAD)
         await self._start_run()
         while not isinstance(event := await self._next_event(), RunFinished):
             await self._act_on(event)

@@ -14,8 +14,11 @@ from temporalio.service import RPCError
 
 from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.errors import ServerUnreachable, StackError
-from holdfast.runtime.encryption import EncryptionCodec, encrypting
+from holdfast.payloads import LeanPayloadConverter
+from holdfast.runtime.encryption import EncryptionCodec, converting
+from holdfast.runtime.fleet_keys import stack_seals
 from holdfast.runtime.stack import Stack, read_stack
+from holdfast.seals import Seals
 
 DEFAULT_ADDRESS = "localhost:7233"
 CONNECT_SECONDS = 10.0
@@ -42,26 +45,46 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
     return config
 
 
-async def connect(config: Mapping[str, Any], *, codec: EncryptionCodec | None = None) -> Client:
+async def connect(
+    config: Mapping[str, Any], *, codec: EncryptionCodec | None = None, seals: Seals | None = None
+) -> Client:
     """A client that speaks Holdfast's models.
 
     Args:
         config: Where Temporal is: keyword arguments of `Client.connect`.
         codec: `EncryptionCodec.of(settings.encryption_keys)`; None for one that encrypts nothing.
+        seals: `fleet_seals(settings, config)`; None for none: such a client reads, and makes plain starts.
 
     Raises:
         ServerUnreachable: Nothing answers there, or it does not let us in.
     """
     address = config["target_host"]
+    converter = converting(codec or EncryptionCodec(), seals or Seals())
     try:
         # An address that swallows packets would keep us for minutes, and one that never answers for ever.
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await Client.connect(**config, data_converter=encrypting(codec or EncryptionCodec()))
+            return await Client.connect(**config, data_converter=converter)
     except (RuntimeError, ValueError, TimeoutError) as error:
         raise ServerUnreachable(
             f"no Temporal server answers at {address} ({_reason(error)}). "
             "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
         ) from None
+
+
+async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -> Client:
+    """A client of the embedded stack, with its fleet key.
+
+    Raises:
+        ServerUnreachable: It does not run.
+        SettingsError: Its fleet key cannot be read.
+    """
+    return await connect(stack_config(stack), codec=codec, seals=stack_seals(stack))
+
+
+def seals_of(client: Client) -> Seals:
+    """The seals of a client of ours."""
+    made = client.data_converter.payload_converter_class
+    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
 
 
 def stack_config(stack: Stack) -> dict[str, Any]:

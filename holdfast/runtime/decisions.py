@@ -16,7 +16,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.runtime.runs import ENDED, Runs
+from holdfast.contracts import View
+from holdfast.runtime.runs import ENDED, Runs, sealed_answer
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.runtime.threads import Threads
 
@@ -115,7 +116,8 @@ async def update(threads: Threads, thread: str, update: str, payload: dict[str, 
     try:
         # The client asks again whenever the server says "admitted": only a limit over all of it is one.
         async with asyncio.timeout(runs.answer_within):
-            answer = await run.execute_update(update, payload, rpc_timeout=limit)
+            answer = await run.execute_update(update, payload, result_type=View, rpc_timeout=limit)
+        sealed_answer(answer, thread, update)
         return Decided(outcome=answer["outcome"], explanation=answer["explanation"])
     except (TimeoutError, RPCTimeoutOrCancelledError):
         # The client's error hides a cancellation of ours: who presses Ctrl-C does not want a signal sent.

@@ -19,6 +19,7 @@ from typing import IO, Any, Protocol
 import psutil
 
 from holdfast.errors import StackError
+from holdfast.runtime.fleet_keys import ensure_key
 from holdfast.runtime.ports import HOST, Ports
 from holdfast.runtime.postgres import Postgres
 from holdfast.runtime.processes import Say
@@ -147,6 +148,7 @@ class DevStack:
                 temporal_port=ports.grpc,
                 ui_port=ports.ui,
                 http_port=ports.http,
+                fleet_keys=str(ensure_key(self.home)),
                 temporal_pid=temporal_pid,
                 postgres_pid=postgres_pid,
                 owner_pid=os.getpid() if self.owned else recorded.owner_pid if recorded else None,

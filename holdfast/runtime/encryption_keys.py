@@ -1,4 +1,6 @@
-"""The setting `HOLDFAST_ENCRYPTION_KEYS`: keys by id, `id1:BASE64,id0:BASE64`. The first encrypts, all decrypt."""
+"""Keys by id, as the settings `HOLDFAST_ENCRYPTION_KEYS` and `HOLDFAST_FLEET_KEYS` have them: `id1:BASE64,id0:BASE64`.
+The first encrypts or seals, all decrypt or verify.
+"""
 
 import base64
 import binascii
@@ -7,13 +9,16 @@ from dataclasses import dataclass, field
 
 KEY_BYTES = 32
 
+PLAIN = "plain"
+"""An entry of `HOLDFAST_ENCRYPTION_KEYS` that is no key: plain text of older runs is still read."""
+
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _HOW = "write id:KEY, with commas between several, where KEY comes from `openssl rand -base64 32`"
 
 
 @dataclass(frozen=True)
 class EncryptionKey:
-    """An AES-256 key. It shows its id only."""
+    """A key of 256 bits. It shows its id only."""
 
     id: str
     """Goes with every payload, readable, so that the right key is found."""

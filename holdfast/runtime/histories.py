@@ -10,12 +10,12 @@ from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.contracts import LoadedThread, RunInput
+from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.history import read_events
 from holdfast.recorded import decode, result_payloads, scheduled_by
 from holdfast.runtime.runs import Runs
-from holdfast.sealed import open_sealed
 from holdfast.snapshot import RunSnapshot
 
 _LIMIT = timedelta(seconds=30)
@@ -88,7 +88,7 @@ async def opened(events: Sequence[HistoryEvent], codec: PayloadCodec | None) -> 
         DecryptionFailed: The key is not here, or they were altered.
     """
     for event in events:
-        await open_sealed(event, codec)
+        await decrypt_in_place(event, codec)
 
 
 async def runs_back(runs: Runs, thread: str, run_id: str) -> AsyncIterator[Recorded]:
@@ -104,7 +104,7 @@ async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:
     handle = runs.client.get_workflow_handle(thread, run_id=run_id)
     try:
         async for event in handle.fetch_history_events(page_size=1, rpc_timeout=_LIMIT):
-            await open_sealed(event, runs.client.data_converter.payload_codec)
+            await decrypt_in_place(event, runs.client.data_converter.payload_codec)
             return _previous(event)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:

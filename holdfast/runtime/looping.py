@@ -13,11 +13,12 @@ from temporalio.service import RPCError
 from holdfast.contracts import LOOP_WORKFLOW
 from holdfast.errors import ServerUnreachable
 from holdfast.loops import LoopInput, LoopState, Steering
+from holdfast.runtime.client import seals_of
 from holdfast.runtime.decisions import Decided, update
 from holdfast.runtime.runs import ENDED, NeverRan
-from holdfast.runtime.starting import check_thread_id, new_thread_id, summary
+from holdfast.runtime.starting import check_thread_id, issued, new_thread_id, summary
 from holdfast.runtime.states import why_closed
-from holdfast.runtime.thread_errors import ThreadExists, ThreadNotFound
+from holdfast.runtime.thread_errors import FleetKeyMissing, ThreadExists, ThreadNotFound
 from holdfast.runtime.threads import JSON, Started, Threads
 
 POLL_SECONDS = 0.5
@@ -50,10 +51,12 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
         ServerUnreachable: The server does not answer.
     """
     chosen = check_thread_id(name) if name is not None else new_thread_id("loop")
+    if not seals_of(threads.runs.client):
+        raise FleetKeyMissing("a loop is started by those who have the fleet key alone: set HOLDFAST_FLEET_KEYS")
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
-            loop,
+            issued(loop),
             id=chosen,
             task_queue=threads.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

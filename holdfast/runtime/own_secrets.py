@@ -30,6 +30,9 @@ def _texts(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.encryption_keys:
         for key in parse_keys(settings.encryption_keys.get_secret_value()):
             yield "HOLDFAST_ENCRYPTION_KEYS", key.text
+    if settings.fleet_keys:
+        for key in parse_keys(settings.fleet_keys.get_secret_value()):
+            yield "HOLDFAST_FLEET_KEYS", key.text
 
 
 def _of_url(name: str, url: str) -> Iterator[tuple[str, str]]:

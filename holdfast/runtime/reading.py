@@ -146,7 +146,7 @@ class Reader:
                 run = await self.history(found)
         while run is None:
             try:
-                page: bytes = await self.runs.query(thread, "log", start, kind=bytes)
+                page: bytes = await self.runs.query(thread, "log", start)
             except NeverRan:
                 return
             except NoWorker as silence:

@@ -25,12 +25,13 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW
+from holdfast.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW
 from holdfast.describe import one_line
+from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.encryption import DecryptionFailed
-from holdfast.runtime.thread_errors import NoWorker, QueryRefused, RunStuck, ThreadNotFound
-from holdfast.sealed import open_sealed
+from holdfast.runtime.thread_errors import AnswerForged, NoWorker, QueryRefused, RunStuck, ThreadNotFound
+from holdfast.seals import is_unsealed
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
 """What a call that ran into its time limit ends with: the first from this side, the second from the server's."""
@@ -115,7 +116,7 @@ class Runs:
     async def _open(self, message: Message) -> None:
         """Decrypt what tells why something failed; without the key it stays as it is, and the rest can be read."""
         with contextlib.suppress(DecryptionFailed):
-            await open_sealed(message, self.client.data_converter.payload_codec)
+            await decrypt_in_place(message, self.client.data_converter.payload_codec)
 
     async def until_closed(self, found: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
         """The description of a thread whose run has ended, once Temporal has closed that run, too.
@@ -130,14 +131,13 @@ class Runs:
             now = await self.describe(found.id)
         return now
 
-    async def query(self, thread: str, name: str, *args: Any, kind: Any = None, within: float | None = None) -> Any:
+    async def query(self, thread: str, name: str, *args: Any, within: float | None = None) -> Any:
         """Ask a run, through whichever worker has it; again for about a second, where the worker refuses.
 
         Args:
             thread: The thread id.
             name: The query.
             args: Its arguments.
-            kind: Type of the answer; None for plain JSON.
             within: Seconds to wait for the answer.
 
         Raises:
@@ -146,20 +146,22 @@ class Runs:
             RunStuck: A worker has the run, and its code does not replay.
             QueryRefused: The worker went on refusing.
             NeverRan: The run was closed before any worker had it.
+            AnswerForged: Something answered that is not one of our workers.
         """
         limit = timedelta(seconds=within or self.answer_within)
         for _ in range(REFUSALS):
             with contextlib.suppress(QueryRefused):
-                return await self._query(thread, name, args, kind, limit)
+                return await self._query(thread, name, args, limit)
             await asyncio.sleep(PAUSE_SECONDS)
-        return await self._query(thread, name, args, kind, limit)
+        return await self._query(thread, name, args, limit)
 
-    async def _query(self, thread: str, name: str, args: Sequence[Any], kind: Any, limit: timedelta) -> Any:
+    async def _query(self, thread: str, name: str, args: Sequence[Any], limit: timedelta) -> Any:
         run = self.client.get_workflow_handle(thread)
         try:
             # The client tries again when the server gives up a moment before it: `rpc_timeout` bounds one attempt.
             async with asyncio.timeout(limit.total_seconds()):
-                return await run.query(name, args=args, result_type=kind, rpc_timeout=limit)
+                answer = await run.query(name, args=args, result_type=QUERIES[name], rpc_timeout=limit)
+                return sealed_answer(answer, thread, name)
         except TimeoutError as error:
             raise await self._why_silent(thread, limit) from error
         except WorkflowQueryFailedError as error:
@@ -235,6 +237,20 @@ class Runs:
                 await self._open(event)
                 return one_line(event.workflow_task_failed_event_attributes.failure.message, 300)
         return ""
+
+
+def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
+    """An answer of a run, which one of our workers has sealed; without fleet keys, any answer.
+
+    Raises:
+        AnswerForged: It is not sealed.
+    """
+    if is_unsealed(answer):
+        raise AnswerForged(
+            f"thread {thread!r}: {answer}. Something else than our workers answered {asked!r}: "
+            "find out who polls the task queue, and believe nothing that it says"
+        )
+    return answer
 
 
 def status_of(run: WorkflowExecution) -> str:

@@ -14,11 +14,12 @@ from uuid import uuid4
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescription, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.contracts import View
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.inbox import WhenBusy, read_message
 from holdfast.messages import Content
 from holdfast.runtime.decisions import NO_UPDATES, SENT, Decided, leave
-from holdfast.runtime.runs import ENDED, TIMED_OUT, NeverRan
+from holdfast.runtime.runs import ENDED, TIMED_OUT, NeverRan, sealed_answer
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, RunStuck, ThreadExists
 from holdfast.runtime.threads import Threads
 
@@ -109,10 +110,11 @@ async def _update(threads: Threads, thread: str, payload: dict[str, Any]) -> dic
     run = threads.runs.client.get_workflow_handle(thread)
     try:
         async with asyncio.timeout(limit):
-            answer: dict[str, str] = await run.execute_update(
-                "say", payload, id=uuid4().hex, rpc_timeout=timedelta(seconds=limit)
+            answer = await run.execute_update(
+                "say", payload, id=uuid4().hex, result_type=View, rpc_timeout=timedelta(seconds=limit)
             )
-            return answer
+            told: dict[str, str] = sealed_answer(answer, thread, "say")
+            return told
     except (TimeoutError, RPCTimeoutOrCancelledError):
         # The client's error hides a cancellation of ours: who presses Ctrl-C is told so.
         if (task := asyncio.current_task()) and task.cancelling():

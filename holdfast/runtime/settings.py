@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from holdfast.errors import SettingsError
-from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.encryption_keys import PLAIN, parse_keys
 
 
 def _reference(text: str) -> str:
@@ -41,6 +41,14 @@ def _keys(setting: SecretStr) -> SecretStr:
     return setting
 
 
+def _encryption_keys(setting: SecretStr) -> SecretStr:
+    entries = setting.get_secret_value().split(",")
+    if entries[-1].strip() == PLAIN and len(entries) > 1:
+        entries.pop()
+    parse_keys(",".join(entries))
+    return setting
+
+
 def _upper(text: str) -> str:
     return text.upper()
 
@@ -61,7 +69,15 @@ EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"
 
 _SECRET = frozenset(
-    {"database_url", "encryption_keys", "openai_api_key", "slack_signing_secret", "webhook_secret", "webhooks"}
+    {
+        "database_url",
+        "encryption_keys",
+        "fleet_keys",
+        "openai_api_key",
+        "slack_signing_secret",
+        "webhook_secret",
+        "webhooks",
+    }
 )
 """Fields whose values no error shows."""
 
@@ -99,9 +115,15 @@ class Settings(BaseModel):
     """`OPENAI_API_KEY`: None without one."""
     openai_base_url: Annotated[str, _url_of("https", "http")] | None = None
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
-    encryption_keys: Annotated[SecretStr, AfterValidator(_keys)] | None = None
+    encryption_keys: Annotated[SecretStr, AfterValidator(_encryption_keys)] | None = None
     """`HOLDFAST_ENCRYPTION_KEYS`: `id1:BASE64,id0:BASE64`; the first encrypts what goes to Temporal, all decrypt. None
-    to encrypt nothing."""
+    to encrypt nothing. `plain` as the last entry: plain text of runs that began before is still taken."""
+    fleet_keys: Annotated[SecretStr, AfterValidator(_keys)] | None = None
+    """`HOLDFAST_FLEET_KEYS`: `id1:BASE64,id0:BASE64`, the same on every worker, gateway and CLI that starts runs; the
+    first seals what only our own processes may say, all verify. `worker.py --dev` makes one in the state folder."""
+    plain_starts: bool = True
+    """`HOLDFAST_PLAIN_STARTS`: take runs that were started without a fleet key, from the Web UI or the `temporal`
+    command: with a task and an agent's name alone. `false` refuses them."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
     key: Annotated[Path, AfterValidator(_absolute)] | None = None

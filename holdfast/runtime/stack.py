@@ -28,6 +28,8 @@ class Stack(BaseModel):
     """Port of the Web UI, taken again after a restart."""
     http_port: int
     """Port of Temporal's HTTP API, which answers the readiness check; taken again after a restart."""
+    fleet_keys: str = ""
+    """The file of the fleet key that this stack's processes share; empty for none."""
     temporal_pid: int | None = None
     """Process id of the Temporal server; None once it was stopped."""
     postgres_pid: int | None = None

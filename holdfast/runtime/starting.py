@@ -2,11 +2,16 @@
 
 import json
 import secrets
+from datetime import UTC, datetime
+from typing import TypeVar
 
 from holdfast.describe import one_line
 from holdfast.inbox import too_long
 from holdfast.messages import Content, text_of
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
+from holdfast.starts import Start
+
+StartT = TypeVar("StartT", bound=Start)
 
 
 def check_task(task: Content) -> None:
@@ -67,3 +72,8 @@ def details(task: Content, *, agent: str | None, thread: str, workspace: str | N
             quoted,
         ]
     )
+
+
+def issued(start: StartT) -> StartT:
+    """A start that is made here and now; it counts if the client that sends it has the fleet key."""
+    return start.model_copy(update={"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)})

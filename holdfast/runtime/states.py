@@ -8,6 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistoryEventFilterType
 
 from holdfast.describe import one_line
+from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent
 from holdfast.evolve import evolve
@@ -15,7 +16,6 @@ from holdfast.runtime.histories import Recorded
 from holdfast.runtime.reading import Note, Reader
 from holdfast.runtime.runs import ENDED, NeverRan
 from holdfast.runtime.thread_errors import EventsMissing, LogBroken, NoWorker, PositionInvalid, RecordAway
-from holdfast.sealed import open_sealed
 from holdfast.state import RunState
 from holdfast.upcasters import decode_event
 
@@ -113,7 +113,7 @@ async def why_closed(reader: Reader, found: WorkflowExecutionDescription) -> str
     run = reader.runs.client.get_workflow_handle(found.id, run_id=found.run_id)
     async for event in run.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            await open_sealed(event, reader.runs.client.data_converter.payload_codec)
+            await decrypt_in_place(event, reader.runs.client.data_converter.payload_codec)
             failure = event.workflow_execution_failed_event_attributes.failure
             return f"the run failed before it began: {one_line(failure.message, 1_000)}"
     how = found.status.name.lower() if found.status else "closed"

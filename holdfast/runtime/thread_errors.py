@@ -4,6 +4,7 @@ HoldfastError
 ├── TaskInvalid          the task is empty, too long or not text
 ├── ThreadIdInvalid      a thread id that cannot be used
 ├── ThreadExists         a run of that thread is open
+├── FleetKeyMissing      only who has the fleet key may start this
 ├── StatusInvalid        no such status
 ├── PositionInvalid      the thread has no event at that position
 ├── ThreadNotFound       no thread of that id
@@ -13,6 +14,7 @@ HoldfastError
 ├── QueryRefused         a worker answered that it cannot answer
 ├── EventsMissing        earlier events of the thread are nowhere to be read
 ├── LogBroken            what Temporal has does not follow from what the permanent record has
+├── AnswerForged         something answered for a run that is not one of our workers
 ├── RecordAway           the permanent record does not answer
 └── ServerUnreachable
     ├── NoWorker         Temporal answers, but no worker does
@@ -34,6 +36,10 @@ class ThreadExists(HoldfastError):
     """A run of that thread is open."""
 
 
+class FleetKeyMissing(HoldfastError):
+    """Only who has the fleet key may start this."""
+
+
 class StatusInvalid(HoldfastError):
     """No such status."""
 
@@ -52,6 +58,10 @@ class AgentNotFound(HoldfastError):
 
 class WorkspaceNotFound(HoldfastError):
     """The workspace is not a folder on the worker."""
+
+
+class AnswerForged(HoldfastError):
+    """Something answered for a run that is not one of our workers."""
 
 
 class Refused(HoldfastError):

@@ -24,12 +24,19 @@ from holdfast import contracts
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.events import AgentEvent
 from holdfast.messages import Content
+from holdfast.runtime.client import seals_of
 from holdfast.runtime.reading import Note, Reader
 from holdfast.runtime.runs import ENDED, NeverRan, Runs, status_of
 from holdfast.runtime.settings import ANSWER_SECONDS
-from holdfast.runtime.starting import check_task, check_thread_id, details, new_thread_id, summary
+from holdfast.runtime.starting import check_task, check_thread_id, details, issued, new_thread_id, summary
 from holdfast.runtime.states import CLOSED, decoded, state_at, state_of
-from holdfast.runtime.thread_errors import AgentNotFound, ThreadExists, ThreadNotFound, WorkspaceNotFound
+from holdfast.runtime.thread_errors import (
+    AgentNotFound,
+    FleetKeyMissing,
+    ThreadExists,
+    ThreadNotFound,
+    WorkspaceNotFound,
+)
 from holdfast.stores import ThreadStore
 from holdfast.transcript import Transcript
 
@@ -95,6 +102,7 @@ class Threads:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
             ThreadExists: A run of that thread is open.
+            FleetKeyMissing: Without a fleet key, a run has a fresh thread and a folder of its own.
             ServerUnreachable: The server does not answer.
         """
         check_task(task)
@@ -103,15 +111,16 @@ class Threads:
             thread = new_thread_id(agent)
         else:
             previous = await self._closed(check_thread_id(thread))
-        given = contracts.RunInput(
-            task=task,
-            by=by,
-            agent=agent,
-            workspace=workspace,
-            idle_limit=idle_limit,
-            resume=resume,
-            previous_run=previous,
-        )
+        given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit)
+        if seals_of(self._client):
+            claims = {"workspace": workspace, "resume": resume, "previous_run": previous}
+            given = issued(given.model_copy(update=claims))
+        elif workspace is not None or previous is not None:
+            what = "in a folder" if workspace is not None else f"of the closed thread {thread!r}"
+            raise FleetKeyMissing(
+                f"only those who have the fleet key start a run {what}: set HOLDFAST_FLEET_KEYS as the workers have "
+                "it, or start the run through the gateway"
+            )
         continued = previous is not None
         try:
             run = await self._client.start_workflow(

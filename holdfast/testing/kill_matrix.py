@@ -27,7 +27,7 @@ import holdfast
 from holdfast.contracts import WORKFLOW, RunInput
 from holdfast.errors import HoldfastError
 from holdfast.events import AgentEvent, ReconcileRequested
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, is_free
 from holdfast.runtime.stack import Stack
@@ -147,7 +147,7 @@ class KillMatrix:
         assert self._worker, "use it in a `with` statement"
         if any(boundary.endswith(" reconcile_requested") for boundary in boundaries):
             boundaries = ("after effect", *boundaries)
-        client = await connect(stack_config(self.stack))
+        client = await connect_stack(self.stack)
         await ensure_search_attributes(client)
         self._worker.doom(Plan(boundaries=boundaries, most=most))
         before = dict(await asyncio.to_thread(self._effects))

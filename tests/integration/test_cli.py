@@ -32,7 +32,7 @@ from holdfast.inbox import MAX_TEXT_BYTES
 from holdfast.runtime.cli.event_lines import event_summary, running_calls
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.stack import Stack
@@ -199,7 +199,7 @@ def serving(stack: Stack, folder: Path, *, task_queue: str = "holdfast") -> Iter
     ready, stop, problems = threading.Event(), threading.Event(), list[BaseException]()
 
     async def serve() -> None:
-        client = await connect(stack_config(stack))
+        client = await connect_stack(stack)
         await ensure_search_attributes(client)
         await migrate(stack.database_url)
         with ScriptedLLM(script) as llm:
@@ -636,7 +636,7 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
     }
 
     async def ask() -> list[Ran]:
-        client = await connect(stack_config(stack))
+        client = await connect_stack(stack)
         async with at_work(Worker(client, task_queue="broken", workflows=[Broken]), leave_within=LEAVE):
             started = [
                 await client.start_workflow(WORKFLOW, RunInput(task="go"), id=thread, task_queue=task_queue)

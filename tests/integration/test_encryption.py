@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, tool
-from holdfast.runtime.client import connect, stack_config
+from holdfast.runtime.client import connect_stack
 from holdfast.runtime.encryption import EncryptionCodec
 from holdfast.runtime.encryption_keys import parse_keys
 from holdfast.runtime.stack import Stack
@@ -61,7 +61,7 @@ async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
     @asynccontextmanager
     async def start(keys: str, *, task_queue: str = "") -> AsyncIterator[Rig]:
         codec = EncryptionCodec(parse_keys(keys) if keys else ())
-        mine, its = [await connect(stack_config(stack), codec=codec) for _ in range(2)]
+        mine, its = [await connect_stack(stack, codec=codec) for _ in range(2)]
         async with start_rig(
             mine,
             CATALOG,

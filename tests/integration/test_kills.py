@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.log import first_altered
-from holdfast.runtime.client import connect, stack_config
+from holdfast.runtime.client import connect_stack
 from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import write_stack
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
@@ -43,7 +43,7 @@ def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture
 async def client(worker: WorkerProcess) -> Client:
     """A client of the worker's server."""
-    return await connect(stack_config(worker.stack))
+    return await connect_stack(worker.stack)
 
 
 class Scene:
@@ -152,7 +152,7 @@ async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess
     worker.kill_all()
     worker.start()
     assert worker.stack.temporal_address == address
-    client = await connect(stack_config(worker.stack))
+    client = await connect_stack(worker.stack)
     for old, state in zip(runs, before, strict=True):
         run: WorkflowHandle[Any, Any] = client.get_workflow_handle(old.id)
         assert await run.query("state") == state
@@ -173,7 +173,7 @@ async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: Wo
         lambda: asyncio.sleep(0, worker.stack),
         lambda stack: stack.temporal_pid != before.temporal_pid and stack.postgres_pid != before.postgres_pid,
     )
-    client = await connect(stack_config(worker.stack))
+    client = await connect_stack(worker.stack)
     again: WorkflowHandle[Any, Any] = client.get_workflow_handle(run.id)
     await again.signal("approve", {"request": "1", "by": "alice"})
     assert (await again.result())["result"] == "done"

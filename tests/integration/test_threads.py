@@ -23,7 +23,7 @@ from activities.stores.record import PostgresThreads
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.errors import RecordUnreadable
 from holdfast.inbox import MAX_TEXT_BYTES
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.decisions import decide
 from holdfast.runtime.following import follow
 from holdfast.runtime.listing import overview
@@ -140,13 +140,13 @@ async def run_to_end(threads: Threads, thread: str, task: str = "short") -> None
 @pytest.fixture
 async def elsewhere(stack: Stack) -> Stack:
     """A namespace that knows no thread, on the same server: as where Temporal has removed all that was there."""
-    client = await connect(stack_config(stack))
+    client = await connect_stack(stack)
     name = f"elsewhere-{uuid4().hex[:8]}"
     kept = Duration(seconds=86_400)
     request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
     await client.workflow_service.register_namespace(request)
     other = stack.model_copy(update={"namespace": name})
-    await ensure_search_attributes(await connect(stack_config(other)))
+    await ensure_search_attributes(await connect_stack(other))
     return other
 
 
@@ -155,7 +155,7 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
     """A worker in another namespace."""
     with ScriptedLLM(script) as llm:
         async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint:
-            client = await connect(stack_config(stack))
+            client = await connect_stack(stack)
             worker = build_worker(
                 client,
                 task_queue="elsewhere",
@@ -365,7 +365,7 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
         assert (bad.ok, bad.where, bad.position) == (False, "record", 1)
         assert "was altered" in bad.reason
         assert (await verify(alone, thread)).ok
-        forgotten = Threads(await connect(stack_config(elsewhere)), record=PostgresThreads(pool))
+        forgotten = Threads(await connect_stack(elsewhere), record=PostgresThreads(pool))
         alone_bad = await verify(forgotten, thread)
         assert (alone_bad.ok, alone_bad.where, alone_bad.position) == (False, "record", 1)
         with pytest.raises(RecordUnreadable, match="event 1 of thread"):

@@ -177,7 +177,11 @@ class Thread:
         if isinstance(call, Call) and isinstance(call.request, LLMRequest):
             self.sent[-1] = Sent(**{**vars(self.sent[-1]), "answered": True})
         self._tell()
-        self.run.ended(call.id, through_json(result) if result else None)
+        answer = None
+        if result:
+            assert isinstance(call, Call)
+            answer = result.model_copy(update={"answers": call.request.order})
+        self.run.ended(call.id, through_json(answer) if answer else None)
         self._carry_out()
 
     def fail(self, call: Call | Sleep, cause: str, message: str = "no", *, cancelled: bool = False) -> None:
@@ -356,8 +360,14 @@ class Thread:
         self.under_way: dict[int, Call | Sleep] = {}
         self._count += 1
         self._first = self._count if begin.snapshot is None else self._first
+        sent = through_json(begin).model_copy(update={"sealed": True, "issued_at": begin.issued_at or self.at})
         run = AgentRun(
-            through_json(begin), thread="t", run_id=f"r{self._count}", first_run_id=f"r{self._first}", at=self.at
+            sent,
+            thread="t",
+            run_id=f"r{self._count}",
+            first_run_id=f"r{self._first}",
+            at=self.at,
+            started_at=self.at,
         )
         self.run = run
         self._carry_out()

@@ -170,7 +170,7 @@ def test_json_too_deep_for_whoever_reads_the_record_does_not_enter(levels: int) 
 def test_a_task_that_cannot_be_kept_is_refused_in_words() -> None:
     """A number that is none in JSON: the run fails, typed, and the log that says so can be read."""
     begin = RunInput(task=[{"type": "text", "text": "x", "share": float("nan")}])
-    run = AgentRun(begin, thread="t", run_id="r", first_run_id="r", at=NOW)
+    run = AgentRun(begin, thread="t", run_id="r", first_run_id="r", at=NOW, started_at=NOW)
     assert (run.state.outcome, run.state.failure) == ("failed", TASK_MALFORMED)
     assert "give it as text" in run.state.result
     assert read_lines("t", 0, run.log.page(0).split(b"\n"))[-1] == run.log.events[-1]

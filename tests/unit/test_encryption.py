@@ -16,12 +16,13 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DefaultPayloadConverter
 
+from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import SettingsError
 from holdfast.runtime.codec_server import BodyInvalid, codec_router, decode_body, encode_body
-from holdfast.runtime.encryption import DecryptionFailed, EncryptionCodec, KeyUnknown, PayloadAltered, encrypting
+from holdfast.runtime.encryption import DecryptionFailed, EncryptionCodec, KeyUnknown, PayloadAltered, converting
 from holdfast.runtime.encryption_keys import EncryptionKey, parse_keys
 from holdfast.runtime.settings import Settings
-from holdfast.sealed import open_sealed
+from holdfast.seals import Seals
 
 ORIGIN = "https://temporal.example.com"
 
@@ -107,7 +108,7 @@ async def test_a_payload_is_bound_to_its_keys_id() -> None:
 
 async def test_failures_are_encrypted_too() -> None:
     """Their words, stack traces and causes; they come back in the same places."""
-    converter = encrypting(CODEC)
+    converter = converting(CODEC, Seals())
     failure = Failure()
     try:
         raise ValueError("the task") from KeyError("its cause")
@@ -117,7 +118,7 @@ async def test_failures_are_encrypted_too() -> None:
     event.activity_task_failed_event_attributes.failure.CopyFrom(failure)
     assert b"the task" not in event.SerializeToString()
     assert b"its cause" not in event.SerializeToString()
-    await open_sealed(event, CODEC)
+    await decrypt_in_place(event, CODEC)
     opened = event.activity_task_failed_event_attributes.failure
     assert (opened.message, "its cause" in opened.cause.message) == ("the task", True)
     assert "test_encryption.py" in opened.stack_trace
@@ -134,8 +135,8 @@ async def test_a_message_is_opened_wherever_it_holds_payloads() -> None:
     begin.search_attributes.indexed_fields["HoldfastStep"].CopyFrom(PLAIN)
     event.user_metadata.summary.CopyFrom(sealed)
     with pytest.raises(DecryptionFailed):
-        await open_sealed(event, EncryptionCodec())
-    await open_sealed(event, CODEC)
+        await decrypt_in_place(event, EncryptionCodec())
+    await decrypt_in_place(event, CODEC)
     assert list(begin.input.payloads) == [PLAIN, PLAIN]
     assert begin.memo.fields["note"] == event.user_metadata.summary == PLAIN
     assert begin.search_attributes.indexed_fields["HoldfastStep"] == PLAIN

@@ -15,6 +15,7 @@ from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.ui import ui_base, ui_link
 from holdfast.runtime.client import connect, connect_config
 from holdfast.runtime.encryption import EncryptionCodec
+from holdfast.runtime.fleet_keys import fleet_seals
 from holdfast.runtime.record import LazyRecord, Opener
 from holdfast.runtime.runs import retrying
 from holdfast.runtime.settings import Settings
@@ -61,7 +62,11 @@ class Invocation:
         if thread is not None:
             check_thread_id(thread)
         settings = self._settings
-        client = await connect(self._config_with_runtime(), codec=EncryptionCodec.of(settings.encryption_keys))
+        client = await connect(
+            self._config_with_runtime(),
+            codec=EncryptionCodec.of(settings.encryption_keys),
+            seals=fleet_seals(settings, self._config),
+        )
         return Threads(
             client, task_queue=settings.task_queue, answer_within=settings.answer_seconds, record=self._record
         )

@@ -1,4 +1,4 @@
-"""Opens what a payload codec sealed in a message of Temporal's API: a history's events, a description.
+"""Decrypts what a payload codec encrypted in a message of Temporal's API: a history's events, a description.
 
 Temporal's client decodes what it hands out as values; histories and descriptions it hands out as they are stored.
 """
@@ -16,7 +16,7 @@ ENCRYPTED: Final = b"binary/encrypted"
 """The encoding that an encrypted payload names."""
 
 
-async def open_sealed(message: Message, codec: PayloadCodec | None) -> None:
+async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None:
     """Decode every payload of a message in its place, and put the words of failures back where they belong.
 
     Args:

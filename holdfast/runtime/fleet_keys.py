@@ -1,0 +1,90 @@
+"""Fleet keys: with them our own processes seal what only they may say (`holdfast.seals`).
+
+`HOLDFAST_FLEET_KEYS` has them, as `id1:BASE64,id0:BASE64`. The embedded stack has a key of its own, in a file of its
+state folder, for every process that uses that stack.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import SettingsError
+from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.settings import Settings
+from holdfast.runtime.stack import Stack, read_stack
+from holdfast.seals import Seals
+
+FILE = "fleet.keys"
+HOW = 'make one with `echo "fleet-1:$(openssl rand -base64 32)"`, and give the same to every worker, gateway and CLI'
+
+
+def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
+    """The seals of this process; none where there is no key.
+
+    Args:
+        settings: From the environment; `HOLDFAST_FLEET_KEYS` wins.
+        config: Where Temporal is (`connect_config`): the embedded stack's key is for that stack alone.
+
+    Raises:
+        SettingsError: The embedded stack's key cannot be read.
+    """
+    if settings.fleet_keys:
+        return _seals(settings.fleet_keys.get_secret_value())
+    stack = read_stack(settings.home)
+    return stack_seals(stack) if stack and stack.temporal_address == config["target_host"] else Seals()
+
+
+def stack_seals(stack: Stack) -> Seals:
+    """The seals of an embedded stack's processes.
+
+    Raises:
+        SettingsError: Its key cannot be read.
+    """
+    if not stack.fleet_keys:
+        return Seals()
+    path = Path(stack.fleet_keys)
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SettingsError(f"{path} is open to other users; chmod 600 it, or delete it for a new key")
+        return _seals(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the fleet key {path} cannot be read ({error}); start `python worker.py --dev`") from None
+
+
+def required_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
+    """The seals of a worker, which does not run without.
+
+    Raises:
+        SettingsError: There is no key.
+    """
+    seals = fleet_seals(settings, config)
+    if not seals:
+        raise SettingsError(
+            "HOLDFAST_FLEET_KEYS is not set: without it, everybody who reaches Temporal could give this worker orders. "
+            f"{HOW[0].upper()}{HOW[1:]}; or use --dev."
+        )
+    return seals
+
+
+def ensure_key(home: Path) -> Path:
+    """The file of a state folder's own fleet key; made, for its owner alone, where it is not there.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path = home / FILE
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileExistsError:
+        return path
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"dev:{base64.b64encode(os.urandom(32)).decode()}\n")
+    return path
+
+
+def _seals(setting: str) -> Seals:
+    return Seals({key.id: key.secret for key in parse_keys(setting)})

@@ -49,6 +49,8 @@ class RunStarted(Event):
     """The first of the chain of Temporal runs: it names the run's effects."""
     sealed: bool = True
     """Whether one of our own processes started it; what another start says of itself is a claim."""
+    start: str = ""
+    """Names the sealed start, which counts once."""
     agent: str | None
     """The agent asked for; None for the catalog's first."""
     idle_limit: float | None = None

@@ -40,6 +40,7 @@ from holdfast.events import (
 )
 from holdfast.messages import text_of
 from holdfast.model import canonical
+from holdfast.starts import START_WITHIN
 from holdfast.state import CallState, Lent, Parked, Phase, Remembered, RunState, Waiting
 from holdfast.trust import Trust, least
 
@@ -186,6 +187,9 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
     ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
     ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
+    # A start that is older is refused for its age (`holdfast.starts`).
+    starts = {name: at for name, at in state.starts.items() if event.at - at < 3 * START_WITHIN}
+    ended["starts"] = {**starts, event.start: event.at} if event.start else starts
     return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
 
 

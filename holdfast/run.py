@@ -259,6 +259,10 @@ class AgentRun:
     def _start(self) -> None:
         """Begin, or begin again where a closed run of the thread ended."""
         begin, past = self._begin, self.state
+        if begin.start and begin.start in past.starts:
+            why = f"the start {begin.start} has begun a run of this thread before; say something to the thread instead"
+            self.end = End(failure=Failure(START_REFUSED, why))
+            return
         self._agent = begin.agent or (past.spec.name if past.spec else None)
         self.record(*on_reopen(past))
         self.record(
@@ -267,6 +271,7 @@ class AgentRun:
                 run_id=self._run_id,
                 first_run_id=self._first_run_id,
                 sealed=begin.proven,
+                start=begin.start,
                 agent=self._agent,
                 idle_limit=begin.idle_limit,
                 depth=begin.depth,

@@ -94,6 +94,8 @@ class RunState(Frozen):
     """How many agents stand between the run and a person."""
     notify: bool = False
     """The worker tells somebody of requests and endings."""
+    starts: dict[str, datetime] = {}
+    """Sealed starts that have begun a run lately, and when: each counts once."""
     user: str = ""
     """Who gave the task; empty where nobody said. It stays so, whoever speaks later."""
     requesters: tuple[str, ...] = ()

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import WorkflowHandle
 
 import holdfast
 from holdfast import Agent, Approver, Catalog, Escalation, Limits, Memory, Policy, Terms, allow, ask, deny, tool
 from holdfast.approval import Decision
 from holdfast.fold import INSTRUCTION
 from holdfast.loops import LoopLimits
-from holdfast.payloads import data_converter
-from holdfast.runtime.client import ensure_search_attributes
+from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
 from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.fleet_keys import stack_seals
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.signatures import encode_key, public_key, sign
@@ -341,7 +341,8 @@ async def record(folder: Path, only: Sequence[str]) -> None:
         servers = await asyncio.to_thread(stack.start)
         try:
             # A fixed identity: the default one tells the name of the machine.
-            client = await Client.connect(servers.temporal_address, data_converter=data_converter, identity="holdfast")
+            seals = stack_seals(servers)
+            client = await connect({**stack_config(servers), "identity": "holdfast"}, seals=seals)
             await ensure_search_attributes(client)
             for name in chosen:
                 script, play, begin = SCENARIOS.get(name, (builds, build, {}))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 import holdfast
+from holdfast.payloads import data_converter
 from tests.replay.record import HISTORIES, LOOP, SCENARIOS
 from workflows import WORKFLOWS
 
@@ -18,9 +18,7 @@ RECORDED = sorted(HISTORIES.rglob("*.json"))
 async def test_a_recorded_history_replays(file: Path) -> None:
     """Today's workflow makes the very commands that the history holds."""
     history = WorkflowHistory.from_json(file.stem, file.read_text())
-    await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, debug_mode=True).replay_workflow(
-        history
-    )
+    await Replayer(workflows=WORKFLOWS, data_converter=data_converter, debug_mode=True).replay_workflow(history)
 
 
 def test_every_scenario_of_this_release_is_recorded() -> None:
@@ -34,6 +32,4 @@ async def test_a_replay_that_differs_is_noticed() -> None:
     text = next(file for file in RECORDED if file.stem == "plain").read_text()
     history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
     with pytest.raises(Exception, match=r"(?i)nondetermin"):
-        await Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter, debug_mode=True).replay_workflow(
-            history
-        )
+        await Replayer(workflows=WORKFLOWS, data_converter=data_converter, debug_mode=True).replay_workflow(history)

@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from activities.orders import Chains, CheckedOrders
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.agent import AgentSpec
 from holdfast.contracts import (
@@ -41,9 +42,11 @@ from holdfast.effects import Effect
 from holdfast.events import AgentEvent, ToolCallFinished
 from holdfast.history import read_events
 from holdfast.log import first_altered
-from holdfast.payloads import data_converter
 from holdfast.policy import ask
+from holdfast.runtime.encryption import EncryptionCodec, converting
+from holdfast.runtime.starting import issued
 from holdfast.runtime.working import at_work
+from holdfast.seals import Seals
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
 from tests.rig import LEAVE, Rig, StartRig, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
@@ -266,6 +269,8 @@ class Desk:
         return Archived(length=request.stop)
 
 
+SEALS = Seals({"test": bytes(32)})
+
 SPEC = agent_spec(
     tools=(
         tool_spec("look"),
@@ -296,7 +301,7 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
     """A Temporal server of its own, on which time passes when nothing else happens."""
     binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
     server = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(binary), data_converter=data_converter
+        test_server_existing_path=str(binary), data_converter=converting(EncryptionCodec(), SEALS)
     )
     async with server:
         kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}
@@ -310,13 +315,15 @@ async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Have activities run; gives the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
     activities: list[Callable[..., Any]] = [desk.load_agent, desk.call_llm, desk.call_tool, desk.archive]
-    async with at_work(Worker(client, task_queue=queue, activities=activities), leave_within=LEAVE):
+    checked = CheckedOrders(Chains())
+    worker = Worker(client, task_queue=queue, activities=activities, interceptors=[checked])
+    async with at_work(worker, leave_within=LEAVE):
         yield queue
 
 
 async def begin(client: Client, queue: str, task: str = "do it", **more: Any) -> Handle:
     """Start a run."""
-    return await client.start_workflow(WORKFLOW, RunInput(task=task, **more), id=queue, task_queue=queue)
+    return await client.start_workflow(WORKFLOW, issued(RunInput(task=task, **more)), id=queue, task_queue=queue)
 
 
 async def ended(run: Handle, count: int) -> None:

@@ -1,0 +1,131 @@
+"""Somebody who reaches Temporal's port and has no fleet key: their client, their workflows, their polling."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    PollActivityTaskQueueResponse,
+    RespondActivityTaskCompletedRequest,
+)
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from holdfast.contracts import WORKFLOW
+from holdfast.runtime.stack import Stack
+
+
+async def reach(stack: Stack) -> Client:
+    """A stock client: it speaks pydantic, and has no key."""
+    return await Client.connect(
+        stack.temporal_address, namespace=stack.namespace, data_converter=pydantic_data_converter
+    )
+
+
+@workflow.defn(name="Attack")
+class Attack:
+    """Schedules an activity on somebody else's task queue, with any input."""
+
+    @workflow.run
+    async def run(self, activity: str, order: RawValue, task_queue: str) -> Any:
+        """Schedule it, and return what it returns."""
+        return await _schedule(activity, order, task_queue)
+
+    @workflow.query
+    def log(self, start: int = 0) -> bytes:
+        """Answer as a run would."""
+        return b'{"type":"run_started"}'
+
+
+@workflow.defn(name=WORKFLOW)
+class Impostor:
+    """The same under the name of our own workflow."""
+
+    @workflow.run
+    async def run(self, activity: str, order: RawValue, task_queue: str) -> Any:
+        """Schedule it, and return what it returns; without an activity, wait and answer queries."""
+        if not activity:
+            await workflow.wait_condition(lambda: False)
+        return await _schedule(activity, order, task_queue)
+
+    @workflow.query
+    def log(self, start: int = 0) -> bytes:
+        """Answer as a run would."""
+        return b'{"type":"run_started"}'
+
+    @workflow.query
+    def state(self) -> dict[str, Any]:
+        """Show what is not so."""
+        return {"status": "completed", "agent": "clerk", "events": 1}
+
+
+async def _schedule(activity: str, order: RawValue, task_queue: str) -> Any:
+    return await workflow.execute_activity(
+        activity,
+        order,
+        task_queue=task_queue,
+        start_to_close_timeout=timedelta(seconds=20),
+        retry_policy=RetryPolicy(maximum_attempts=1),
+        result_type=None,
+    )
+
+
+@asynccontextmanager
+async def attacking(client: Client) -> AsyncIterator[str]:
+    """The attacker's own worker, for the length of the block; yields its task queue."""
+    queue = f"attack-{uuid4().hex[:8]}"
+    async with Worker(
+        client,
+        task_queue=queue,
+        workflows=[Attack, Impostor],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        debug_mode=True,
+    ):
+        yield queue
+
+
+def plain(data: bytes) -> RawValue:
+    """A payload of JSON that nobody sealed."""
+    return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
+
+
+async def payloads_of(run: WorkflowHandle[Any, Any], activity: str) -> list[Payload]:
+    """The orders to an activity, as they stand in a run's history: sealed, for anybody to copy."""
+    events: Sequence[HistoryEvent] = (await run.fetch_history()).events
+    return [
+        event.activity_task_scheduled_event_attributes.input.payloads[0]
+        for event in events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == activity
+    ]
+
+
+async def snatch(client: Client, task_queue: str) -> PollActivityTaskQueueResponse:
+    """Take the next activity task of a queue, as a worker would."""
+    asked = PollActivityTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+        identity="somebody",
+    )
+    return await client.workflow_service.poll_activity_task_queue(asked, timeout=timedelta(seconds=30))
+
+
+async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: Payload) -> None:
+    """Complete an activity task with any result."""
+    await client.workflow_service.respond_activity_task_completed(
+        RespondActivityTaskCompletedRequest(
+            namespace=client.namespace,
+            task_token=task.task_token,
+            result=Payloads(payloads=[payload]),
+            identity="somebody",
+        )
+    )

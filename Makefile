@@ -13,7 +13,7 @@ COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet --upgrade -
 SIDE_BY_SIDE := -n 3 --dist worksteal
 KILLS := 500
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all demo demo-loop worker bench bench-long kill-matrix bench-peers lock histories up down clean help
+.PHONY: setup check fix test test-all demo demo-loop worker bench bench-long kill-matrix bench-peers sbom lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
@@ -50,7 +50,13 @@ lock: setup ## Refresh requirements/*.lock from pyproject.toml
 	$(COMPILE) --group dev -c requirements/runtime.lock -o $(LOCK)
 	$(COMPILE) --group bench -c requirements/runtime.lock -o requirements/bench.lock
 	$(COMPILE) --group peers -c requirements/runtime.lock -o requirements/peers.lock
+	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
+sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
+	@$(MAKE) --no-print-directory setup VENV=.venv-sbom LOCK=requirements/sbom.lock
+	@mkdir -p build
+	.venv-sbom/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml \
+	--output-reproducible --of JSON -o build/sbom.cdx.json
 histories: setup ## Record workflow histories for the replay tests
 	$(PY) -m tests.replay.record
 up: ## Start the team stack in Docker: PostgreSQL, Temporal, Web UI, workers

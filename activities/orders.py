@@ -11,7 +11,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from holdfast.contracts import LOOP_WORKFLOW, NOT_SEALED, WORKFLOW
+from holdfast.contracts import LOOP_WORKFLOW, NOT_SEALED, WORKFLOW, ToolRequest
+from holdfast.effects import effect_key
 from holdfast.orders import Answer, Order, belongs
 
 log = structlog.get_logger(__name__)
@@ -95,4 +96,9 @@ class _Activity(ActivityInboundInterceptor):
         chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)
         if not belongs(order, workflow_id=info.workflow_id, first_run_id=chain):
             return f"the order {order.order!r} was given by another run than {info.workflow_id} ({chain})"
+        if isinstance(order, ToolRequest):
+            call, thread = order.call, info.workflow_id
+            key = effect_key(thread=thread, first_run_id=chain, number=order.number, call_digest=call.digest)
+            if key != order.key:
+                return f"call {order.number} of {thread} has the effect key {key}, and not {order.key}"
         return ""

@@ -144,6 +144,9 @@ class ToolRequest(Order):
 
     call: ToolCall
     key: str
+    """Names the effect; the activity recomputes it from the call, its number and the chain of runs."""
+    number: int = 0
+    """The call's number in the thread; 0 for one that no LLM asked for."""
     epoch: int = 0
     """Separates the ledger's rows when a person has said that the effect did not happen."""
     workspace: str

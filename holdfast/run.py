@@ -459,6 +459,7 @@ class AgentRun:
         request = ToolRequest(
             call=call,
             key=self._effect_key(call, number),
+            number=number,
             epoch=epoch,
             workspace=self.state.workspace,
             clip=self.state.spec.limits.tool_result_chars,

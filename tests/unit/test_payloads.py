@@ -1,30 +1,47 @@
-"""What is written into history, and that anybody can read it."""
+"""What is written into history: lean, readable by anybody, and sealed where only our own processes may say it."""
 
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
+from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter, WorkflowSerializationContext
 
-from holdfast.contracts import LLMReply, LLMRequest, RunInput, ToolOutcome, ToolRequest
+from holdfast.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
 from holdfast.messages import AssistantMessage, ToolCall
-from holdfast.payloads import data_converter
+from holdfast.payloads import SEAL, data_converter
+from holdfast.runtime.encryption import EncryptionCodec, PayloadMisplaced, PlaintextRefused, converting
+from holdfast.runtime.encryption_keys import EncryptionKey
+from holdfast.seals import SealKeyUnknown, Seals, is_unsealed
 from holdfast.transcript import TranscriptRef
 
 CALL = ToolCall(id="c", name="look", arguments="{}")
 VALUES: list[BaseModel] = [
-    RunInput(task="t"),
     LLMRequest(transcript=TranscriptRef(length=3, digest="d")),
     LLMReply(message=AssistantMessage(tool_calls=(CALL,)), duration_ms=5),
     ToolRequest(call=CALL, key="k", workspace="/w", clip=100),
     ToolOutcome(status="ok", content="x"),
 ]
+KEY, OTHER = bytes(32), bytes(range(32))
+
+
+def at(workflow_id: str, *, seals: Seals | None = None, codec: EncryptionCodec | None = None) -> DataConverter:
+    """The converter of a process of ours, for one workflow's values."""
+    made = converting(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
+    return made.with_context(WorkflowSerializationContext(namespace="n", workflow_id=workflow_id))
 
 
 async def test_defaults_are_left_out_and_come_back_on_reading() -> None:
     """Each model is the same after a round trip, through our converter and through Temporal's own."""
-    for value in VALUES:
-        (payload,) = await data_converter.encode([value])
+    for value in [*VALUES, RunInput(task="t", sealed=True)]:
+        (payload,) = await at("t").encode([value])
         assert b"null" not in payload.data
-        for converter in (data_converter, pydantic_data_converter):
-            assert await converter.decode([payload], [type(value)]) == [value]
+        assert await at("t").decode([payload], [type(value)]) == [value]
+        (read,) = await pydantic_data_converter.decode([payload], [type(value)])
+        assert read.model_dump() == value.model_dump()
 
 
 async def test_what_is_no_model_is_encoded_as_ever() -> None:
@@ -32,3 +49,74 @@ async def test_what_is_no_model_is_encoded_as_ever() -> None:
     for value in (b"\x00raw", {"a": [1, None]}, "text", None):
         (payload,) = await data_converter.encode([value])
         assert await data_converter.decode([payload]) == [value]
+
+
+@pytest.mark.parametrize("value", [*VALUES, Page(b"a\nb"), View({"a": 1})], ids=lambda value: type(value).__name__)
+async def test_a_sealed_value_is_good_in_its_place_alone(value: Any) -> None:
+    """Another workflow, another kind of value, another key, altered bytes, no seal at all: none is decoded as it."""
+    kind = type(value)
+    (payload,) = await at("t").encode([value])
+    assert await at("t").decode([payload], [kind]) == [value]
+    bare = Payload(metadata={"encoding": payload.metadata["encoding"]}, data=payload.data)
+    altered = Payload(metadata=payload.metadata, data=payload.data + b" ")
+    for converter, given_ in (
+        (at("u"), payload),
+        (at("t"), bare),
+        (at("t"), altered),
+        (at("t", seals=Seals({"a": OTHER})), payload),
+        (converting(EncryptionCodec(), Seals({"a": KEY})), payload),
+    ):
+        (opened,) = await converter.decode([given_], [kind])
+        assert is_unsealed(opened), "it was taken for what it says"
+    other = ToolOutcome if kind is not ToolOutcome else LLMReply
+    assert is_unsealed((await at("t").decode([payload], [other]))[0])
+
+
+@given(st.binary(max_size=60))
+async def test_no_made_up_seal_is_valid(made_up: bytes) -> None:
+    """Any bytes in the place of a seal: refused, or an unknown key."""
+    (payload,) = await at("t").encode([VALUES[0]])
+    payload.metadata[SEAL] = made_up
+    try:
+        (opened,) = await at("t").decode([payload], [LLMRequest])
+    except SealKeyUnknown:
+        return
+    assert is_unsealed(opened)
+
+
+async def test_keys_rotate() -> None:
+    """The first key seals, all verify; a key that is gone is an error, so that another worker takes the task."""
+    (old,) = await at("t").encode([VALUES[0]])
+    both = Seals({"b": OTHER, "a": KEY})
+    (new,) = await at("t", seals=both).encode([VALUES[0]])
+    assert new.metadata[SEAL].startswith(b"b:")
+    assert await at("t", seals=both).decode([old, new], [LLMRequest, LLMRequest]) == [VALUES[0]] * 2
+    with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b here"):
+        await at("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
+
+
+async def test_what_a_start_says_of_its_seal_does_not_count() -> None:
+    """`sealed` is set by who decodes; what cannot be decoded says why, and fails no workflow task."""
+    claiming = Payload(metadata={"encoding": b"json/plain"}, data=b'{"task":"t","sealed":true}')
+    (start,) = await at("t").decode([claiming], [RunInput])
+    assert not start.sealed
+    broken = Payload(metadata={"encoding": b"json/plain"}, data=b'{"task":5}')
+    (start,) = await at("t").decode([broken], [RunInput])
+    assert start.malformed
+
+
+async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
+    """A ciphertext of another workflow is refused, and so is a sealed one in plain text, unless allowed."""
+    key = EncryptionKey("k", OTHER, "")
+    codec = EncryptionCodec([key])
+    (payload,) = await at("t", codec=codec).encode([VALUES[0]])
+    assert await at("t", codec=codec).decode([payload], [LLMRequest]) == [VALUES[0]]
+    with pytest.raises(PayloadMisplaced):
+        await at("u", codec=codec).decode([payload], [LLMRequest])
+    payload.metadata["encryption-place"] = b'["n","u"]'
+    with pytest.raises(Exception, match="altered"):
+        await at("u", codec=codec).decode([payload], [LLMRequest])
+    (plain,) = await at("t").encode([VALUES[0]])
+    with pytest.raises(PlaintextRefused):
+        await at("t", codec=codec).decode([plain], [LLMRequest])
+    assert await at("t", codec=EncryptionCodec([key], plain=True)).decode([plain], [LLMRequest]) == [VALUES[0]]

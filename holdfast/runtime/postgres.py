@@ -35,7 +35,7 @@ class Postgres:
         self._folder = home / "postgres"
         self._log = home / "logs" / "postgres.log"
         self._say = say
-        self._environ = {**processes.environment(without="PG"), "LC_ALL": "C"}
+        self._environ = {**processes.environment(), "LC_ALL": "C"}
         self.started: psutil.Process | None = None
 
     def find(self, hint: int | None = None) -> psutil.Process | None:

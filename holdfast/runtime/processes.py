@@ -67,12 +67,14 @@ def identity(account: int | None) -> Identity:
 def find(program: str, argument: str, *, hint: int | None = None) -> psutil.Process | None:
     """Return the running process of `program` that has `argument` on its command line, or None.
 
+    `python` also finds `python3` and `python3.12`.
+
     The process id `hint` is tried first; when it is something else by now, all processes are looked at.
     """
 
     def matches(process: psutil.Process) -> bool:
         argv = command_line(process)
-        return bool(argv) and Path(argv[0]).name == program and argument in argv[1:]
+        return bool(argv) and Path(argv[0]).name.startswith(program) and argument in argv[1:]
 
     if hint is not None:
         with suppress(psutil.NoSuchProcess, ValueError):
@@ -150,6 +152,12 @@ def tail(log: Path, *, lines: int = 15) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (the log is empty)"
 
 
-def environment(*, without: str) -> dict[str, str]:
-    """Return our environment less the variables starting with `without`: servers take settings from them."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(without)}
+_PASSED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
+    | {"DYLD_LIBRARY_PATH", "SYSTEMROOT"}
+)
+
+
+def environment() -> dict[str, str]:
+    """Return the part of our environment that servers get: none of our secrets, and none of their own settings."""
+    return {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith("LC_")}

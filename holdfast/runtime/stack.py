@@ -32,12 +32,14 @@ class Stack(BaseModel):
     """Process id of the Temporal server; None once it was stopped."""
     postgres_pid: int | None = None
     """Process id of the PostgreSQL postmaster; None once it was stopped."""
+    web_ui_pid: int | None = None
+    """Process id of the guard in front of the Web UI; None once it was stopped."""
     owner_pid: int | None = None
     """Process id of the worker that stops the servers when it ends. For people: programs go by its lock."""
 
     def stopped(self) -> "Stack":
         """Return the record of this stack after an orderly stop: no processes, the same ports."""
-        return self.model_copy(update={"temporal_pid": None, "postgres_pid": None, "owner_pid": None})
+        return self.model_copy(update=dict.fromkeys(("temporal_pid", "postgres_pid", "web_ui_pid", "owner_pid")))
 
 
 def read_stack(home: Path) -> Stack | None:

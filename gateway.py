@@ -23,6 +23,7 @@ from holdfast.runtime.encryption import EncryptionCodec
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import read_callers
 from holdfast.runtime.gateway.serving import Server, listen
+from holdfast.runtime.hardening import close_to_others
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.own_secrets import own_secrets
 from holdfast.runtime.settings import Settings
@@ -98,6 +99,7 @@ def main(
     try:
         settings = Settings.from_env(os.environ, root=ROOT)
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
+        close_to_others()
         asyncio.run(
             run(
                 settings,

@@ -19,10 +19,12 @@ from typing import IO, Any, Protocol
 import psutil
 
 from holdfast.errors import StackError
+from holdfast.runtime.accounts import group_for_server
 from holdfast.runtime.ports import HOST, Ports
 from holdfast.runtime.postgres import Postgres
 from holdfast.runtime.processes import Say
 from holdfast.runtime.stack import Stack, read_stack, write_stack
+from holdfast.runtime.state_folder import make_private
 from holdfast.runtime.temporal_server import NAMESPACE, TemporalServer
 from holdfast.runtime.web_ui import WebUI, hidden_address
 
@@ -188,9 +190,9 @@ class DevStack:
 
     def _prepare_home(self) -> None:
         try:
-            self.home.mkdir(parents=True, exist_ok=True)
-            with (self.home / "stack.lock").open("ab"), (self.home / "owner.lock").open("ab"):
-                pass
+            make_private(self.home, say=self._say, group=group_for_server(self.home / "postgres"))
+            for name in ("stack.lock", "owner.lock"):
+                os.close(os.open(self.home / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         except OSError as error:
             raise StackError(
                 f"The state folder {self.home} cannot be written: {error.strerror or error}. "

@@ -159,7 +159,7 @@ class Settings(BaseModel):
         Raises:
             SettingsError: a value cannot be used; all such values are named, secret ones not shown.
         """
-        given = {field: text for field, variable in _variables().items() if (text := environ.get(variable, "").strip())}
+        given = {field: text for field, variable in variables().items() if (text := environ.get(variable, "").strip())}
         try:
             return cls.model_validate({"home": root / ".holdfast", **given})
         except ValidationError as error:
@@ -167,7 +167,7 @@ class Settings(BaseModel):
             raise SettingsError(_explain(error, given)) from None
 
 
-def _variables() -> dict[str, str]:
+def variables() -> dict[str, str]:
     """Return the environment variable of each field."""
     foreign = {"database_url", "openai_api_key", "openai_base_url"}
     return {name: name.upper() if name in foreign else f"HOLDFAST_{name.upper()}" for name in Settings.model_fields}
@@ -180,5 +180,5 @@ def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
         words = problem["msg"].removeprefix("Value error, ")
         words = words[0].lower() + words[1:]
         shown = "" if field in _SECRET else f"={given[field]}"
-        lines.append(f"{_variables()[field]}{shown} cannot be used: {words}.")
+        lines.append(f"{variables()[field]}{shown} cannot be used: {words}.")
     return "\n".join([*lines, "Correct the variable, or unset it for the default."])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from holdfast.runtime.state_folder import write_private
+
 
 class Stack(BaseModel):
     """An embedded stack: where its servers answer, and which processes they are."""
@@ -57,9 +59,7 @@ def write_stack(home: Path, stack: Stack) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    draft = home / "stack.json.tmp"  # one name will do: writers hold the stack's lock
-    draft.write_text(stack.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    draft.replace(_record(home))
+    write_private(_record(home), stack.model_dump_json(indent=2).encode() + b"\n")
 
 
 def _record(home: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import StackError
 
-_MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces"})
+_MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
 """A folder that has one of these is a state folder already."""
 _OURS = _MARKS | {"owner.lock", "logs", "temporal.db-wal", "temporal.db-shm", "temporal.db-journal"}
 _ENTER = 0o010

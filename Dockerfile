@@ -21,7 +21,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends bubblewrap git \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 holdfast \
-    && install --directory --owner holdfast --group holdfast /workspaces /var/lib/holdfast
+    && install --directory --mode 0700 --owner holdfast --group holdfast /workspaces /var/lib/holdfast
 
 COPY --from=packages /opt/venv /opt/venv
 WORKDIR /app

@@ -60,6 +60,7 @@ sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.jso
 histories: setup ## Record workflow histories for the replay tests
 	$(PY) -m tests.replay.record
 up: ## Start the team stack in Docker: PostgreSQL, Temporal, Web UI, workers
+	@docker/secrets.sh .env
 	docker compose up --build -d
 down: ## Stop the team stack; its data stays
 	docker compose down

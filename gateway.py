@@ -24,6 +24,7 @@ from holdfast.runtime.fleet_keys import fleet_seals
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import read_callers
 from holdfast.runtime.gateway.serving import Server, listen
+from holdfast.runtime.hardening import close_to_others
 from holdfast.runtime.log import configure_logging
 from holdfast.runtime.own_secrets import own_secrets
 from holdfast.runtime.settings import Settings
@@ -71,6 +72,7 @@ async def run(settings: Settings, *, host: str, port: int) -> None:
             threads,
             callers,
             key=key,
+            audience=(audience := _audience(settings, host, listening.getsockname()[1])),
             slack_secret=slack.get_secret_value() if slack else None,
             codec=codec if codec.encrypts else None,
             ui=ui,
@@ -79,9 +81,22 @@ async def run(settings: Settings, *, host: str, port: int) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         _say(f"Gateway    http://{host}:{listening.getsockname()[1]}/openapi.json    (Ctrl-C stops it)")
+        if audience is None:
+            _say(
+                "           HOLDFAST_GATEWAY_URL is not set: signed requests, which name whom they are for, are refused"
+            )
         if key is None:
             _say("           HOLDFAST_GATEWAY_KEY is not set: decisions go unsigned, and a policy may refuse them")
         await server.serve(sockets=[listening])
+
+
+def _audience(settings: Settings, host: str, port: int) -> str | None:
+    """What signed requests call this gateway. An address that stands for all of a machine's is nobody's name."""
+    if settings.gateway_url:
+        return settings.gateway_url
+    if host in ("", "0.0.0.0", "::"):
+        return None
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _say(line: str) -> None:
@@ -102,6 +117,7 @@ def main(
     try:
         settings = Settings.from_env(os.environ, root=ROOT)
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
+        close_to_others()
         asyncio.run(
             run(
                 settings,

@@ -49,7 +49,8 @@ from holdfast.runtime.cli.ui import ui_base
 from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, seals_of, stack_config
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.fleet_keys import required_seals
+from holdfast.runtime.fleet_keys import knowing_fleet_keys, required_seals
+from holdfast.runtime.hardening import ROOT_NOTICE, close_to_others, is_root
 from holdfast.runtime.llm import llm_client
 from holdfast.runtime.loading import load
 from holdfast.runtime.log import configure_logging
@@ -59,6 +60,7 @@ from holdfast.runtime.prices import price
 from holdfast.runtime.recollecting import WorkspaceMemory
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.state_folder import make_private
 from holdfast.runtime.workbench import FileWorkbench
 from holdfast.runtime.working import at_work
 from holdfast.secrets import Secrets, read_secrets
@@ -207,6 +209,8 @@ async def run(settings: Settings, *, dev: bool) -> None:
         catalog = catalog.governed_by(policy)
     secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+    if settings.home.exists() and not dev:
+        make_private(settings.home, say=_say)
     async with AsyncExitStack() as cleanup:
         if dev:
             servers = DevStack(settings.home, say=_say)
@@ -219,6 +223,8 @@ async def run(settings: Settings, *, dev: bool) -> None:
         else:
             config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
         seals = required_seals(settings, config)
+        secrets |= own_secrets(knowing_fleet_keys(settings, config))
+        configure_logging(settings.log_level, settings.log_format, secrets=secrets)
         llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
         client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys), seals=seals)
         await ensure_search_attributes(client)
@@ -243,12 +249,20 @@ async def run(settings: Settings, *, dev: bool) -> None:
         async with at_work(worker):
             if policy:
                 _say(f"Policy     {settings.policy}, hash {policy.hash[:12]}, in place of every agent's own")
+            else:
+                _say("Policy     each agent's own (HOLDFAST_POLICY is not set): " + _policies(catalog))
+            if is_root():
+                _say(f"Root       {ROOT_NOTICE}")
             _say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
             _say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             _say("Stopping …")
         for end in ended:
             end.result()  # raises what made it end
+
+
+def _policies(catalog: Catalog) -> str:
+    return ", ".join(f"{name} {agent.policy.hash[:12]}" for name, agent in catalog.agents.items())
 
 
 def _embeddings(llm: openai.AsyncOpenAI, settings: Settings) -> Embeddings | None:
@@ -327,6 +341,7 @@ def main(
         environ = os.environ | {name: value for name, value in given.items() if value}
         settings = Settings.from_env(environ, root=ROOT)
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
+        close_to_others()
         asyncio.run(_run_and_exit(settings, dev=dev))
     except HoldfastError as error:
         if debug:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from activities.receivers import Receiver
 from holdfast.approval import Request, parsed
 from holdfast.contracts import Notice
+from holdfast.describe import HARMLESS
 
 JSON = dict[str, Any]
 
@@ -86,16 +87,21 @@ def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: An
     return told
 
 
-def _http(thread: str, request: Request, links: Links) -> JSON:
-    body = {"decision": request.answers[0], "request": request.request, "digest": request.digest}
+def _http(thread: str, request: Request, links: Links, decision: str | None = None) -> JSON:
+    body = {"decision": decision or request.answers[0], "request": request.request, "digest": request.digest}
     return {"method": "POST", "url": links.decisions(thread), "body": body}
 
 
-def _commands(thread: str, request: Request) -> list[str]:
+def _commands(thread: str, request: Request, *, seen: bool = True) -> list[str]:
     where = f"{shlex.quote(thread)} {shlex.quote(request.request)}"
+    look = [] if seen else [f"python starter.py pending {shlex.quote(thread)}"]
     if request.kind == "approval":
-        return [f"python starter.py {verb} {where}" for verb in ("approve", "deny")]
-    return [f"python starter.py reconcile {where} --{answer}" for answer in request.answers]
+        return [
+            *look,
+            *(f"python starter.py {verb} {where}" for verb in ("approve", "deny") if seen or verb in HARMLESS),
+        ]
+    answers = (answer for answer in request.answers if seen or answer in HARMLESS)
+    return [*look, *(f"python starter.py reconcile {where} --{answer}" for answer in answers)]
 
 
 def _message(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
@@ -104,40 +110,50 @@ def _message(notice: Notice, *, thread: str, links: Links, ui: str | None, butto
     where = f"*Thread* `{_escaped(thread)}`" + (f"   *Agent* `{_escaped(notice.agent)}`" if notice.agent else "")
     blocks = [_header(what), _section(where)]
     if request := notice.request:
-        blocks += _question(request)
+        asked, seen = _question(request)
+        blocks += asked
         if notice.occasion in OPEN:
-            blocks.append(_section(_how(thread, request, links)))
+            blocks.append(_section(_how(thread, request, links, seen=seen)))
             if buttons and request.kind == "approval":
-                blocks += _buttons(thread, request)
+                blocks += _buttons(thread, request, seen=seen)
     if notice.text:
-        blocks.append(_section(_code(notice.text, TEXT_CHARS)))
+        blocks.append(_section(_code(notice.text, TEXT_CHARS)[0]))
     if ui:
         blocks.append(_section(f"<{ui}|Temporal's Web UI>"))
     return {"text": _escaped(f"{what} ({thread})"), "blocks": blocks}
 
 
-def _question(request: Request) -> list[JSON]:
+def _question(request: Request) -> tuple[list[JSON], bool]:
+    """The request, and whether all of its arguments are shown as they are."""
     arguments = parsed(request.arguments)
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
     who = ", ".join(request.who) or "any approver"
     needed = f" ({request.terms.quorum} of them)" if request.terms.quorum > 1 else ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
+    code, seen = _code(shown, ARGUMENT_CHARS)
+    cut = [_section(f"*Not all is shown.* Look at it before you approve. Digest of all: `{request.digest}`")]
     return [
         _section(f"*Tool* `{_escaped(request.tool)}`   *Request* `{_escaped(request.request)}`"),
-        _section(_code(shown, ARGUMENT_CHARS)),
-        _section(f"*Why* {_escaped(request.why[:500])}\n*Who decides* {_escaped(who)}{needed}\n*Expires* {until}"),
-    ]
+        _section(code),
+        *([] if seen else cut),
+        _section(
+            f"*Why* {_escaped(_short(request.why))}\n*Who decides* {_escaped(_short(who))}{needed}\n*Expires* {until}"
+        ),
+    ], seen
 
 
-def _how(thread: str, request: Request, links: Links) -> str:
-    http = _http(thread, request, links)
-    lines = [*_commands(thread, request), f"POST {http['url']}", json.dumps(http["body"])]
-    return "*To answer*\n" + _code("\n".join(lines), BLOCK_CHARS - 100)
+def _how(thread: str, request: Request, links: Links, *, seen: bool) -> str:
+    harmless = next(answer for answer in request.answers if answer in HARMLESS)
+    http = _http(thread, request, links, None if seen else harmless)
+    lines = [*_commands(thread, request, seen=seen), f"POST {http['url']}", json.dumps(http["body"])]
+    return "*To answer*\n" + _code("\n".join(lines), BLOCK_CHARS - 100)[0]
 
 
-def _buttons(thread: str, request: Request) -> list[JSON]:
+def _buttons(thread: str, request: Request, *, seen: bool) -> list[JSON]:
     elements: list[JSON] = []
     for decision, words, style in (("approve", "Approve", "primary"), ("deny", "Deny", "danger")):
+        if not seen and decision not in HARMLESS:
+            continue  # nobody approves by a button what the message did not show
         said = {"thread": thread, "request": request.request, "digest": request.digest, "decision": decision}
         elements.append(
             {
@@ -160,13 +176,18 @@ def _section(text: str) -> JSON:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:BLOCK_CHARS]}}
 
 
-def _code(text: str, limit: int) -> str:
+def _short(text: str, limit: int = 500) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def _code(text: str, limit: int) -> tuple[str, bool]:
+    """A block of code, and whether it shows all of the text as it is."""
     # A fence within would end the block, and the rest would be read as markup.
     shown = text.replace(FENCE, "'''")[:limit]
     while len(_escaped(shown)) > limit:
         shown = shown[: len(shown) * 3 // 4]
     more = "" if len(shown) == len(text) else f"… ({len(text):,} characters)"
-    return f"{FENCE}{_escaped(shown)}{more}{FENCE}"
+    return f"{FENCE}{_escaped(shown)}{more}{FENCE}", shown == text
 
 
 def _escaped(text: str) -> str:

@@ -10,6 +10,15 @@ from holdfast.state import Parked, RunState
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
 
+SHOWN_CHARS = 4_000
+"""Of a request's arguments. What is longer is cut, and then nothing on the page lets it run."""
+
+QUOTED_CHARS = 2_000
+"""Of a task, or of the cause of a block."""
+
+HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
+"""Decisions after which nothing runs: one may take them without having seen all of a call."""
+
 _WHO = '```json\n{"by": "your name"}\n```'
 """What a signal carries that needs nothing but a name."""
 
@@ -60,8 +69,7 @@ def current_details(state: RunState) -> str:
     if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
         lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
     if running := [call.call for call in state.calls if call.phase == "started"]:
-        # A backtick in an argument would end the code and begin whatever the LLM likes.
-        shown = [describe_call(call).replace("`", "'") for call in running]
+        shown = [_code(describe_call(call)) for call in running]
         lines += ["", "### Running", "", *(f"- `{call}`" for call in shown)]
     if state.outcome and state.result:
         lines += ["", "### Result", "", state.result]
@@ -73,14 +81,19 @@ def _request(state: RunState, request: Request) -> list[str]:
     arguments = parsed(request.arguments)
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
     lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({request.why})", ""]
-    lines += [f"```json\n{shown[:4_000]}\n```", ""]
+    lines += [f"```json\n{shown[:SHOWN_CHARS]}\n```", ""]
+    answers = request.answers
+    if len(shown) > SHOWN_CHARS:
+        answers = tuple(answer for answer in answers if answer in HARMLESS)
+        lines += [f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`.", ""]
+        lines += [f"To let it run, read the rest first: `{_code(f'starter.py pending {state.thread}')}`", ""]
     if terms := describe_terms(request):
         lines += [terms, ""]
     if state.spec and state.spec.policy.signatures == "required":
         words = ", ".join(request.answers)
-        decide = f"starter.py pending {state.thread}".replace("`", "'")
+        decide = _code(f"starter.py pending {state.thread}")
         return [*lines, f"Only a signed decision counts ({words}): `{decide}` shows the commands.", ""]
-    for decision in request.answers:
+    for decision in answers:
         signal, payload = signal_json(request, decision)
         lines += [f"To {decision}, send the signal `{signal}` with", "", f"```json\n{payload}\n```", ""]
     return lines
@@ -109,7 +122,15 @@ def _blocked(parked: Parked) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text[:2_000].splitlines())
+    lines = [f"> {line}" for line in text[:QUOTED_CHARS].splitlines()]
+    if len(text) > QUOTED_CHARS:
+        lines += [">", f"> … cut: {QUOTED_CHARS:,} of {len(text):,} characters"]
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Text within backticks: one of its own would end the code."""
+    return text.replace("`", "'")
 
 
 def loop_details(state: LoopState) -> str:

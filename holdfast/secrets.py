@@ -8,12 +8,13 @@
 1. The allow-list of a worker is what the tools of its catalog declare. Nothing else of the environment is read.
 2. Names are recorded nowhere, and values leave this module in two ways only: `Secrets.value`, and not at all.
 3. What is about to be recorded, logged or shown to the LLM goes through `Secrets.redact` first. It knows a value as it
-   is and as JSON, `repr` and URLs write it; not one that was cut, encoded or reversed.
+   is, as JSON, `repr` and URLs write it, and in base64; not one that was cut, encrypted or reversed.
 """
 
+import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, quote_plus
@@ -51,8 +52,7 @@ class Secrets:
             for form in _forms(value.strip())
         }
         # The longest first: one value may be a part of another.
-        longest_first = sorted(self._names, key=len, reverse=True)
-        self._found = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._forms = sorted(self._names, key=len, reverse=True)
 
     def value(self, name: str) -> str:
         """The secret itself.
@@ -71,9 +71,12 @@ class Secrets:
 
     def redact(self, text: str) -> str:
         """`text` with `[secret NAME]` wherever it holds a value of `MIN_CHARS` characters or more."""
-        if self._found is None:
+        # Looking for each is faster than one pattern of all, and most texts hold none.
+        there = [form for form in self._forms if form in text]
+        if not there:
             return text
-        return self._found.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
+        pattern = re.compile("|".join(map(re.escape, there)))
+        return pattern.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
 
     def only(self, names: Iterable[str]) -> "Secrets":
         """Those of these names that there are: what one tool may ask for."""
@@ -121,7 +124,7 @@ def _need(tools: list[str]) -> str:
 
 
 def _forms(value: str) -> set[str]:
-    """A value as texts write it: plain, in JSON, in `repr`, in one within another, and in URLs."""
+    """A value as texts write it: plain, in JSON, in `repr`, in one within another, in URLs, and in base64."""
     forms = {value, value.encode("utf-8", "replace").decode()}
     in_urls = {write(text, errors="replace") for text in forms for write in (partial(quote, safe=""), quote_plus)}
     for _ in range(2):  # the `repr` of a KeyError's text, in a line of JSON
@@ -130,4 +133,16 @@ def _forms(value: str) -> set[str]:
             for text in forms
             for written in (json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text))
         }
-    return forms | in_urls
+    return forms | in_urls | set(_in_base64(value.encode("utf-8", "replace")))
+
+
+def _in_base64(value: bytes) -> Iterator[str]:
+    """A value in base64, alone or within more: three bytes are four characters, so there are three ways to begin."""
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        alone = encode(value).decode()
+        yield from (alone, alone.rstrip("="))
+        for before in range(3):
+            first = (0, 2, 3)[before]  # characters that hold a part of what comes before
+            whole = (before + len(value)) * 8 // 6  # characters that hold nothing of what comes after
+            if len(within := encode(bytes(before) + value)[first:whole].decode()) >= MIN_CHARS:
+                yield within

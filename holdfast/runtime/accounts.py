@@ -30,6 +30,16 @@ def for_server(folder: Path) -> int | None:
     return _find_or_create()
 
 
+def group_for_server(folder: Path) -> int | None:
+    """Return the group of the account that runs PostgreSQL for root on data `folder`; None where there is none yet."""
+    if os.geteuid() != 0:
+        return None
+    with suppress(KeyError):
+        owner = folder.stat().st_uid if folder.exists() else 0
+        return (pwd.getpwuid(owner) if owner else pwd.getpwnam(ACCOUNT)).pw_gid
+    return None
+
+
 def _find_or_create() -> int:
     """Return the id of `ACCOUNT`. Several stacks that start at once create it once: `useradd` does not see to that."""
     lock = os.open("/etc", os.O_RDONLY)
@@ -69,15 +79,30 @@ def make_private(folder: Path, account: int | None) -> None:
         )
 
 
-def let_through(paths: list[Path], *, say: Say) -> None:
-    """Let other accounts pass through the folders above each path (`chmod o+x`: pass, not read).
+def admit(home: Path, account: int) -> None:
+    """Let one account pass through the state folder, which is closed to all others.
+
+    Raises:
+        StackError: the permissions of the folder cannot be changed.
+    """
+    try:
+        os.chown(home, -1, pwd.getpwuid(account).pw_gid)
+        home.chmod(0o710)
+    except OSError as error:
+        raise StackError(f"The account that runs PostgreSQL cannot pass through {home}: {error}.") from error
+
+
+def let_through(paths: list[Path], account: int, *, say: Say) -> None:
+    """Let the account pass through the folders above each path (`chmod o+x`: pass, not read).
 
     Raises:
         StackError: the permissions of a folder cannot be changed.
     """
     for folder in {parent for path in paths for parent in path.parents}:
-        mode = folder.stat().st_mode
-        if not mode & stat.S_IXOTH:
+        state = folder.stat()
+        mode = state.st_mode
+        admitted = mode & stat.S_IXGRP and state.st_gid == pwd.getpwuid(account).pw_gid
+        if not mode & stat.S_IXOTH and not admitted:
             say(f"letting the account that runs PostgreSQL pass through {folder} (chmod o+x)")
             try:
                 folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)

@@ -19,12 +19,15 @@ from typing import IO, Any, Protocol
 import psutil
 
 from holdfast.errors import StackError
+from holdfast.runtime.accounts import group_for_server
 from holdfast.runtime.fleet_keys import ensure_key
 from holdfast.runtime.ports import HOST, Ports
 from holdfast.runtime.postgres import Postgres
 from holdfast.runtime.processes import Say
 from holdfast.runtime.stack import Stack, read_stack, write_stack
+from holdfast.runtime.state_folder import make_private
 from holdfast.runtime.temporal_server import NAMESPACE, TemporalServer
+from holdfast.runtime.web_ui import WebUI, hidden_address
 
 
 class _Server(Protocol):
@@ -61,7 +64,7 @@ class DevStack:
     def start(self) -> Stack:
         """Start what is not running, adopt what is, and return where it answers. May be called again.
 
-        Blocks until both servers answer: call it from a thread in asynchronous code.
+        Blocks until the servers answer: call it from a thread in asynchronous code.
 
         Raises:
             StackError: the folder cannot be written, a binary is missing, or a server does not come up.
@@ -84,10 +87,8 @@ class DevStack:
                 raise
 
     def running(self) -> bool:
-        """Tell whether both servers run; cheap while they do."""
-        recorded = read_stack(self.home)
-        temporal = TemporalServer(self.home, say=self._say).find(recorded.temporal_pid if recorded else None)
-        return bool(temporal and Postgres(self.home, say=self._say).find(recorded.postgres_pid if recorded else None))
+        """Tell whether all servers run; cheap while they do."""
+        return all(process is not None for _, process in self._servers(read_stack(self.home)))
 
     def stop(self) -> None:
         """Stop the servers of this folder if this object owns them; otherwise do nothing.
@@ -110,13 +111,15 @@ class DevStack:
         recorded = read_stack(self.home)
         temporal = TemporalServer(self.home, say=self._say)
         postgres = Postgres(self.home, say=self._say)
+        web_ui = WebUI(self.home, say=self._say)
         wanted = self._usual
         if recorded is not None:
             wanted = Ports(grpc=recorded.temporal_port, ui=recorded.ui_port, http=recorded.http_port)
         cancelled = threading.Event()
         deadline = time.monotonic() + self._timeout
         try:
-            with ThreadPoolExecutor(2, thread_name_prefix="devstack") as pool:
+            behind = temporal.web_ui(recorded.temporal_pid if recorded else None) or hidden_address()
+            with ThreadPoolExecutor(3, thread_name_prefix="devstack") as pool:
                 try:
                     database = pool.submit(
                         postgres.ensure,
@@ -127,12 +130,21 @@ class DevStack:
                     server = pool.submit(
                         temporal.ensure,
                         wanted,
+                        web_ui=behind,
                         hint=recorded.temporal_pid if recorded else None,
                         owned=self.owned,
                         deadline=deadline,
                         cancelled=cancelled,
                     )
-                    starting: list[Future[Any]] = [database, server]
+                    guard = pool.submit(
+                        web_ui.ensure,
+                        wanted.ui,
+                        behind,
+                        hint=recorded.web_ui_pid if recorded else None,
+                        deadline=deadline,
+                        cancelled=cancelled,
+                    )
+                    starting: list[Future[Any]] = [database, server, guard]
                     for finished in wait(starting, return_when=FIRST_EXCEPTION).done:
                         finished.result()
                 except BaseException:
@@ -140,43 +152,49 @@ class DevStack:
                     raise
             postgres_pid, database_url = database.result()
             temporal_pid, ports = server.result()
+            web_ui_pid, ui_port = guard.result()
             stack = Stack(
                 temporal_address=f"{HOST}:{ports.grpc}",
                 namespace=NAMESPACE,
-                ui_url=f"http://{HOST}:{ports.ui}",
+                ui_url=f"http://{HOST}:{ui_port}",
                 database_url=database_url,
                 temporal_port=ports.grpc,
-                ui_port=ports.ui,
+                ui_port=ui_port,
                 http_port=ports.http,
                 fleet_keys=str(ensure_key(self.home)),
                 temporal_pid=temporal_pid,
                 postgres_pid=postgres_pid,
+                web_ui_pid=web_ui_pid,
                 owner_pid=os.getpid() if self.owned else recorded.owner_pid if recorded else None,
             )
             write_stack(self.home, stack)
         except BaseException:
-            _stop_all([(temporal, temporal.started), (postgres, postgres.started)])
+            _stop_all([(temporal, temporal.started), (postgres, postgres.started), (web_ui, web_ui.started)])
             raise
         return stack
 
     def _stop(self) -> None:
         recorded = read_stack(self.home)
-        temporal = TemporalServer(self.home, say=self._say)
-        postgres = Postgres(self.home, say=self._say)
-        _stop_all(
-            [
-                (temporal, temporal.find(recorded.temporal_pid if recorded else None)),
-                (postgres, postgres.find(recorded.postgres_pid if recorded else None)),
-            ]
-        )
+        _stop_all(self._servers(recorded))
         if recorded is not None:
             write_stack(self.home, recorded.stopped())
 
+    def _servers(self, recorded: Stack | None) -> "list[tuple[_Server, psutil.Process | None]]":
+        """The servers of this folder, each with its process if it runs."""
+        temporal = TemporalServer(self.home, say=self._say)
+        postgres = Postgres(self.home, say=self._say)
+        web_ui = WebUI(self.home, say=self._say)
+        return [
+            (temporal, temporal.find(recorded.temporal_pid if recorded else None)),
+            (postgres, postgres.find(recorded.postgres_pid if recorded else None)),
+            (web_ui, web_ui.find(recorded.web_ui_pid if recorded else None)),
+        ]
+
     def _prepare_home(self) -> None:
         try:
-            self.home.mkdir(parents=True, exist_ok=True)
-            with (self.home / "stack.lock").open("ab"), (self.home / "owner.lock").open("ab"):
-                pass
+            make_private(self.home, say=self._say, group=group_for_server(self.home / "postgres"))
+            for name in ("stack.lock", "owner.lock"):
+                os.close(os.open(self.home / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         except OSError as error:
             raise StackError(
                 f"The state folder {self.home} cannot be written: {error.strerror or error}. "

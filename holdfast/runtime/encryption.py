@@ -29,7 +29,7 @@ from holdfast.encrypted import ENCRYPTED
 from holdfast.errors import HoldfastError
 from holdfast.model import canonical
 from holdfast.payloads import SEAL, data_converter, sealing
-from holdfast.runtime.encryption_keys import PLAIN, EncryptionKey, parse_keys
+from holdfast.runtime.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.seals import Seals
 
 if TYPE_CHECKING:
@@ -77,9 +77,8 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
     @classmethod
     def of(cls, setting: SecretStr | None) -> Self:
         """The codec of a setting (`Settings.encryption_keys`), which has been checked."""
-        text = setting.get_secret_value() if setting else ""
-        entries = [entry for entry in text.split(",") if entry.strip() != PLAIN]
-        return cls(parse_keys(",".join(entries)) if any(entries) else (), plain=PLAIN in text.split(","))
+        keys, plain = split_plain(setting.get_secret_value()) if setting else ("", True)
+        return cls(parse_keys(keys) if keys else (), plain=plain)
 
     def with_context(self, context: SerializationContext) -> Self:
         """The same codec, for the payloads of one workflow."""

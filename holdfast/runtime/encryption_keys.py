@@ -50,6 +50,12 @@ def parse_keys(setting: str) -> tuple[EncryptionKey, ...]:
     return tuple(keys)
 
 
+def split_plain(setting: str) -> tuple[str, bool]:
+    """The keys of `HOLDFAST_ENCRYPTION_KEYS` alone, and whether plain text is allowed beside them."""
+    keys, comma, last = setting.rpartition(",")
+    return (keys, True) if comma and last.strip() == PLAIN else (setting, False)
+
+
 def _decoded(text: str) -> bytes | None:
     standard = text.replace("-", "+").replace("_", "/")
     try:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from holdfast.errors import SettingsError
 from holdfast.runtime.encryption_keys import parse_keys
 from holdfast.runtime.settings import Settings
@@ -37,6 +39,15 @@ def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
     return stack_seals(stack) if stack and stack.temporal_address == config["target_host"] else Seals()
 
 
+def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Settings:
+    """The settings with the embedded stack's key in them, so that whatever redacts secrets redacts that one, too."""
+    stack = read_stack(settings.home)
+    if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
+        return settings
+    text = SecretStr(_read(Path(stack.fleet_keys)))
+    return settings.model_copy(update={"fleet_keys": text})
+
+
 def stack_seals(stack: Stack) -> Seals:
     """The seals of an embedded stack's processes.
 
@@ -45,13 +56,7 @@ def stack_seals(stack: Stack) -> Seals:
     """
     if not stack.fleet_keys:
         return Seals()
-    path = Path(stack.fleet_keys)
-    try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(f"{path} is open to other users; chmod 600 it, or delete it for a new key")
-        return _seals(path.read_text(encoding="ascii").strip())
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"the fleet key {path} cannot be read ({error}); start `python worker.py --dev`") from None
+    return _seals(_read(Path(stack.fleet_keys)))
 
 
 def required_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
@@ -84,6 +89,17 @@ def ensure_key(home: Path) -> Path:
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"dev:{base64.b64encode(os.urandom(32)).decode()}\n")
     return path
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SettingsError(f"{path} is open to other users; chmod 600 it, or delete it for a new key")
+        text = path.read_text(encoding="ascii").strip()
+        parse_keys(text)
+        return text
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the fleet key {path} cannot be read ({error}); start `python worker.py --dev`") from None
 
 
 def _seals(setting: str) -> Seals:

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast.errors import StackError
@@ -12,18 +13,18 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a Temporal server; the defaults are the usual ones."""
+    """The ports of the embedded stack; the defaults are the usual ones."""
 
     grpc: int = 7233
     ui: int = 8233
     http: int = 7243
 
     def all_free(self) -> bool:
-        """Tell whether nobody listens on any of them."""
-        return all(map(is_free, (self.grpc, self.ui, self.http)))
+        """Tell whether nobody listens on those of the Temporal server itself."""
+        return is_free(self.grpc) and is_free(self.http)
 
     def or_free(self, *, say: Say) -> "Ports":
-        """Return these ports, with a free one in place of each that is taken; tell `say` which.
+        """Return these ports, with a free one in place of each of Temporal's own that is taken; tell `say` which.
 
         Raises:
             StackError: no free port was found.
@@ -32,9 +33,8 @@ class Ports:
         patience = time.monotonic() + 0.5
         while not self.all_free() and time.monotonic() < patience:
             time.sleep(0.01)
-        grpc = _pick(self.grpc, "Temporal", say=say, but=set())
-        ui = _pick(self.ui, "the Web UI", say=say, but={grpc})
-        return Ports(grpc=grpc, ui=ui, http=_pick(self.http, "Temporal's HTTP API", say=say, but={grpc, ui}))
+        grpc = pick(self.grpc, "Temporal", say=say, but={self.ui})
+        return Ports(grpc=grpc, http=pick(self.http, "Temporal's HTTP API", say=say, but={grpc, self.ui}), ui=self.ui)
 
 
 def is_free(port: int) -> bool:
@@ -57,7 +57,12 @@ def any_free() -> int:
         return int(probe.getsockname()[1])
 
 
-def _pick(port: int, purpose: str, *, say: Say, but: set[int]) -> int:
+def pick(port: int, purpose: str, *, say: Say, but: Collection[int] = ()) -> int:
+    """Return the port, or a free one in its place; tell `say` which.
+
+    Raises:
+        StackError: no free port was found.
+    """
     # 7333, 7433, …: like the usual port, clear of Temporal's own neighbours and of short-lived ports.
     candidates: list[int] = [port, *range(port + 100, min(port + 1000, 65_536), 100), any_free(), any_free()]
     for candidate in candidates:

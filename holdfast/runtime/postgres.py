@@ -35,7 +35,7 @@ class Postgres:
         self._folder = home / "postgres"
         self._log = home / "logs" / "postgres.log"
         self._say = say
-        self._environ = {**processes.environment(without="PG"), "LC_ALL": "C"}
+        self._environ = {**processes.environment(), "LC_ALL": "C"}
         self.started: psutil.Process | None = None
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
@@ -79,7 +79,8 @@ class Postgres:
         binaries = _binaries()
         account = accounts.for_server(self._folder)
         if account is not None:
-            accounts.let_through([self._folder, binaries / "postgres"], say=self._say)
+            accounts.admit(self._folder.parent, account)
+            accounts.let_through([self._folder, binaries / "postgres"], account, say=self._say)
         if not self._folder.exists():
             self._initialise(binaries, account)
         self._check_folder(account)
@@ -87,6 +88,7 @@ class Postgres:
         sockets = self._sockets(account)
         argv = [str(binaries / "postgres"), "-D", str(self._folder)]
         argv += ["-h", "", "-k", str(sockets), "-p", "5432"]
+        argv += ["-c", "unix_socket_permissions=0700"]
         argv += ["-c", "timezone=UTC", "-c", "log_timezone=UTC"]
         process = processes.spawn(argv, self._log, environ=self._environ, account=account)
         self.started = processes.find_child(process)
@@ -163,7 +165,7 @@ class Postgres:
         folder = self._socket_folders()[0]
         accounts.make_private(folder, account)
         if account is not None:
-            accounts.let_through([folder], say=self._say)
+            accounts.let_through([folder], account, say=self._say)
         return folder
 
     def _wait_until_ready(

@@ -31,10 +31,10 @@ def spawn(
     Raises:
         OSError: the program cannot be run or the log cannot be written.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         log.replace(log.with_name(log.name + ".1"))
-    with log.open("wb") as output:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as output:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -42,6 +42,7 @@ def spawn(
             stderr=subprocess.STDOUT,
             env=environ,
             start_new_session=True,
+            umask=0o077,  # what it writes is nobody else's to read, whatever ours is
             **identity(account),
         )
     # Reaps the server when it ends, whoever ends it: a zombie would look like a running process.
@@ -67,12 +68,14 @@ def identity(account: int | None) -> Identity:
 def find(program: str, argument: str, *, hint: int | None = None) -> psutil.Process | None:
     """Return the running process of `program` that has `argument` on its command line, or None.
 
+    `python` also finds `python3` and `python3.12`.
+
     The process id `hint` is tried first; when it is something else by now, all processes are looked at.
     """
 
     def matches(process: psutil.Process) -> bool:
         argv = command_line(process)
-        return bool(argv) and Path(argv[0]).name == program and argument in argv[1:]
+        return bool(argv) and Path(argv[0]).name.startswith(program) and argument in argv[1:]
 
     if hint is not None:
         with suppress(psutil.NoSuchProcess, ValueError):
@@ -150,6 +153,13 @@ def tail(log: Path, *, lines: int = 15) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (the log is empty)"
 
 
-def environment(*, without: str) -> dict[str, str]:
-    """Return our environment less the variables starting with `without`: servers take settings from them."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(without)}
+PASSED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
+    | {"DYLD_LIBRARY_PATH"}
+)
+"""The variables that are nobody's secret."""
+
+
+def environment() -> dict[str, str]:
+    """Return the part of our environment that servers get: none of our secrets, and none of their own settings."""
+    return {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from holdfast.errors import SettingsError
-from holdfast.runtime.encryption_keys import PLAIN, parse_keys
+from holdfast.runtime.encryption_keys import parse_keys, split_plain
 
 
 def _reference(text: str) -> str:
@@ -42,10 +42,7 @@ def _keys(setting: SecretStr) -> SecretStr:
 
 
 def _encryption_keys(setting: SecretStr) -> SecretStr:
-    entries = setting.get_secret_value().split(",")
-    if entries[-1].strip() == PLAIN and len(entries) > 1:
-        entries.pop()
-    parse_keys(",".join(entries))
+    parse_keys(split_plain(setting.get_secret_value())[0])
     return setting
 
 
@@ -181,7 +178,7 @@ class Settings(BaseModel):
         Raises:
             SettingsError: a value cannot be used; all such values are named, secret ones not shown.
         """
-        given = {field: text for field, variable in _variables().items() if (text := environ.get(variable, "").strip())}
+        given = {field: text for field, variable in variables().items() if (text := environ.get(variable, "").strip())}
         try:
             return cls.model_validate({"home": root / ".holdfast", **given})
         except ValidationError as error:
@@ -189,7 +186,7 @@ class Settings(BaseModel):
             raise SettingsError(_explain(error, given)) from None
 
 
-def _variables() -> dict[str, str]:
+def variables() -> dict[str, str]:
     """Return the environment variable of each field."""
     foreign = {"database_url", "openai_api_key", "openai_base_url"}
     return {name: name.upper() if name in foreign else f"HOLDFAST_{name.upper()}" for name in Settings.model_fields}
@@ -202,5 +199,5 @@ def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
         words = problem["msg"].removeprefix("Value error, ")
         words = words[0].lower() + words[1:]
         shown = "" if field in _SECRET else f"={given[field]}"
-        lines.append(f"{_variables()[field]}{shown} cannot be used: {words}.")
+        lines.append(f"{variables()[field]}{shown} cannot be used: {words}.")
     return "\n".join([*lines, "Correct the variable, or unset it for the default."])

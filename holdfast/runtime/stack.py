@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from holdfast.runtime.state_folder import write_private
+
 
 class Stack(BaseModel):
     """An embedded stack: where its servers answer, and which processes they are."""
@@ -34,12 +36,14 @@ class Stack(BaseModel):
     """Process id of the Temporal server; None once it was stopped."""
     postgres_pid: int | None = None
     """Process id of the PostgreSQL postmaster; None once it was stopped."""
+    web_ui_pid: int | None = None
+    """Process id of the guard in front of the Web UI; None once it was stopped."""
     owner_pid: int | None = None
     """Process id of the worker that stops the servers when it ends. For people: programs go by its lock."""
 
     def stopped(self) -> "Stack":
         """Return the record of this stack after an orderly stop: no processes, the same ports."""
-        return self.model_copy(update={"temporal_pid": None, "postgres_pid": None, "owner_pid": None})
+        return self.model_copy(update=dict.fromkeys(("temporal_pid", "postgres_pid", "web_ui_pid", "owner_pid")))
 
 
 def read_stack(home: Path) -> Stack | None:
@@ -57,9 +61,7 @@ def write_stack(home: Path, stack: Stack) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    draft = home / "stack.json.tmp"  # one name will do: writers hold the stack's lock
-    draft.write_text(stack.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    draft.replace(_record(home))
+    write_private(_record(home), stack.model_dump_json(indent=2).encode() + b"\n")
 
 
 def _record(home: Path) -> Path:

@@ -1,6 +1,8 @@
 """The embedded Temporal server: the official `temporal` binary, with its data in `<home>/temporal.db`."""
 
+import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -12,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from subprocess import Popen
 from urllib.parse import urlencode
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
 
@@ -31,6 +33,9 @@ DYNAMIC_CONFIG: dict[str, int] = {
 }
 
 
+HTTP_HOSTS = "frontend.httpAllowedHosts"
+
+
 class TemporalServer:
     """The Temporal server of one state folder. `started` is the process that this object started, if any."""
 
@@ -44,10 +49,26 @@ class TemporalServer:
         """Return the running server of this folder, whoever started it; `hint` is its recorded process id."""
         return processes.find("temporal", str(self._database), hint=hint)
 
+    def web_ui(self, hint: int | None = None) -> str | None:
+        """Return where the running server's Web UI listens, as `ip:port`; None where none runs, or says so."""
+        running = self.find(hint)
+        argv = processes.command_line(running) if running else []
+        ip, port = processes.option(argv, "--ui-ip"), processes.option(argv, "--ui-port")
+        return f"{ip}:{port}" if ip and port else None
+
     def ensure(
-        self, wanted: Ports, *, hint: int | None, owned: bool, deadline: float, cancelled: threading.Event
+        self,
+        wanted: Ports,
+        *,
+        web_ui: str,
+        hint: int | None,
+        owned: bool,
+        deadline: float,
+        cancelled: threading.Event,
     ) -> tuple[int, Ports]:
         """Start the server unless it runs; return its process id and ports once it answers.
+
+        `web_ui` is where its Web UI is to listen, as `ip:port`, behind our guard.
 
         Only an owner replaces a running server that was started differently, by another release for instance.
         `deadline` is in seconds of `time.monotonic()`.
@@ -58,11 +79,13 @@ class TemporalServer:
         running = self.find(hint)
         if running is not None:
             argv = processes.command_line(running)
-            ports = _ports(argv)
-            as_we_would = ports and argv[1:] == self._argv("", ports)[1:] and self._database.exists()
+            ports = _ports(argv, ui=wanted.ui)
+            secret = _secret_host(argv)
+            would = self._argv("", ports, web_ui=web_ui, secret_host=secret) if ports else []
+            as_we_would = argv[1:] == would[1:] and self._database.exists()
             if ports and (as_we_would or not owned):
                 try:
-                    self._wait_until_ready(running.pid, ports, deadline=deadline, cancelled=cancelled)
+                    self._wait_until_ready(running.pid, ports, secret, deadline=deadline, cancelled=cancelled)
                     return running.pid, ports
                 except StackError:
                     if self.find(running.pid) is not None:
@@ -71,31 +94,37 @@ class TemporalServer:
             else:
                 self._say(f"Temporal (pid {running.pid}) was started with other settings; starting it again")
                 self.stop(running)
-        return self._start(wanted, deadline=deadline, cancelled=cancelled)
+        return self._start(wanted, web_ui, deadline=deadline, cancelled=cancelled)
 
     def stop(self, process: psutil.Process) -> None:
         """Stop the server: it finishes what it is doing (about a second)."""
         processes.stop(process, [signal.SIGTERM], grace=15)
 
-    def _start(self, wanted: Ports, *, deadline: float, cancelled: threading.Event) -> tuple[int, Ports]:
+    def _start(self, wanted: Ports, web_ui: str, *, deadline: float, cancelled: threading.Event) -> tuple[int, Ports]:
         binary = _binary()
         self._check_database()
         while True:
             ports = wanted.or_free(say=self._say)
-            environ = processes.environment(without="TEMPORAL_")
-            process = processes.spawn(self._argv(binary, ports), self._log, environ=environ)
+            secret = f"{secrets.token_hex(16)}.invalid"
+            argv = self._argv(binary, ports, web_ui=web_ui, secret_host=secret)
+            process = processes.spawn(argv, self._log, environ=processes.environment())
             self.started = processes.find_child(process)
             try:
-                self._wait_until_ready(process.pid, ports, deadline=deadline, cancelled=cancelled, child=process)
+                self._wait_until_ready(
+                    process.pid, ports, secret, deadline=deadline, cancelled=cancelled, child=process
+                )
                 return process.pid, ports
             except StackError:
                 # Somebody may have taken a port between our look and the server's: then look again.
                 if process.poll() is None or ports.all_free():
                     raise
 
-    def _argv(self, binary: str, ports: Ports) -> list[str]:
+    def _argv(self, binary: str, ports: Ports, *, web_ui: str, secret_host: str) -> list[str]:
+        ui_ip, _, ui_port = web_ui.rpartition(":")
         argv = [binary, "server", "start-dev", "--ip", HOST, "--port", str(ports.grpc)]
-        argv += ["--ui-port", str(ports.ui), "--http-port", str(ports.http)]
+        argv += ["--ui-ip", ui_ip, "--ui-port", ui_port, "--http-port", str(ports.http)]
+        # A web page can post to any port of this machine, and the HTTP API takes what it posts. It cannot know this.
+        argv += ["--dynamic-config-value", f"{HTTP_HOSTS}={json.dumps([secret_host])}"]
         argv += ["--db-filename", str(self._database), "--ui-disable-news-fetch", "--log-level", "warn"]
         # As fast as in memory, and kill -9 loses nothing: the operating system holds the write-ahead log.
         argv += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal"]
@@ -131,13 +160,14 @@ class TemporalServer:
         self,
         pid: int,
         ports: Ports,
+        secret_host: str,
         *,
         deadline: float,
         cancelled: threading.Event,
         child: Popen[bytes] | None = None,
     ) -> None:
-        where = f"Temporal (pid {pid}, ports {ports.grpc}, {ports.ui} and {ports.http})"
-        while not _answers(ports):
+        where = f"Temporal (pid {pid}, ports {ports.grpc} and {ports.http})"
+        while not _answers(ports, secret_host):
             ended = child.poll() is not None if child else self.find(pid) is None
             if ended:
                 last = processes.tail(self._log)
@@ -150,7 +180,7 @@ class TemporalServer:
                 raise StackError(f"{where}: start-up was interrupted.")
 
 
-def _answers(ports: Ports) -> bool:
+def _answers(ports: Ports, secret_host: str) -> bool:
     """Tell whether the namespace can be queried by every search attribute, and gRPC accepts connections.
 
     Over HTTP, which spares a Temporal client; and not through the Web UI's port, which first waits a second.
@@ -158,7 +188,8 @@ def _answers(ports: Ports) -> bool:
     query = " AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES)
     path = f"/api/v1/namespaces/{NAMESPACE}/workflows?{urlencode({'pageSize': 1, 'query': query})}"
     try:
-        with build_opener(ProxyHandler({})).open(f"http://{HOST}:{ports.http}{path}", timeout=5):
+        request = Request(f"http://{HOST}:{ports.http}{path}", headers={"Host": secret_host})
+        with build_opener(ProxyHandler({})).open(request, timeout=5):
             pass
         with socket.create_connection((HOST, ports.grpc), timeout=5):
             return True
@@ -166,11 +197,19 @@ def _answers(ports: Ports) -> bool:
         return False
 
 
-def _ports(argv: list[str]) -> Ports | None:
+def _ports(argv: list[str], *, ui: int) -> Ports | None:
     """Return the ports a running server was started with, or None if its command line does not name all."""
-    found = [processes.option(argv, name) for name in ("--port", "--ui-port", "--http-port")]
-    grpc, ui, http = (int(port) if port and port.isdigit() else 0 for port in found)
-    return Ports(grpc=grpc, ui=ui, http=http) if grpc and ui and http else None
+    grpc, http = (processes.option(argv, name) or "" for name in ("--port", "--http-port"))
+    return Ports(grpc=int(grpc), ui=ui, http=int(http)) if grpc.isdigit() and http.isdigit() else None
+
+
+def _secret_host(argv: list[str]) -> str:
+    """Return the one `Host` to which a running server's HTTP API answers; its address where any will do."""
+    for argument in argv:
+        name, _, value = argument.partition("=")
+        if name == HTTP_HOSTS:
+            return str(json.loads(value)[0])
+    return HOST
 
 
 def _binary() -> str:

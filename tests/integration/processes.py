@@ -89,15 +89,15 @@ class WorkerProcess:
         self._process.wait()
 
     def kill_all(self) -> None:
-        """SIGKILL the worker and both servers."""
+        """SIGKILL the worker and its servers."""
         self.kill()
         self.kill_servers()
 
     def kill_servers(self) -> None:
-        """SIGKILL both servers, with all their children."""
+        """SIGKILL the servers, with all their children."""
         stack = self.stack
         victims: list[psutil.Process] = []
-        for pid in (stack.temporal_pid, stack.postgres_pid):
+        for pid in (stack.temporal_pid, stack.postgres_pid, stack.web_ui_pid):
             assert pid is not None
             server = psutil.Process(pid)
             victims += [server, *server.children(recursive=True)]

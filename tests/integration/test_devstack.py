@@ -23,6 +23,7 @@ from holdfast.runtime.ports import HOST, Ports, any_free
 from holdfast.runtime.postgres import Postgres
 from holdfast.runtime.stack import Stack, read_stack, write_stack
 from holdfast.runtime.temporal_server import TemporalServer
+from holdfast.runtime.web_ui import WebUI
 
 REPOSITORY = Path(__file__).parents[2]
 OWNER = """
@@ -60,7 +61,8 @@ def usual() -> Ports:
 
 def servers(home: Path) -> list[psutil.Process]:
     """Return the servers that run on a state folder."""
-    found = [TemporalServer(home, say=ignore).find(), Postgres(home, say=ignore).find()]
+    kinds = (TemporalServer, Postgres, WebUI)
+    found = [kind(home, say=ignore).find() for kind in kinds]
     return [process for process in found if process is not None]
 
 
@@ -170,8 +172,9 @@ async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
     try:
         assert devstack.owned
         assert (before.temporal_pid, before.postgres_pid) == (adopted.temporal_pid, adopted.postgres_pid)
+        assert before.web_ui_pid == adopted.web_ui_pid
 
-        kill(adopted.temporal_pid, adopted.postgres_pid)
+        kill(adopted.temporal_pid, adopted.postgres_pid, adopted.web_ui_pid)
         again = devstack.start()
 
         assert before.temporal_pid != again.temporal_pid
@@ -193,7 +196,7 @@ def test_who_does_not_own_the_stack_does_not_stop_it(home: Path, usual: Ports) -
     assert first == second
     assert {True, False} == {first_owns, second_owns}
     released(processes[1] if first_owns else processes[0])
-    assert {first.temporal_pid, first.postgres_pid} == {process.pid for process in servers(home)}
+    assert {first.temporal_pid, first.postgres_pid, first.web_ui_pid} == {process.pid for process in servers(home)}
     released(processes[0] if first_owns else processes[1])
     assert not servers(home)
 
@@ -207,7 +210,10 @@ def test_a_number_that_was_used_again_fools_nobody(home: Path, usual: Ports) -> 
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         number = bystander.pid
         write_stack(
-            home, before.model_copy(update={"temporal_pid": number, "postgres_pid": number, "owner_pid": number})
+            home,
+            before.model_copy(
+                update=dict.fromkeys(("temporal_pid", "postgres_pid", "web_ui_pid", "owner_pid"), number)
+            ),
         )
         (home / "postgres" / "postmaster.pid").write_text("\n".join([str(number), *lock.splitlines()[1:]]))
         (home / "stack.json.tmp").write_text("{ half a rec")
@@ -215,7 +221,7 @@ def test_a_number_that_was_used_again_fools_nobody(home: Path, usual: Ports) -> 
         after = devstack.start()
         devstack.stop()
 
-        assert number not in {after.temporal_pid, after.postgres_pid}
+        assert number not in {after.temporal_pid, after.postgres_pid, after.web_ui_pid}
         assert bystander.poll() is None
         bystander.send_signal(signal.SIGTERM)
 

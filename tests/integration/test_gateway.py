@@ -23,7 +23,7 @@ from holdfast.runtime.encryption_keys import parse_keys
 from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, Sent, sign_request
+from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, Sent, digest_of, sign_request
 from holdfast.runtime.threads import Threads
 from holdfast.signatures import encode_key, public_key, sign
 from holdfast.testing import call, say, steps
@@ -31,6 +31,7 @@ from tests.rig import Rig, StartRig, events_of, eventually, status_of
 from tests.serving import served, sha256
 
 JSON = dict[str, Any]
+AUDIENCE = "https://gateway.example"
 GATEWAY_KEY, ALICE_KEY, BOB_KEY, STRANGERS_KEY = (encode_key(bytes([n]) * 32) for n in (1, 2, 3, 4))
 
 
@@ -107,12 +108,18 @@ PAYS = steps([call("pay", amount=7), say("Paid.")])
 
 @asynccontextmanager
 async def site(
-    rig: StartRig, policy: Policy = VOUCHED, script: Any = PAYS, *, key: str | None = GATEWAY_KEY, **options: Any
+    rig: StartRig,
+    policy: Policy = VOUCHED,
+    script: Any = PAYS,
+    *,
+    key: str | None = GATEWAY_KEY,
+    audience: str | None = AUDIENCE,
+    **options: Any,
 ) -> AsyncIterator[Site]:
     """A gateway and a worker."""
     async with rig(catalog(policy), script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=options.pop("answer_within", 8.0))
-        app = build_app(threads, Callers(CALLERS, policy), key=key, **options)
+        app = build_app(threads, Callers(CALLERS, policy), key=key, audience=audience, **options)
         async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
             yield Site(worker, http)
 
@@ -150,7 +157,9 @@ async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
     async with site(rig) as gateway:
         run, request = await gateway.waiting("with a / slash")
         path, body = gateway.path(run.id, "/decisions"), json.dumps(approval(request)).encode()
-        answer = await gateway.http.post(path, content=body, headers=sign_request(ALICE_KEY, "POST", path, body))
+        answer = await gateway.http.post(
+            path, content=body, headers=sign_request(ALICE_KEY, "POST", path, body, audience=AUDIENCE)
+        )
 
         assert (answer.status_code, answer.json()["by"]) == (200, "alice")
 
@@ -158,7 +167,7 @@ async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
 async def test_a_signed_request_counts_once(rig: StartRig) -> None:
     """A request that somebody recorded on the way cannot be sent again."""
     async with site(rig) as gateway:
-        headers = sign_request(ALICE_KEY, "GET", "/pending")
+        headers = sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE)
         first = await gateway.http.get("/pending", headers=headers)
         again = await gateway.http.get("/pending", headers=headers)
 
@@ -169,7 +178,7 @@ async def test_a_signed_request_counts_once(rig: StartRig) -> None:
 def _stale(headers: dict[str, str], seconds: int) -> dict[str, str]:
     """The same request, signed at another time."""
     timestamp = str(int(headers[TIMESTAMP]) + seconds)
-    message = Sent("GET", "/pending", b"").signed_bytes(timestamp, headers[NONCE])
+    message = Sent(AUDIENCE, "GET", "/pending", digest_of(b"")).signed_bytes(timestamp, headers[NONCE])
     return {**headers, TIMESTAMP: timestamp, SIGNATURE: sign(ALICE_KEY, message)}
 
 
@@ -177,7 +186,7 @@ def _stale(headers: dict[str, str], seconds: int) -> dict[str, str]:
 async def test_a_signature_is_good_for_five_minutes(rig: StartRig, seconds: int) -> None:
     """A timestamp that is too far from our clock is refused, in the past and in the future."""
     async with site(rig) as gateway:
-        headers = _stale(sign_request(ALICE_KEY, "GET", "/pending"), seconds)
+        headers = _stale(sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE), seconds)
         answer = await gateway.http.get("/pending", headers=headers)
 
         assert answer.status_code == 401
@@ -190,7 +199,7 @@ async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> N
         body = b'{"message": "hello"}'
 
         def signed(method: str = "GET", path: str = "/pending", key: str = ALICE_KEY) -> dict[str, str]:
-            return sign_request(key, method, path, b"" if method == "GET" else body)
+            return sign_request(key, method, path, b"" if method == "GET" else body, audience=AUDIENCE)
 
         refused = [
             await gateway.http.get("/pending?a=1", headers=signed()),
@@ -397,7 +406,8 @@ async def test_a_body_has_to_come_soon(rig: StartRig) -> None:
     async with site(rig, body_seconds=0.2) as gateway:
         port = gateway.http.base_url.port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /threads/x/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        head = "POST /threads/x/messages HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer of-alice\r\n"
+        writer.write(f"{head}Content-Length: 10\r\n\r\n{{".encode())
         async with asyncio.timeout(10):
             answer = await reader.read()
         writer.close()

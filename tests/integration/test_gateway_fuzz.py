@@ -16,6 +16,7 @@ from schemathesis.core.result import Ok
 
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers
+from holdfast.runtime.gateway.shares import Share
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.threads import Threads
 from holdfast.testing import call, say, steps
@@ -46,7 +47,10 @@ async def test_whatever_is_sent_is_answered_as_described(rig: StartRig, examples
             if name != "waits/1":
                 await run.terminate()
         threads = Threads(worker.client, task_queue=worker.task_queue)
-        app = build_app(threads, Callers(CALLERS, TRUSTING), followers=4)
+        often = Share(at_once=1_000, a_second=1e6, burst=1_000_000)
+        app = build_app(
+            threads, Callers(CALLERS, TRUSTING), followers=4, followers_each=4, each_caller=often, each_address=often
+        )
         async with served(app) as url:
             async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:
                 described = (await http.get("/openapi.json")).json()

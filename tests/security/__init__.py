@@ -1,1 +1,1 @@
-"""Attacks, each made against the real thing: what gets through here is a hole."""
+"""Attacks, each made live against the real thing. A test here fails if one gets through."""

@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import yaml
 
 from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.settings import variables
 from holdfast.runtime.temporal_server import DYNAMIC_CONFIG
 
 ROOT = Path(__file__).parents[2]
@@ -51,10 +54,41 @@ def test_comment_names_the_embedded_versions_that_are_installed() -> None:
 
 
 def test_published_ports_stay_on_this_machine() -> None:
-    """No port is reachable from another machine unless the environment asks for it."""
-    ports = [port for s in SERVICES.values() for port in s.get("ports", [])]
-    assert ports
-    assert all(port.startswith("${BIND_ADDRESS:-127.0.0.1}:") for port in ports)
+    """No port is reachable from another machine unless the environment asks for it; the gateway is asked for apart."""
+    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert ports.keys() == {"temporal", "web-ui", "gateway"}
+    for name, published in ports.items():
+        address = "${GATEWAY_BIND_ADDRESS:-127.0.0.1}:" if name == "gateway" else "${BIND_ADDRESS:-127.0.0.1}:"
+        assert all(port.startswith(address) for port in published)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_container_has_little(name: str) -> None:
+    """No capability but what an entrypoint needs, no new privileges, limits of memory and processes, named networks."""
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"]
+    assert service["pids_limit"] <= 4_096
+    assert set(service["networks"]) <= COMPOSE["networks"].keys()
+    assert "privileged" not in service
+    if name != "postgres":
+        assert "cap_add" not in service
+    if "build" in service:
+        assert service["read_only"] is True
+
+
+def test_networks_keep_apart_what_need_not_meet() -> None:
+    """The database is reached by Temporal, workers and the gateway; the Web UI has neither it nor a way out."""
+    members = {net: {n for n, s in SERVICES.items() if net in s["networks"]} for net in COMPOSE["networks"]}
+    assert members["database"] == {"postgres", "temporal-schema", "temporal", "worker", "gateway"}
+    assert SERVICES["postgres"]["networks"] == ["database"]
+    assert SERVICES["temporal-ui"]["networks"] == ["temporal", "ui"]
+    assert SERVICES["web-ui"]["networks"] == ["ui", "published"]
+    assert members["outside"] == {"worker"}
+    internal = {net for net, options in COMPOSE["networks"].items() if (options or {}).get("internal")}
+    assert internal == {"database", "temporal", "ui"}
+    assert {name for name, service in SERVICES.items() if "ports" in service} == members["published"]
 
 
 def test_dependencies_wait_for_health_or_for_the_end() -> None:
@@ -101,22 +135,104 @@ def test_workers_are_several_and_share_their_workspaces() -> None:
     assert "container_name" not in worker
 
 
-def test_passwords_come_from_the_environment() -> None:
-    """Every password may be set from outside, and no URL carries one."""
+def test_there_are_no_default_passwords() -> None:
+    """Every password and key is asked for, with words that say how to make one; no URL carries one."""
+    asked = set()
     for service in SERVICES.values():
         for key, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|PWD", key):
-                assert re.fullmatch(r"\$\{\w+:-\w+\}", value)
+            if re.search("PASSWORD|PWD|FLEET_KEYS", key):
+                assert re.fullmatch(r"\$\{\w+:\?run `make up`[^}]+\}", value), key
+                asked.add(re.findall(r"\w+", value)[0])
             assert not re.search(r"://[^/@]*:[^/@]*@", value or "")
+    assert asked == {"POSTGRES_PASSWORD", "TEMPORAL_DB_PASSWORD", "HOLDFAST_DB_PASSWORD", "HOLDFAST_FLEET_KEYS"}
+
+
+EXAMPLE = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+FIXED = {
+    # Compose's own server and database, which it knows.
+    *("TEMPORAL_ADDRESS", "TEMPORAL_API_KEY", "TEMPORAL_TLS", "DATABASE_URL", "PGPASSWORD"),
+    # Set in the image, or in docker-compose.yml itself: places within the container.
+    *("HOLDFAST_HOME", "HOLDFAST_GATEWAY_HOST", "HOLDFAST_GATEWAY_PORT"),
+    *("HOLDFAST_GATEWAY_TOKENS", "HOLDFAST_GATEWAY_KEY"),
+    # Of the person at the terminal.
+    *("HOLDFAST_KEY", "HOLDFAST_BY"),
+}
+BOTH = {"HOLDFAST_ENCRYPTION_KEYS", "HOLDFAST_FLEET_KEYS", "HOLDFAST_GATEWAY_URL", "HOLDFAST_LOG_FORMAT"} | {
+    *("HOLDFAST_LOG_LEVEL", "HOLDFAST_POLICY", "HOLDFAST_TASK_QUEUE", "HOLDFAST_UI_URL", "TEMPORAL_NAMESPACE")
+}
+GATEWAY = {"HOLDFAST_ANSWER_SECONDS", "HOLDFAST_SLACK_SIGNING_SECRET"}
+
+
+def reaches(name: str) -> set[str]:
+    """The services of ours whose environment has the variable, from outside."""
+    found = set()
+    for service in ("worker", "gateway"):
+        environment = SERVICES[service]["environment"]
+        value = environment.get(name, "") or f"${{{name}"
+        if name in environment and value.startswith(f"${{{name}"):
+            found.add(service)
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_every_variable_of_the_example_reaches_where_it_belongs(name: str) -> None:
+    """What somebody writes into .env is in force, and not silently without effect: a policy above all."""
+    if name in FIXED:
+        assert not reaches(name)
+    elif name.startswith(("HOLDFAST_", "OPENAI_")) and name != "HOLDFAST_DB_PASSWORD":
+        assert reaches(name) == (
+            {"worker", "gateway"} if name in BOTH else {"gateway"} if name in GATEWAY else {"worker"}
+        )
+    else:
+        assert f"${{{name}:" in (ROOT / "docker-compose.yml").read_text()
 
 
 def test_every_variable_is_documented() -> None:
-    """A variable that docker-compose.yml reads for passwords, scale or reach is in .env.example."""
+    """A setting, and a variable that docker-compose.yml reads, is in .env.example."""
     text = (ROOT / "docker-compose.yml").read_text()
-    example = (ROOT / ".env.example").read_text()
-    ports_and_server_log = {"POSTGRES_PORT", "TEMPORAL_PORT", "TEMPORAL_UI_PORT", "TEMPORAL_LOG_LEVEL"}
-    for name in set(re.findall(r"\$\{(\w+)", text)) - ports_and_server_log:
-        assert re.search(rf"^#?{name}=", example, re.MULTILINE), name
+    ports_and_server_log = {"TEMPORAL_PORT", "TEMPORAL_UI_PORT", "TEMPORAL_LOG_LEVEL"}
+    assert set(re.findall(r"\$\{(\w+)", text)) - ports_and_server_log <= set(EXAMPLE)
+    assert set(variables().values()) <= set(EXAMPLE)
+
+
+def made(folder: Path, **environ: str) -> tuple[dict[str, str], str]:
+    """What `make up` writes into a .env, and what it says."""
+    script = ROOT / "docker" / "secrets.sh"
+    path = os.environ["PATH"]
+    done = subprocess.run(
+        [script, ".env"], cwd=folder, env={"PATH": path, **environ}, capture_output=True, text=True, check=True, umask=0
+    )
+    lines = (folder / ".env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")), done.stdout
+
+
+def test_passwords_and_keys_are_made_once(tmp_path: Path) -> None:
+    """Where there is no .env, `make up` makes one that nobody else can read; what is in it is never changed."""
+    first, said = made(tmp_path)
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+    passwords = {"POSTGRES_PASSWORD", "TEMPORAL_DB_PASSWORD", "HOLDFAST_DB_PASSWORD"}
+    assert first.keys() == {*passwords, "HOLDFAST_FLEET_KEYS"}
+    assert all(re.fullmatch(r"[A-Za-z0-9]{32,44}", first[name]) for name in passwords)
+    assert len(set(first.values())) == 4
+    (key,) = parse_keys(first["HOLDFAST_FLEET_KEYS"])
+    assert key.secret not in (bytes(32), b"")
+    assert all(value not in said for value in first.values())
+    assert made(tmp_path) == (first, "")
+
+    (tmp_path / "other").mkdir()
+    assert not set(made(tmp_path / "other")[0].values()) & set(first.values())
+
+
+def test_what_is_set_stays(tmp_path: Path) -> None:
+    """A .env that has some is completed, its last line kept whole; what the environment has is not written down."""
+    (tmp_path / ".env").write_text("OPENAI_API_KEY=sk-1\n#POSTGRES_PASSWORD=\nTEMPORAL_DB_PASSWORD=mine")
+    (tmp_path / ".env").chmod(0o644)
+    found, said = made(tmp_path, HOLDFAST_DB_PASSWORD="from outside")
+    assert found["OPENAI_API_KEY"] == "sk-1"
+    assert found["TEMPORAL_DB_PASSWORD"] == "mine"
+    assert found.keys() == {"OPENAI_API_KEY", "TEMPORAL_DB_PASSWORD", "POSTGRES_PASSWORD", "HOLDFAST_FLEET_KEYS"}
+    assert said.splitlines() == ["made POSTGRES_PASSWORD in .env", "made HOLDFAST_FLEET_KEYS in .env"]
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
 
 
 def test_dynamic_config_equals_the_embedded_server() -> None:

@@ -10,7 +10,7 @@ from holdfast.policy import Approver, Policy
 from holdfast.runtime.gateway import signed_requests
 from holdfast.runtime.gateway.callers import Callers, CallersFile, KeyHolder, Token, read_callers
 from holdfast.runtime.gateway.problems import Trouble
-from holdfast.runtime.gateway.signed_requests import NONCE, Sent, SignedRequests, sign_request
+from holdfast.runtime.gateway.signed_requests import NONCE, SignedRequests, sign_request
 from holdfast.signatures import encode_key, public_key
 from tests.serving import sha256
 
@@ -74,6 +74,9 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, content: str, words
     assert "hunter2" not in str(caught.value)
 
 
+AUDIENCE = "https://gateway.example"
+
+
 class Clock:
     """A clock that stands where it is put."""
 
@@ -90,36 +93,35 @@ def test_nonces_are_forgotten_when_their_time_is_over(monkeypatch: pytest.Monkey
 
     began = time.time()
     clock = Clock(began)
-    doors = SignedRequests(callers(), now=clock)
+    doors = SignedRequests(callers(), AUDIENCE, now=clock)
     monkeypatch.setattr(signed_requests, "NONCES", 2)
-    sent = Sent("GET", "/pending", b"")
-    requests: list[dict[str, str]] = [sign_request(KEY, "GET", "/pending") for _ in range(3)]
-    assert [doors.caller(sent, headers).name for headers in requests[:2]] == ["alice", "alice"]
+    requests: list[dict[str, str]] = [sign_request(KEY, "GET", "/pending", audience=AUDIENCE) for _ in range(3)]
+    assert [doors.caller("GET", "/pending", headers).name for headers in requests[:2]] == ["alice", "alice"]
     with pytest.raises(Trouble) as full:
-        doors.caller(sent, requests[2])
+        doors.caller("GET", "/pending", requests[2])
     assert full.value.status == 503
 
     clock.at = began + 299
     for headers in requests[:2]:
         with pytest.raises(Trouble, match="used before"):
-            doors.caller(sent, headers)
+            doors.caller("GET", "/pending", headers)
 
 
 def test_what_was_signed_before_the_gateway_began_is_refused() -> None:
     """After a restart nobody knows which nonces were used."""
     import time
 
-    doors = SignedRequests(callers(), now=Clock(time.time() + 60))
+    doors = SignedRequests(callers(), AUDIENCE, now=Clock(time.time() + 60))
 
     with pytest.raises(Trouble, match="before the gateway began"):
-        doors.caller(Sent("GET", "/pending", b""), sign_request(KEY, "GET", "/pending"))
+        doors.caller("GET", "/pending", sign_request(KEY, "GET", "/pending", audience=AUDIENCE))
 
 
 @pytest.mark.parametrize("change", [{NONCE: "short"}, {"Holdfast-Timestamp": "²"}, {"Holdfast-Key": public_key(OTHER)}])
 def test_a_header_that_is_not_what_was_signed_is_refused(change: dict[str, Any]) -> None:
     """Timestamp, nonce and key are under the signature, too."""
-    headers = sign_request(KEY, "GET", "/pending") | change
+    headers = sign_request(KEY, "GET", "/pending", audience=AUDIENCE) | change
 
     with pytest.raises(Trouble) as refused:
-        SignedRequests(callers()).caller(Sent("GET", "/pending", b""), headers)
+        SignedRequests(callers(), AUDIENCE).caller("GET", "/pending", headers)
     assert refused.value.status == 401

@@ -1,5 +1,6 @@
 """A tool gets the secrets that it declares, and no text gives them away."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,70 @@ def test_a_process_redacts_its_own_keys() -> None:
     assert redact("holdfast.worker: postgresql://holdfast:holdfast@db/holdfast") == (
         "holdfast.worker: postgresql://[secret DATABASE_URL]db/holdfast"
     )
+
+
+def told_of(environ: dict[str, str], text: str) -> str:
+    """A text as a process with that environment would record it."""
+    return own_secrets(Settings.from_env(environ, root=Path("/srv")), environ).redact(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("PGPASSWORD", "pg-hunter2-1", "pg-hunter2-1"),
+        ("TEMPORAL_API_KEY", "tmprl-key-4711", "tmprl-key-4711"),
+        ("TEMPORAL_GRPC_META_AUTHORIZATION", "Bearer tmprl-token-1", "tmprl-token-1"),
+        ("HTTPS_PROXY", "http://ann:proxy-pw-1@proxy:3128", "proxy-pw-1"),
+        ("https_proxy", "http://ann:proxy%2Dpw-1@proxy:3128", "proxy-pw-1"),
+        ("http_proxy", "ann:proxy-pw-1@proxy:3128", "proxy-pw-1"),
+        ("ALL_PROXY", "socks5://ann:proxy-pw-1@proxy:1080", "proxy-pw-1"),
+        ("OPENAI_BASE_URL", "https://ann:llm-pw-11@llm/v1", "llm-pw-11"),
+        ("HOLDFAST_WEBHOOK_SECRET", "hook-secret-1", "hook-secret-1"),
+        ("SOME_SERVICE_TOKEN", "some-token-1", "some-token-1"),
+        ("AWS_SECRET_ACCESS_KEY", "aws-secret-1", "aws-secret-1"),
+    ],
+)
+def test_every_secret_of_the_environment_is_redacted(name: str, value: str, secret: str) -> None:
+    """Whatever variable holds it, in which program's: plain, and in base64."""
+    for text in (secret, base64.b64encode(secret.encode()).decode()):
+        assert secret not in (told := told_of({name: value}, f"<{text}>"))
+        assert told.startswith("<[secret "), told
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_FLEET_KEYS", "HOLDFAST_ENCRYPTION_KEYS"])
+def test_every_key_is_redacted_in_every_spelling(name: str) -> None:
+    """Keys are bytes: base64 of either alphabet, with padding or without, and hex."""
+    secret = bytes(range(200, 232))
+    text = base64.b64encode(secret).decode()
+    environ = {name: f"new:{base64.b64encode(bytes(32)).decode()},old:{text}"}
+    for spelling in (text, text.rstrip("="), base64.urlsafe_b64encode(secret).decode(), secret.hex()):
+        assert f"<[secret {name}]" == told_of(environ, f"<{spelling}>").rstrip(">=")
+
+
+def test_secrets_in_files_are_redacted(tmp_path: Path) -> None:
+    """A private key of TLS line by line, a key to sign with, and a file of passwords; their paths stay readable."""
+    lines = ["-----BEGIN PRIVATE KEY-----", "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49", "AwEHBG0wawIBAQQg4711"]
+    pem = "\n".join([*lines, "-----END PRIVATE KEY-----", ""])
+    (tmp_path / "tls.key").write_text(pem)
+    (tmp_path / "sign.key").write_text("ed25519:cHJpdmF0ZSBrZXkgb2YgYWxpY2U=\n")
+    (tmp_path / "pgpass").write_text("# mine\ndb:5432:runs:ann:pass\\:word-1\n")
+    environ = {
+        "PGSSLKEY": str(tmp_path / "tls.key"),
+        "TEMPORAL_TLS_CLIENT_KEY_DATA": pem.replace("MIGH", "TEMP"),
+        "HOLDFAST_KEY": str(tmp_path / "sign.key"),
+        "PGPASSFILE": str(tmp_path / "pgpass"),
+    }
+    told = told_of(environ, f"{pem} TEMPAgEAMBMGByqGSM49AgEGCCqGSM49 ed25519:cHJpdmF0ZSBrZXkgb2YgYWxpY2U= pass:word-1")
+    for secret in ("AgEAMBMGByqGSM49", "AwEHBG0wawIBAQQg4711", "cHJpdmF0ZSBrZXkgb2Y", "pass:word-1"):
+        assert secret not in told
+    assert told_of(environ, f"cannot read {tmp_path}/tls.key") == f"cannot read {tmp_path}/tls.key"
+
+
+@given(value=st.binary(min_size=12, max_size=40), before=st.binary(max_size=7), after=st.binary(max_size=7))
+def test_a_value_is_found_in_base64_wherever_it_begins(value: bytes, before: bytes, after: bytes) -> None:
+    """Basic authentication encodes a name before the password: no three bytes of the value are left in the clear."""
+    secret = value.hex()[:24]
+    encoded = base64.b64encode(before + secret.encode() + after).decode()
+    told = Secrets({"PASSWORD": secret}).redact(encoded)
+    assert "[secret PASSWORD]" in told
+    assert len(told.replace("[secret PASSWORD]", "")) <= len(encoded) - len(secret)

@@ -1,14 +1,16 @@
 """What the keys do in the live view: a small state machine, told characters, answering with decisions.
 
-1. Only a request that is on the screen can be decided, and the decision carries its digest.
+1. Only a request that is on the screen can be decided, and the decision carries its digest. One that is there in part
+   cannot be approved here.
 2. A decision asks for a reason first; Enter gives it, Escape takes the decision back. A message is typed likewise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.approval import ANSWERS
+from holdfast.describe import HARMLESS
 from holdfast.runtime.threads import JSON
 
 CHOICES: dict[str, dict[str, str]] = {
@@ -31,15 +33,17 @@ _HINTS = {
 }
 
 
-def choices_for(request: JSON) -> dict[str, str]:
-    """The keys for a request, and their decisions."""
+def choices_for(request: JSON, *, seen: bool = True) -> dict[str, str]:
+    """The keys for a request, and their decisions; none that lets run what was not `seen` whole."""
     answers = request.get("answers", ANSWERS.get(request["kind"], ()))
-    return {key: word for key, word in CHOICES.get(request["kind"], {}).items() if word in answers}
+    choices = {key: word for key, word in CHOICES.get(request["kind"], {}).items() if word in answers}
+    return {key: word for key, word in choices.items() if seen or word in HARMLESS}
 
 
-def hints_for(request: JSON) -> str:
+def hints_for(request: JSON, *, seen: bool = True) -> str:
     """The keys for a request, as they are shown."""
-    return "   ".join([*(f"[{key}] {_HINTS[word]}" for key, word in choices_for(request).items()), "[l] later"])
+    choices = choices_for(request, seen=seen)
+    return "   ".join([*(f"[{key}] {_HINTS[word]}" for key, word in choices.items()), "[l] later"])
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,12 @@ class Keys:
 
     Args:
         blocked: Whether the run is blocked, so that `r` retries.
+        seen: Whether a request is on the screen as a whole.
     """
 
     requests: Sequence[JSON] = ()
     blocked: bool = False
+    seen: Callable[[JSON], bool] = field(default=lambda _: True)
     postponed: set[str] = field(default_factory=set)
     decision: str | None = None
     """The decision whose reason is being typed."""
@@ -109,7 +115,7 @@ class Keys:
         elif request is not None and character == "l":
             self.postponed.add(request["request"])
         elif request is not None:
-            self.decision = choices_for(request).get(character)
+            self.decision = choices_for(request, seen=self.seen(request)).get(character)
         return None
 
     def _type(self, character: str, request: JSON, decision: str) -> Told:

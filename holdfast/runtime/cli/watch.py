@@ -21,7 +21,7 @@ from holdfast.evolve import evolve
 from holdfast.runtime.cli.event_lines import event_line, running_calls
 from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
-from holdfast.runtime.cli.text import arguments_text, brief, indented, visible
+from holdfast.runtime.cli.text import arguments_text, brief, command, indented, visible
 from holdfast.runtime.cli.typed import typed_characters
 from holdfast.runtime.decisions import Decided, decide, retry
 from holdfast.runtime.following import follow
@@ -45,7 +45,7 @@ class View:
 
     def __init__(self, thread: str, console: Console) -> None:
         self.state = RunState(thread=thread)
-        self.keys = Keys()
+        self.keys = Keys(seen=lambda request: self._shown(request)[1])
         self.note = ""
         self.retrying: Sequence[Retrying] = ()
         self._console = console
@@ -105,11 +105,11 @@ class View:
         head = request_head(request)
         head.rstrip()
         yield head
-        lines = arguments_text(request["arguments"]).splitlines()
-        room = max(3, self._console.height - 15)
-        yield Text(indented("\n".join(lines[:room]), "    "))
-        if len(lines) > room:
-            yield Text(f"    … {len(lines) - room} more lines: python starter.py pending {request['thread']}", "yellow")
+        lines, whole = self._shown(request)
+        yield Text(indented("\n".join(lines), "    "))
+        if not whole:
+            yield Text(f"    … not all is shown; digest {request['digest']}", "yellow")
+            yield Text(f"    to let it run, read it first: {command('pending', request['thread'])}", "yellow")
         if words := terms_words(request):
             yield Text(f"  {words}", "dim")
         if self.keys.decision:
@@ -118,7 +118,14 @@ class View:
                 (f"{self.keys.decision}: ", "bold"), f"{asks} (Enter sends, Esc takes back): {self.keys.typed}▌"
             )
         else:
-            yield Text(hints_for(request), "bold")
+            yield Text(hints_for(request, seen=whole), "bold")
+
+    def _shown(self, request: JSON) -> tuple[list[str], bool]:
+        """The lines of a request's arguments that have room, and whether those are all."""
+        room, width = max(3, self._console.height - 15), max(20, self._console.width - 4)
+        lines = arguments_text(request["arguments"]).splitlines()
+        rows = [line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)]
+        return rows[:room], len(rows) <= room
 
     def _hints(self) -> str:
         postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})

@@ -18,12 +18,15 @@ from holdfast.runtime.gateway.doors import Doors
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
 from holdfast.runtime.gateway.problems import Trouble, on_failure, on_http, on_invalid, on_trouble
 from holdfast.runtime.gateway.routes import health_router, router
+from holdfast.runtime.gateway.shares import EACH_ADDRESS, EACH_CALLER, Share
 from holdfast.runtime.gateway.slack import slack_router
 from holdfast.runtime.gateway.stream import Followers
 from holdfast.runtime.threads import Threads
 
 FOLLOWERS = 64
 """Who may follow events at once. Each asks its worker four times a second, at a few milliseconds a time."""
+FOLLOWERS_EACH = 16
+"""How many of them one caller may be."""
 
 CODEC = "/codec"
 
@@ -36,7 +39,11 @@ def build_app(
     *,
     key: str | None = None,
     slack_secret: str | None = None,
+    audience: str | None = None,
     followers: int = FOLLOWERS,
+    followers_each: int = FOLLOWERS_EACH,
+    each_caller: Share = EACH_CALLER,
+    each_address: Share = EACH_ADDRESS,
     body_bytes: int = BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
     codec: PayloadCodec | None = None,
@@ -49,13 +56,17 @@ def build_app(
         callers: To whom.
         key: Its private key; None for one that vouches for nobody.
         slack_secret: Of the Slack app whose buttons decide; None for no such buttons.
+        audience: Its URL, for which requests are signed; None for one that takes no signed requests.
         followers: Who may follow events at once.
+        followers_each: How often one caller may.
+        each_caller: What each caller may take.
+        each_address: What each address may take whose callers are not known.
         body_bytes: The longest body.
         body_seconds: In which a body has to arrive.
         codec: Decrypts for Temporal's Web UI, at /codec, for those with the scope; None where nothing is encrypted.
         ui: The Web UI, whose page may ask for that; None for no /codec.
     """
-    doors = Doors(callers)
+    doors = Doors(callers, audience, each_caller)
     app = FastAPI(
         title="Holdfast gateway",
         description="Threads over HTTP: read them, decide what they ask, talk to them.",
@@ -68,7 +79,7 @@ def build_app(
         app.add_exception_handler(kind, answer)
     app.include_router(health_router(threads))
     acting = Acting(threads, key)
-    app.include_router(router(threads, doors, acting, Followers(followers)))
+    app.include_router(router(threads, doors, acting, Followers(followers, followers_each)))
     if slack_secret:
         app.include_router(slack_router(acting, callers, secret=slack_secret))
     larger = {}
@@ -76,7 +87,7 @@ def build_app(
         opens = [Depends(doors.for_scope("codec"))]
         app.include_router(codec_router(codec, _origin(ui), dependencies=opens), prefix=CODEC)
         larger[CODEC] = CODEC_BYTES
-    return Limits(app, body_bytes=body_bytes, body_seconds=body_seconds, larger=larger)
+    return Limits(app, body_bytes=body_bytes, body_seconds=body_seconds, larger=larger, unknown=each_address)
 
 
 def _origin(ui: str) -> str:

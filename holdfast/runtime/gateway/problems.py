@@ -40,6 +40,7 @@ TITLES = {
     409: "Too late, or not what was asked",
     413: "Too large",
     422: "Malformed",
+    429: "Too many requests",
     500: "Our fault",
     503: "Not now",
 }
@@ -70,7 +71,7 @@ class Trouble(Exception):
         super().__init__(detail)
         self.status = status
         self.outcome = outcome
-        again = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+        again = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
         self.headers = {**again, **(headers or {})}
 
     @property

@@ -1,6 +1,7 @@
 """The gateway's paths. Each finds out who asks first, and reads the body only then."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -32,6 +33,7 @@ from holdfast.runtime.states import CLOSED
 from holdfast.runtime.threads import JSON, Threads
 
 HEALTH_SECONDS = 3.0
+HEALTH_FRESH_SECONDS = 1.0
 
 ThreadInPath: TypeAlias = Annotated[
     str, Path(description="The thread id, percent-encoded: a slash in it is %2F.", min_length=1)
@@ -60,7 +62,7 @@ _EVENT = {
     "required": ["event", "data"],
 }
 
-_ALWAYS = (401, 403, 405, 408, 413, 422, 500, 503)
+_ALWAYS = (401, 403, 405, 408, 413, 422, 429, 500, 503)
 
 
 def router(threads: Threads, doors: Doors, acting: Acting, followers: Followers) -> APIRouter:
@@ -134,7 +136,6 @@ def router(threads: Threads, doors: Doors, acting: Acting, followers: Followers)
 
     @routes.get(
         "/threads/{thread}/events",
-        dependencies=[read],
         response_class=Response,
         responses={
             200: {"content": {"text/event-stream": {"schema": _EVENT}}},
@@ -143,7 +144,9 @@ def router(threads: Threads, doors: Doors, acting: Acting, followers: Followers)
         },
     )
     async def follow_events(
+        request: Request,
         thread: ThreadInPath,
+        caller: Annotated[Caller, read],
         last: Annotated[int, Header(alias="Last-Event-ID", ge=-1, le=2**53, description="A position.")] = -1,
     ) -> Response:
         """Follow a thread as server-sent events: id is the position. Ends, with the event `end`, when the run does."""
@@ -151,8 +154,9 @@ def router(threads: Threads, doors: Doors, acting: Acting, followers: Followers)
             state = await threads.state(name)
         if state["status"] in CLOSED and state["events"] <= last + 1:
             return Response(status_code=204)  # tells a browser not to come back
-        followers.enter()
-        return EventStream(threads, name, after=last, followers=followers)
+        followers.enter(caller.name)
+        request.state.leaving.close()  # from here on it counts as a follower, and not as a request
+        return EventStream(threads, name, after=last, followers=followers, caller=caller.name)
 
     return routes
 
@@ -160,14 +164,20 @@ def router(threads: Threads, doors: Doors, acting: Acting, followers: Followers)
 def health_router(threads: Threads) -> APIRouter:
     """The path that tells whether the gateway can work; it asks nobody who they are."""
     routes = APIRouter()
+    asking = asyncio.Lock()
+    known: tuple[float, bool, bool | None] | None = None
 
-    @routes.get("/health", response_model=Health, responses={503: {"model": Health}, **_troubles(405, 500)})
+    @routes.get("/health", response_model=Health, responses={503: {"model": Health}, **_troubles(405, 429, 500)})
     async def health(response: Response) -> Health:
-        """Whether Temporal answers, and the permanent record."""
-        temporal, record = await asyncio.gather(_temporal(threads), _record(threads))
+        """Whether Temporal answers, and the permanent record. Found out once a second, however many ask."""
+        nonlocal known
+        async with asking:
+            if known is None or time.monotonic() - known[0] > HEALTH_FRESH_SECONDS:
+                known = (time.monotonic(), *await asyncio.gather(_temporal(threads), _record(threads)))
+        _, temporal, record = known
         response.status_code = 200 if temporal else 503
-        known = {True: "ok", False: "away", None: "none"}
-        return Health.model_validate({"temporal": known[temporal], "record": known[record]})
+        words = {True: "ok", False: "away", None: "none"}
+        return Health.model_validate({"temporal": words[temporal], "record": words[record]})
 
     return routes
 

@@ -8,12 +8,11 @@ from typing import Any
 import uvicorn
 
 from holdfast.errors import SettingsError
+from holdfast.runtime.gateway.connections import connection_class
 
 HEADER_BYTES = 16 * 1024
 IDLE_SECONDS = 15
 """After which an idle connection is closed."""
-CONNECTIONS = 512
-"""More are told to come back: 503."""
 FAREWELL_SECONDS = 3
 """For requests under way, and for followers, when the gateway stops."""
 
@@ -45,7 +44,7 @@ def serve_config(app: Any) -> uvicorn.Config:
     """
     return uvicorn.Config(
         app,
-        http="h11",
+        http=connection_class(),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -55,7 +54,6 @@ def serve_config(app: Any) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=FAREWELL_SECONDS,
-        limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=HEADER_BYTES,
     )
 

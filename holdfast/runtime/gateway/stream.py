@@ -2,11 +2,12 @@
 
 1. Each event's id is its position: who comes back with `Last-Event-ID` gets what came after.
 2. The stream ends with the run. What is asked of workers are queries, which leave no trace and hold up no decision.
-3. One reader for each connection, and a bounded number of them.
+3. One reader for each connection, and a bounded number of them, for each caller too.
 """
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import structlog
@@ -31,25 +32,31 @@ class Followers:
 
     Args:
         limit: How many there may be at once.
+        each: How many of one caller.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, each: int) -> None:
         self._limit = limit
-        self._count = 0
+        self._each = each
+        self._counts: Counter[str] = Counter()
 
-    def enter(self) -> None:
+    def enter(self, caller: str) -> None:
         """One more.
 
         Raises:
-            Trouble: 503: there are as many as there may be.
+            Trouble: 429, 503: there are as many as there may be, of this caller or of all.
         """
-        if self._count >= self._limit:
+        if self._counts[caller] >= self._each:
+            raise Trouble(429, f"{caller} follows {self._each} times already; close one, and ask again")
+        if self._counts.total() >= self._limit:
             raise Trouble(503, f"{self._limit} follow already; ask again, or read /threads/… now and then")
-        self._count += 1
+        self._counts[caller] += 1
 
-    def leave(self) -> None:
+    def leave(self, caller: str) -> None:
         """One less."""
-        self._count -= 1
+        self._counts[caller] -= 1
+        if not self._counts[caller]:
+            del self._counts[caller]
 
 
 class EventStream(StreamingResponse):
@@ -59,7 +66,8 @@ class EventStream(StreamingResponse):
         threads: Where the thread is.
         thread: The thread id.
         after: The last position that is known already.
-        followers: Where this one counts; it has entered, and leaves when this ends.
+        followers: Where this one counts; the caller has entered, and leaves when this ends.
+        caller: Who follows.
         keep_alive: Seconds of silence.
     """
 
@@ -72,9 +80,11 @@ class EventStream(StreamingResponse):
         *,
         after: int,
         followers: Followers,
+        caller: str,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         self._followers = followers
+        self._caller = caller
         self._read: asyncio.Queue[str] = asyncio.Queue(AHEAD)
         self._keep_alive = keep_alive
         self._pumping = asyncio.create_task(self._pump(threads, thread, after))
@@ -87,7 +97,7 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._pumping.cancel()
-            self._followers.leave()
+            self._followers.leave(self._caller)
 
     async def _pump(self, threads: Threads, thread: str, after: int) -> None:
         """Read the thread; an empty text marks the end."""

@@ -1,0 +1,166 @@
+"""Whoever approves has seen what runs: a display that cuts says so, and offers nothing that lets the rest run."""
+
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from activities.notices import ARGUMENT_CHARS, Links, encode_notice
+from activities.receivers import Receiver
+from holdfast.approval import Request, RequestKind, parsed
+from holdfast.contracts import LLMReply, Notice
+from holdfast.describe import QUOTED_CHARS, SHOWN_CHARS, current_details
+from holdfast.messages import AssistantMessage, ToolCall
+from holdfast.runtime.cli.watch import View
+from tests.unit.runs import at_work
+
+HIDDEN = "rm -rf /everything"
+JSON = dict[str, Any]
+
+
+def details(command: str) -> tuple[str, Request]:
+    """The Web UI's page of a run that asks to run a command, and the request."""
+    run = at_work()
+    call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
+    run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    return current_details(run.state), run.state.requests[0]
+
+
+def test_the_web_ui_offers_no_approval_of_what_it_cut() -> None:
+    """Beyond 4,000 characters it says how much is missing, shows the digest, and no signal lets the call run."""
+    page, request = details("x" * SHOWN_CHARS + HIDDEN)
+
+    assert HIDDEN not in page
+    assert f"**Cut: {SHOWN_CHARS:,} of " in page
+    assert request.digest in page
+    assert "starter.py pending t" in page
+    assert "signal `approve`" not in page
+    assert "signal `deny`" in page
+
+
+def test_the_web_ui_offers_approval_of_what_it_shows() -> None:
+    """Up to that length all is shown, and the signal with it."""
+    page, _ = details("x" * (SHOWN_CHARS - 200) + HIDDEN)
+
+    assert HIDDEN in page
+    assert "Cut:" not in page
+    assert "signal `approve`" in page
+
+
+def test_a_task_that_is_cut_says_so() -> None:
+    """The task stands above each request: what of it is missing is said, too."""
+    run = at_work()
+    state = run.state.model_copy(update={"task": "y" * QUOTED_CHARS + HIDDEN})
+
+    page = current_details(state)
+
+    assert HIDDEN not in page
+    assert f"cut: {QUOTED_CHARS:,} of {QUOTED_CHARS + len(HIDDEN):,} characters" in page
+
+
+def slack(arguments: JSON, kind: RequestKind = "approval") -> str:
+    """The message in Slack about a request, as text."""
+    request = Request(
+        request="1", kind=kind, number=0, tool="pay", arguments=json.dumps(arguments), digest="d" * 64, why="why",
+        asked_at=datetime(2026, 1, 1, tzinfo=UTC), undoable=True,
+    )  # fmt: skip
+    notice = Notice(occasion="request_opened", position=4, agent="clerk", request=request)
+    receiver = Receiver(url="https://x.example", format="slack", buttons=True)
+    return encode_notice(notice, receiver, thread="t", links=Links(gateway="https://g.example"), namespace="n").decode()
+
+
+def buttons(message: str) -> list[str]:
+    """The decisions that the message has buttons for."""
+    actions = [block for block in json.loads(message)["blocks"] if block["type"] == "actions"]
+    return [json.loads(element["value"])["decision"] for block in actions for element in block["elements"]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"command": "x" * ARGUMENT_CHARS + HIDDEN},
+        {"command": "&" * (ARGUMENT_CHARS // 3) + HIDDEN},  # as Slack writes it, five times as long
+        {"command": "``` not as it is"},
+    ],
+)
+def test_slack_has_no_button_for_what_it_does_not_show(arguments: JSON) -> None:
+    """Cut, or not shown as it is: the digest, how to look, a button to deny, and none to approve."""
+    message = slack(arguments)
+
+    assert HIDDEN not in message
+    assert "Not all is shown" in message
+    assert "d" * 64 in message
+    assert buttons(message) == ["deny"]
+    assert "starter.py pending t" in message
+    assert "starter.py approve" not in message
+    assert '\\"approve\\"' not in message
+
+
+def test_slack_has_both_buttons_for_what_it_shows() -> None:
+    """All of a short call is there."""
+    message = slack({"command": HIDDEN})
+
+    assert HIDDEN in message
+    assert "Not all is shown" not in message
+    assert buttons(message) == ["approve", "deny"]
+    assert "starter.py approve t 1" in message
+
+
+def test_a_doubtful_call_that_was_cut_cannot_be_run_again_from_slack() -> None:
+    """`absent` runs the call again, and `undo` runs its reversal: neither is offered unseen."""
+    message = slack({"command": "x" * ARGUMENT_CHARS + HIDDEN}, "reconcile")
+
+    assert "--absent" not in message
+    assert "--undo" not in message
+    assert "--happened" in message
+    assert "--abandon" in message
+
+
+@pytest.mark.parametrize("command", ["x\n" * 900, "y" * 20_000], ids=["many lines", "one long line"])
+def test_the_live_view_takes_no_approval_of_what_has_no_room(command: str) -> None:
+    """Where the terminal is too small for a call, the key that approves does nothing, and `deny` works."""
+    view, request = live(command + "\n" + HIDDEN)
+    screen = shown(view)
+
+    assert HIDDEN not in screen
+    assert "not all is shown" in screen
+    assert request.digest in screen
+    assert "[a]" not in screen
+    assert "[d]" in screen
+    assert view.keys.key("a") is None
+    assert view.keys.decision is None
+    view.keys.key("d")
+    assert view.keys.decision == "deny"
+
+
+def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
+    """All of a short call is there, and the key."""
+    view, _ = live(HIDDEN)
+
+    assert HIDDEN in shown(view)
+    assert "[a]" in shown(view)
+    view.keys.key("a")
+    assert view.keys.decision == "approve"
+
+
+def live(command: str) -> tuple[View, Request]:
+    """The view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
+    run = at_work()
+    call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
+    run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    view = View("t", Console(width=80, height=24, file=io.StringIO()))
+    view.state = run.state
+    (request,) = run.state.requests
+    view.keys.update([{**request.view(), "thread": "t", "arguments": parsed(request.arguments)}], blocked=False)
+    return view, request
+
+
+def shown(view: View) -> str:
+    """What stands on the terminal."""
+    console = Console(width=200, height=24, file=io.StringIO())
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()

@@ -1,0 +1,233 @@
+"""A gateway under fire: by nobody, by one caller with much time, and by bodies that nobody asked for."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.runtime.encryption import EncryptionCodec
+from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.gateway.connections import CONNECTIONS, HEADER_SECONDS
+from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
+from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.shares import ADDRESSES, Share, Shares, address_of
+from tests.integration.test_gateway import TRUSTING, bearer, site
+from tests.rig import StartRig
+
+
+@pytest.fixture
+async def url(rig: StartRig) -> AsyncIterator[str]:
+    """A gateway with nothing but its own limits, and no run behind it."""
+    async with site(rig, slack_secret="of the Slack app", codec=_codec(), ui="http://ui.example") as gateway:
+        yield str(gateway.http.base_url)
+
+
+def _codec() -> EncryptionCodec:
+    return EncryptionCodec(parse_keys(f"one:{base64.b64encode(bytes(32)).decode()}"))
+
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(url: str) -> Pair:
+    """A bare connection."""
+    host, _, port = url.partition("://")[2].strip("/").rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+@asynccontextmanager
+async def half_open(url: str, count: int, start: bytes) -> AsyncIterator[list[Pair]]:
+    """So many connections that have each sent the start of a request, and never its end."""
+    pairs: list[Pair] = []
+    try:
+        for _ in range(count):
+            pair = await connect(url)
+            pair[1].write(start)
+            pairs.append(pair)
+        yield pairs
+    finally:
+        for _, writer in pairs:
+            writer.close()
+
+
+async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[int]:
+    """What a caller with a token is answered, on new connections."""
+    found = []
+    for _ in range(fresh):
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=10) as http:
+            found.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
+    return found
+
+
+async def closed(pair: Pair) -> bool:
+    """Whether the other side has hung up."""
+    with suppress(ConnectionError):
+        async with asyncio.timeout(0.1):
+            while data := await pair[0].read(65_536):
+                del data
+    return pair[0].at_eof() or pair[0].exception() is not None
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"GET /pending HTTP/1.1\r\nHost: x\r\n", b"POST /pending HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["nothing", "half a header", "half a body"],
+)
+async def test_a_thousand_half_sent_requests_shut_nobody_out(url: str, start: bytes) -> None:
+    """While 1,000 connections send nothing further, a caller with a token gets every answer, and soon."""
+    async with half_open(url, 1_000, start):
+        began = time.monotonic()
+        assert await answers(url, "/threads/nobody-knows-this") == [404] * 20
+        assert time.monotonic() - began < 20
+
+
+async def test_headers_have_to_come_soon_however_they_trickle(url: str) -> None:
+    """A byte now and then buys no time; nor does it on a connection that had an answer before."""
+
+    async def lasts(pair: Pair) -> float:
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while not pair[0].at_eof() and time.monotonic() - began < 3 * HEADER_SECONDS:
+                pair[1].write(b"X-Header: x\r\n")
+                await pair[1].drain()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(pair[0].read(10_000), 0.3)
+        pair[1].close()
+        return time.monotonic() - began
+
+    fresh, used = await connect(url), await connect(url)
+    used[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await used[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+    for pair in (fresh, used):
+        pair[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+    assert max(await asyncio.gather(lasts(fresh), lasts(used))) < HEADER_SECONDS + 3
+
+
+@pytest.mark.parametrize("path", ["/threads/x/decisions", "/codec/decode", "/nothing", "/slack/actions"])
+async def test_nobody_has_a_long_body_read(url: str, path: str) -> None:
+    """Who shows no token or a wrong one is refused after a few bytes, whatever length the headers announce."""
+    for headers in ("", "Authorization: Bearer wrong\r\n", "Holdfast-Signature: x\r\n"):
+        reader, writer = await connect(url)
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: 15000000\r\n\r\n".encode())
+        sent = 0
+        status = asyncio.ensure_future(reader.readline())
+        with suppress(ConnectionError):
+            while not status.done() and sent < 4 * UNKNOWN_BYTES:
+                writer.write(b"x" * 8_192)
+                await writer.drain()
+                sent += 8_192
+                await asyncio.sleep(0.005)
+        first = (await asyncio.wait_for(status, 10)).decode()
+        writer.close()
+        assert first.split()[1] in ("401", "404", "413"), first
+        assert sent <= 2 * UNKNOWN_BYTES  # some of it lies in the buffers of the kernel
+        if path != "/slack/actions":  # Slack signs the body, so that a little of it has to be read
+            assert first.split()[1] != "413"
+
+
+async def test_slow_bodies_of_unknown_callers_are_few(url: str) -> None:
+    """Where a body has to be read to know who sends it, an address has few of them under way at once."""
+    start = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    with_token = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 9\r\n\r\n{"
+    async with half_open(url, 25, start) as plain, half_open(url, 25, with_token) as wrong:
+        firsts = await asyncio.gather(
+            *(asyncio.wait_for(asyncio.shield(reader.readline()), 3) for reader, _ in plain + wrong),
+            return_exceptions=True,
+        )
+        refused = [first for first in firsts if isinstance(first, bytes) and b" 429 " in first]
+        assert len(refused) >= 30
+        assert await answers(url, "/threads/nobody-knows-this", fresh=3) == [404] * 3
+
+
+async def test_one_token_that_follows_everything_leaves_room_for_another(rig: StartRig) -> None:
+    """70 streams by one token: it gets its share, and another token follows, reads and decides as before."""
+    async with site(rig) as gateway, AsyncExitStack() as streams:
+        run, request = await gateway.waiting()
+        path = gateway.path(run.id, "/events")
+        statuses = []
+        async with httpx2.AsyncClient(
+            base_url=gateway.http.base_url, trust_env=False, timeout=30, limits=httpx2.Limits(max_connections=None)
+        ) as greedy:
+            for _ in range(70):
+                answer = await streams.enter_async_context(greedy.stream("GET", path, headers=bearer("of-dashboard")))
+                statuses.append(answer.status_code)
+            assert statuses.count(200) == 16
+            assert statuses.count(429) == 54
+
+            async with gateway.http.stream("GET", path, headers=bearer("of-alice")) as other:
+                assert other.status_code == 200
+                assert await answers(str(gateway.http.base_url), gateway.path(run.id), fresh=3) == [200] * 3
+                decision = {"decision": "approve", "request": request["request"], "digest": request["digest"]}
+                assert (await gateway.decide(run.id, decision, "of-alice")).status_code == 200
+            await streams.aclose()
+
+
+async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: StartRig) -> None:
+    """Beyond its rate a caller hears 429 and when to come back; another caller does not notice."""
+    async with limited(rig, each_caller=Share(at_once=4, a_second=5, burst=10)) as http:
+        asked = [http.get("/threads/x", headers=bearer("of-dashboard")) for _ in range(100)]
+        answered = await asyncio.gather(*asked)
+        refused = [answer for answer in answered if answer.status_code == 429]
+        assert len(refused) >= 80
+        assert {answer.headers["Retry-After"] for answer in refused} == {"5"}
+        assert "more than" in refused[0].json()["detail"]
+        assert (await http.get("/threads/x", headers=bearer("of-carol"))).status_code == 404
+
+
+async def test_guessing_tokens_is_slow_and_harms_no_other(rig: StartRig) -> None:
+    """An address that shows wrong tokens hears 429 after a few; right ones from the same address still count."""
+    async with limited(rig, each_address=Share(at_once=16, a_second=1, burst=10)) as http:
+        guesses = [(await http.get("/pending", headers=bearer(f"guess-{n}"))).status_code for n in range(30)]
+        assert guesses.count(401) <= 13
+        assert guesses.count(429) >= 17
+        assert (await http.get("/health")).status_code == 429
+        assert (await http.get("/threads/x", headers=bearer("of-carol"))).status_code == 404
+
+
+@asynccontextmanager
+async def limited(rig: StartRig, **shares: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of a gateway with smaller shares."""
+    async with site(rig, TRUSTING, **shares) as gateway:
+        yield gateway.http
+
+
+def test_the_flood_is_larger_than_what_is_kept() -> None:
+    """1,000 connections are more than the gateway keeps: the test above could fail."""
+    assert CONNECTIONS < 1_000
+
+
+def test_what_is_remembered_of_callers_is_bounded() -> None:
+    """A million addresses fill no memory; addresses of one IPv6 network count as one."""
+    shares = Shares(Share(at_once=1, a_second=1, burst=1), now=lambda: 0.0)
+    for number in range(ADDRESSES + 500):
+        shares.take(str(number))
+    assert len(shares._left) == ADDRESSES
+    with pytest.raises(Trouble):
+        shares.take(str(ADDRESSES + 499))
+    assert address_of(("2001:db8::1", 1)) == address_of(("2001:db8::ffff", 2)) == "2001:db8::/64"
+    assert address_of(("10.0.0.1", 1)) != address_of(("10.0.0.2", 1))
+
+
+def test_a_share_comes_back_with_time() -> None:
+    """After some silence a caller has its burst again, and never more than that."""
+    at = [0.0]
+    shares = Shares(Share(at_once=1, a_second=2, burst=4), now=lambda: at[0])
+
+    def taken() -> int:
+        for count in range(100):
+            try:
+                shares.take("alice")
+            except Trouble:
+                return count
+        return 100
+
+    assert taken() == 4
+    at[0] += 1
+    assert taken() == 2
+    at[0] += 1_000
+    assert taken() == 4

@@ -1,0 +1,135 @@
+"""The state folder holds every run, every database and the keys: it is its owner's alone."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.errors import StackError
+from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.ports import Ports, any_free
+from holdfast.runtime.state_folder import make_private, write_private
+
+REPOSITORY = Path(__file__).parents[2]
+SOMEBODY = """
+import os, sys
+from pathlib import Path
+from holdfast.runtime.state_folder import make_private
+os.setgroups([]), os.setgid(54321), os.setuid(54321)
+make_private(Path(sys.argv[1]), say=print)
+"""
+
+
+@pytest.fixture(params=[0o000, 0o022])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A umask that leaves everything open, and the usual one."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def ignore(line: str) -> None:
+    """Take a line of progress and do nothing with it."""
+
+
+def mode(path: Path) -> int:
+    """The permissions of a path."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_nobody_else_reads_what_the_stack_writes(tmp_path: Path, umask: int) -> None:
+    """Under any umask the state folder and all in it is closed to others, PostgreSQL's socket too."""
+    home = tmp_path / "state"
+    servers = DevStack(home, usual=Ports(any_free(), any_free(), any_free()))
+    stack = servers.start()
+    try:
+        # As root, PostgreSQL runs under an account of its own, whose group may pass through, and no more.
+        assert mode(home) in (0o700, 0o710)
+        assert mode(home) == 0o700 or (home / "postgres").stat().st_gid == home.stat().st_gid != 0
+        with psycopg.connect(stack.database_url) as database:
+            socket = Path(database.info.host) / ".s.PGSQL.5432"
+        assert mode(socket) == mode(socket.parent) == 0o700
+        seen = set()
+        for folder, folders, files in os.walk(home):
+            seen |= set(files)
+            for name in folders:
+                assert mode(Path(folder, name)) & 0o077 == 0, name
+            for name in files:
+                assert mode(Path(folder, name)) & 0o077 == 0, name
+        assert {"stack.json", "stack.lock", "owner.lock", "temporal.db", "temporal.log", "web-ui.log"} <= seen
+    finally:
+        servers.stop()
+
+
+def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
+    """A folder of an earlier release, open to others, is closed with its files, and that is said."""
+    home = tmp_path / "state"
+    (home / "logs").mkdir(parents=True)
+    (home / "workspaces").mkdir()
+    for name in ("stack.json", "temporal.db", "temporal.db-wal", "logs/temporal.log"):
+        (home / name).touch(mode=0o666)
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    (home / "owner.lock").symlink_to(outside := tmp_path / "outside")
+    outside.touch()
+    outside.chmod(0o644)
+
+    lines: list[str] = []
+    make_private(home, say=lines.append)
+
+    assert lines == [f"closing the state folder {home} to other users (chmod 700)"]
+    assert mode(home) == 0o700
+    for path in home.rglob("*"):
+        assert path.is_symlink() or mode(path) == (0o700 if path.is_dir() else 0o600)
+    assert mode(outside) == 0o644  # a link leads to no other file
+    make_private(home, say=lines.append)
+    assert len(lines) == 1
+
+
+def test_a_folder_with_other_files_is_not_closed_but_refused(tmp_path: Path) -> None:
+    """`HOLDFAST_HOME=/tmp` by mistake must not close /tmp to everybody: the words say what to do."""
+    home = tmp_path / "shared"
+    home.mkdir()
+    home.chmod(0o755)
+    (home / "letter.txt").touch()
+
+    with pytest.raises(StackError, match=r"open to other users.*HOLDFAST_HOME.*chmod 700"):
+        DevStack(home).start()
+
+    assert mode(home) == 0o755
+    home.chmod(0o700)
+    make_private(home, say=ignore)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """Who owns the folder could read and replace everything in it."""
+    home = tmp_path / "theirs"
+    home.mkdir(mode=0o700)
+    os.chown(home, 12345, 12345)
+    for above in home.parents[:-1]:
+        if not above.stat().st_mode & 0o001:
+            above.chmod(above.stat().st_mode | 0o001)
+    done = subprocess.run(
+        [sys.executable, "-c", SOMEBODY, str(home)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert "belongs to user id 12345" in done.stderr, done.stderr
+
+
+def test_a_private_file_is_private_from_its_first_byte(tmp_path: Path, umask: int) -> None:
+    """It is created closed; a link that waits at its place is replaced, not followed."""
+    (tmp_path / "target").touch(mode=0o644)
+    (tmp_path / "key.tmp").symlink_to(tmp_path / "target")
+    (tmp_path / "key").symlink_to(tmp_path / "target")
+
+    write_private(tmp_path / "key", b"secret")
+
+    assert (tmp_path / "key").read_bytes() == b"secret"
+    assert not (tmp_path / "key").is_symlink()
+    assert mode(tmp_path / "key") == 0o600
+    assert (tmp_path / "target").read_bytes() == b""

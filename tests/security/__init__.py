@@ -1,0 +1,1 @@
+"""Attacks that once got through, each made against the real thing."""

@@ -62,7 +62,7 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
     try:
         read = model.model_validate_json(text.strip() or "{}")
     except ValidationError as error:
-        raise ArgumentsInvalid(_explain(error)) from None
+        raise ArgumentsInvalid(_explain(error, model)) from None
     except RecursionError:
         raise ArgumentsInvalid("they are nested too deeply") from None
     written = _written(read)
@@ -138,9 +138,13 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    names = {name: field.alias or name for name, field in model.model_fields.items()}
     problems = []
     for item in error.errors(include_url=False, include_input=False):
-        place = ".".join(str(part) for part in item["loc"])
+        first, *rest = item["loc"] or ("",)
+        if first not in names.values():
+            first = names.get(str(first), first)  # of a default, pydantic gives the field's name
+        place = ".".join(str(part) for part in (first, *rest))
         problems.append(f"{place}: {item['msg']}" if place else item["msg"])
     return "; ".join(problems)

@@ -11,6 +11,9 @@ from pydantic import AfterValidator
 LONGEST = 4_096
 """Bytes of a path: what is longer names no file."""
 
+MOST = 300
+"""Paths in one list."""
+
 
 def normalised(path: str) -> str:
     """The path without `.`, `..` and empty names, as far as its text says it; `.` for none at all.
@@ -47,14 +50,17 @@ def is_outside(path: str) -> bool:
 
 
 def paths_in(arguments: Any, workspace: str) -> dict[str, Any]:
-    """A call's arguments that could be paths, as such: texts, and lists of texts; too long ones are left out."""
+    """A call's arguments that could be paths, as such: texts, and lists of texts; too long ones are left out.
+
+    A condition that names one that is left out has no answer, and so fails closed.
+    """
     if not isinstance(arguments, dict):
         return {}
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         if _may_be_path(value):
             found[name] = in_workspace(value, workspace)
-        elif isinstance(value, list) and all(map(_may_be_path, value)):
+        elif isinstance(value, list) and len(value) <= MOST and all(map(_may_be_path, value)):
             found[name] = [in_workspace(each, workspace) for each in value]
     return found
 

@@ -187,7 +187,7 @@ class ToolUse:
     trust: Trust = "agent"
     """What the LLM's words are worth, after all that it has read."""
 
-    @property
+    @cached_property
     def variables(self) -> dict[str, Any]:
         """What a rule's condition may name."""
         call = {"args": self.arguments, "tool": self.tool, "effect": str(self.effect)}

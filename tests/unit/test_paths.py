@@ -56,6 +56,7 @@ def test_arguments_that_could_be_paths() -> None:
     }
     assert paths_in(arguments, "/w") == {"a": "src", "b": ["x", "../y"], "i": "."}
     assert paths_in("no arguments", "/w") == {}
+    assert paths_in({"a": ["x"] * 301}, "/w") == {}
 
 
 ONLY_DOCS = Policy(rules=(allow("write", when='paths.path.startsWith("docs/")'), deny("write")))

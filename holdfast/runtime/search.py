@@ -77,9 +77,15 @@ def _search_program() -> None:
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
         print(str(error) or "it is too large", file=sys.stderr)
         sys.exit(2)
+    opened, at = "", os.dup(folder)
     for name in files:
+        parent, _, last = os.fsdecode(name).rpartition("/")
         try:
-            descriptor = by_walk(folder, os.fsdecode(name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            if parent != opened:  # files come folder by folder
+                below = by_walk(folder, parent or ".", os.O_RDONLY | os.O_DIRECTORY)
+                os.close(at)
+                opened, at = parent, below
+            descriptor = os.open(last, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW, dir_fd=at)
         except OSError:
             continue
         with os.fdopen(descriptor, "rb") as file:

@@ -1,1 +1,1 @@
-"""Attacks that once got through, each made against the real thing."""
+"""Attacks, each made live against the real thing. A test here fails if one gets through."""

@@ -26,15 +26,17 @@ from pydantic import (
 )
 
 from activities.replies import read_reply
-from holdfast import Effect, Tool, WorkspacePath, tool
+from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
 from holdfast.approval import parsed
 from holdfast.arguments import ArgumentsInvalid, canonical_arguments
+from holdfast.commands import Call
+from holdfast.contracts import ToolRequest
 from holdfast.decide import on_reply
-from holdfast.errors import ToolSignatureError
+from holdfast.errors import CatalogError, ToolSignatureError
 from holdfast.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.model import canonical
 from holdfast.policy import Policy, allow, deny
-from tests.unit.runs import NOW, agent_spec, at_work
+from tests.unit.runs import NOW, agent_spec, at_work, calls, tool_spec
 
 
 class Colour(Enum):
@@ -396,14 +398,35 @@ def test_defaults_are_of_their_types_and_in_the_schema() -> None:
     assert look.read(first).text == first, "what was drawn once stays"
 
 
+def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
+    """What looks at the world after a long pause is called in the form that every worker runs; all may be left out."""
+
+    @tool(effect="read")
+    def look(limit: float = 1, deep: bool = False) -> None:
+        """Look."""
+
+    @tool(effect="read")
+    def drawn(at: Annotated[UUID, Field(default_factory=uuid4)]) -> None:
+        """Look at something else each time."""
+
+    Catalog(agents=[Agent(name="a", instructions="", verify=("look",))], tools=[look])
+    with pytest.raises(CatalogError, match="verifies with 'drawn': it has to be a read without arguments"):
+        Catalog(agents=[Agent(name="a", instructions="", verify=("drawn",))], tools=[drawn])
+    spec = agent_spec(
+        tools=(look.spec, tool_spec("pay", Effect.UNSAFE)), verify=("look",), limits=Limits(stale_after=1)
+    )
+    thread = at_work(spec)
+    thread.reply(calls("pay"))
+    thread.passes(hours=1)
+    thread.decide("1")
+    (order,) = [call.request for call in thread.waiting(ToolRequest) if isinstance(call, Call)]
+    assert isinstance(order, ToolRequest)
+    assert order.call.arguments == look.read("").text == '{"deep":false,"limit":1.0}'
+
+
 @given(st.text() | PIECES)
 def test_arguments_without_a_model_have_a_canonical_form(text: str) -> None:
     """For a tool of another worker's catalog: canonical JSON, which stays as it is; verbatim where it is none."""
     once = canonical_arguments(text)
     assert canonical_arguments(once) == once
     assert once == text or canonical(parsed(once)).decode() == once
-
-
-def test_effects_are_named_here() -> None:
-    """The tools of this module have effects, so a policy without rules asks about each."""
-    assert {each.spec.effect for each in TOOLS.values()} == {Effect.UNSAFE}

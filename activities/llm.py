@@ -86,9 +86,9 @@ class LLM:
         if isinstance(message.content, str):
             text = await clip_to(self._artifacts, message.content, REPLY_CHARS, thread=calling_thread())
             message, artifact = message.model_copy(update={"content": text.content}), text.artifact
-        if len(encode(message)) > MAX_REPLY_BYTES:
+        if len(encode(message)) + sum(len(text.encode()) for text in reply.arguments.values()) > MAX_REPLY_BYTES:
             why = f"it is over {MAX_REPLY_BYTES:,} bytes long."
-            return reply.model_copy(update={"message": None, "rejected": why, "problems": {}})
+            return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
 
     async def _post(self, body: bytes, timeout: float) -> httpx2.Response:

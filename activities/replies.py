@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.agent import AgentSpec
+from holdfast.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.contracts import LLMReply
 from holdfast.messages import AssistantMessage, ToolCall, Usage, too_deep
-from holdfast.tools import ArgumentsInvalid, Tool
+from holdfast.tools import Tool
 
 MAX_REPLY_BYTES = 900_000
 """A reply that is larger when its text is clipped is not kept: Temporal allows 2 MB a payload, and the arguments of
@@ -45,10 +46,12 @@ def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_
         rejected = "it is empty."
     elif finish_reason == "length" and not message.tool_calls:
         rejected = "it was cut off by the length limit; be shorter."
+    problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=finish_reason == "length")
     return LLMReply(
         message=message,
         rejected=rejected,
-        problems=dict(_problems(message, spec=spec, tools=tools, cut_off=finish_reason == "length")),
+        problems=problems,
+        arguments=arguments,
         usage=_usage(_dict(answer.get("usage"))),
         finish_reason=finish_reason,
         llm=str(answer.get("model") or spec.llm),
@@ -86,21 +89,28 @@ def _calls(given: list[Any], *, step_id: str) -> Iterator[ToolCall]:
         )
 
 
-def _problems(
+def _read_calls(
     message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool], cut_off: bool
-) -> Iterator[tuple[str, str]]:
+) -> tuple[dict[str, str], dict[str, str]]:
+    """By call id: why calls cannot run, and the arguments of those whose tools read something else than was written."""
+    problems: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for index, call in enumerate(message.tool_calls if message else ()):
         if index >= MAX_CALLS:
-            yield call.id, f"a reply may make {MAX_CALLS} calls at the most; make this one in the next reply"
+            problems[call.id] = f"a reply may make {MAX_CALLS} calls at the most; make this one in the next reply"
         elif spec.tool(call.name) is None:
             known = ", ".join(tool.name for tool in spec.tools) or "none"
-            yield call.id, f"there is no tool named {call.name!r}; there are: {known}"
+            problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
         elif call.name in tools:  # else a worker with another catalog has to run it, and will check it
             try:
-                tools[call.name].parse(call.arguments)
+                read = tools[call.name].read(call.arguments).text
             except ArgumentsInvalid as error:
                 hint = " (the reply was cut off by the length limit)" if cut_off else ""
-                yield call.id, f"the arguments do not fit: {error}{hint}"
+                problems[call.id] = f"the arguments do not fit: {error}{hint}"
+            else:
+                if read != canonical_arguments(call.arguments):
+                    arguments[call.id] = read
+    return problems, arguments
 
 
 def _usage(given: dict[str, Any]) -> Usage:

@@ -17,13 +17,14 @@ from activities.clipping import Clipped, clip_to
 from activities.heartbeats import heartbeats
 from activities.stores.ledger import Entry, Ledger
 from activities.transcripts import Sessions
+from holdfast.arguments import ArgumentsInvalid
 from holdfast.catalog import Catalog
 from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.effects import Effect, second_attempt
 from holdfast.events import ToolStatus
 from holdfast.secrets import NO_SECRETS, Secrets
 from holdfast.stores import ArtifactStore
-from holdfast.tools import Absent, ArgumentsInvalid, Found, Labelled, Tool, ToolContext, Unknown, bind, result_text
+from holdfast.tools import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind, result_text
 from holdfast.trust import NO_ORIGIN, Trust
 
 log = structlog.get_logger(__name__)
@@ -64,10 +65,13 @@ class Tools:
                 type="ToolNotFound",
             )
         try:
-            arguments = tool.parse(request.call.arguments)
+            arguments = tool.read(request.call.arguments)
         except ArgumentsInvalid as error:
-            why = self._secrets.redact(str(error))
-            return ToolOutcome(status="invalid", content=f"Not called: the arguments do not fit: {why}")
+            return await self._refused(tool, request, f"the arguments do not fit: {error}")
+        if arguments.text != request.call.arguments:
+            # Read leniently here, something else would run than was judged.
+            wanted = f"its tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
+            return await self._refused(tool, request, f"the arguments are not in the form in which they run: {wanted}")
         context = ToolContext(
             thread=calling_thread(),
             workspace=Path(request.workspace),
@@ -78,10 +82,23 @@ class Tools:
             secrets=self._secrets.only(tool.secrets),
         )
         async with heartbeats():
-            outcome = await self._run(tool, arguments, context, request)
+            outcome = await self._run(tool, arguments.values, context, request)
         if outcome.status != "unknown":
             self._sessions.finished(request.call.id, outcome.content)
         return outcome
+
+    async def _refused(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+        """The outcome of arguments that this worker's tool cannot run. An earlier attempt, elsewhere, may have."""
+        why = self._secrets.redact(why)
+        if tool.spec.effect is not Effect.READ:
+            claim = self._ledger.claim(request.key, request.epoch, thread=calling_thread(), tool=tool.spec.name)
+            async with claim as entry:
+                if entry.outcome is not None:
+                    return entry.outcome.model_copy(update={"adopted": True})
+                if entry.started_before:
+                    reason = f"an earlier attempt of {tool.spec.name} broke off, and on this worker {why}"
+                    return ToolOutcome(status="unknown", content=reason)
+        return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
     async def _run(
         self, tool: Tool, arguments: dict[str, Any], context: ToolContext, request: ToolRequest

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from holdfast.agent import Agent, Limits, Memory
     from holdfast.catalog import Catalog
     from holdfast.effects import Effect
+    from holdfast.paths import WorkspacePath
     from holdfast.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
     from holdfast.skills import Skill
     from holdfast.tools import Absent, Found, Tool, ToolContext, Unknown, tool
@@ -31,6 +32,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "Unknown",
+    "WorkspacePath",
     "allow",
     "ask",
     "deny",
@@ -44,6 +46,7 @@ _HOME = {
     **dict.fromkeys(
         ["Approver", "Escalation", "Gateway", "Policy", "Rule", "Terms", "allow", "ask", "deny"], "holdfast.policy"
     ),
+    **dict.fromkeys(["WorkspacePath"], "holdfast.paths"),
     **dict.fromkeys(["Skill"], "holdfast.skills"),
     **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools"),
 }

@@ -54,6 +54,12 @@ class ToolSpec(Frozen):
     wants_origin: bool = False
     """Its calls carry who asked, and of what trust the transcript is (`Origin`)."""
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The value of each parameter that has one where a call gives none, as JSON."""
+        properties = self.parameters.get("properties", {})
+        return {name: given["default"] for name, given in properties.items() if "default" in given}
+
 
 class Memory(Frozen):
     """What an agent's prompt has of its memory beyond the thread: tokens of each at the most, estimated; 0 for none."""

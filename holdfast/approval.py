@@ -59,7 +59,7 @@ class Request(Frozen):
     """The call's number in the thread."""
     tool: str
     arguments: str
-    """Verbatim, as the LLM wrote them, or as a person changed them."""
+    """As they are to run: what the tool reads in what the LLM wrote, or what a person put in its place."""
     digest: str
     """Digest of tool, arguments and agent spec: what exactly is decided on."""
     why: str

@@ -322,6 +322,9 @@ def _editable(state: RunState, decision: Decision, call: CallState) -> Refused |
     except jsonschema.ValidationError as error:
         place = ".".join(str(part) for part in error.absolute_path)
         return Refused("malformed", f"arguments{'.' if place else ''}{place}: {error.message}"[:500])
+    if missing := tool.defaults.keys() - decision.arguments.keys():
+        # What is judged has to be all that runs; a default would be filled in after the verdict.
+        return Refused("malformed", f"arguments: give every parameter, also {', '.join(sorted(missing))}")
     edited = call.call.model_copy(update={"arguments": canonical(decision.arguments).decode("utf-8", "replace")})
     verdict = judge_call(state, edited)
     if verdict.verdict == "deny":

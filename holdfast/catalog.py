@@ -65,7 +65,8 @@ class Catalog:
         tool = self.tools.get(name)
         if tool is None or (agent.tools is not None and name not in agent.tools):
             raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
-        if tool.spec.effect is not Effect.READ or tool.spec.parameters.get("required"):
+        properties = tool.spec.parameters.get("properties", {})
+        if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
             raise CatalogError(f"agent {agent.name!r} verifies with {name!r}: it has to be a read without arguments")
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":

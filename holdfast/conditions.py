@@ -14,10 +14,11 @@ from temporalio import workflow
 if TYPE_CHECKING:
     import cel
 
-VARIABLES = ("args", "tool", "effect", "agent", "depth", "workspace", "trust")
-"""What an expression may name: the call's arguments as JSON, the tool's name and effect class, the agent's name,
-how many agents stand between the run and a person, the run's folder, and what the LLM's words are worth after all that
-it has read (`agent`, `tool` or `web`)."""
+VARIABLES = ("args", "paths", "tool", "effect", "agent", "depth", "workspace", "trust")
+"""What an expression may name: the call's arguments as JSON, those of them that are text as normalised paths relative
+to the run's folder (`holdfast.paths`), the tool's name and effect class, the agent's name, how many agents stand
+between the run and a person, the run's folder, and what the LLM's words are worth after all that it has read (`agent`,
+`tool` or `web`)."""
 
 CHARS = 2_000
 """Length of an expression: the library reads it by recursion, and a very long one would end the process."""
@@ -27,7 +28,16 @@ MACROS = 2
 workflow is short, and the LLM says how long the lists are."""
 ITEMS = 300
 
-_EXAMPLE: dict[str, Any] = {"args": {}, "tool": "", "effect": "", "agent": "", "depth": 0, "workspace": "", "trust": ""}
+_EXAMPLE: dict[str, Any] = {
+    "args": {},
+    "paths": {},
+    "tool": "",
+    "effect": "",
+    "agent": "",
+    "depth": 0,
+    "workspace": "",
+    "trust": "",
+}
 _TEXT = re.compile(r"""[rRbB]*(?:\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""")
 _MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w+)\s*,")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()")

@@ -129,6 +129,8 @@ class LLMReply(Answer):
     """Why the reply cannot be used as it is; empty if it can."""
     problems: dict[str, str] = {}
     """Call id → why the call cannot run (unknown tool, arguments that do not fit)."""
+    arguments: dict[str, str] = {}
+    """Call id → its arguments as the tool reads them (`holdfast.arguments`), where the LLM wrote something else."""
     usage: Usage = Usage()
     finish_reason: str = "stop"
     llm: str = ""

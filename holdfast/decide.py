@@ -16,6 +16,7 @@ from holdfast.approval import (
     RequestKind,
     approval_digest,
 )
+from holdfast.arguments import canonical_arguments
 from holdfast.authority import judge_call, on_due
 from holdfast.contracts import (
     CONTEXT_TOO_LONG,
@@ -260,7 +261,10 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     assert reply.message is not None
     events: Events = []
     questions = 0
-    for number, call in enumerate(reply.message.tool_calls, start=state.call_count + 1):
+    for number, written in enumerate(reply.message.tool_calls, start=state.call_count + 1):
+        # What is judged, shown, signed and recorded is what runs: one value, never the LLM's text beside it.
+        arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
+        call = written.model_copy(update={"arguments": arguments})
         events.append(ToolCallRequested(number=number, call=call))
         tool = state.spec.tool(call.name)
         if tool is None or call.id in reply.problems:

@@ -19,7 +19,7 @@ class ToolCall(Frozen):
     name: str
     """The tool's name, verbatim."""
     arguments: str
-    """The arguments, verbatim: JSON text, or whatever the LLM wrote instead."""
+    """JSON text. In a message as the LLM wrote it; in `ToolCallRequested` and later as the tool reads it, canonical."""
     extra: dict[str, Any] = {}
     """Further fields of the provider (thought signatures and the like) that it wants back."""
 

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from holdfast.conditions import ConditionFailed, check_condition, holds
 from holdfast.effects import Effect
 from holdfast.model import Frozen, digest
+from holdfast.paths import paths_in
 from holdfast.signatures import check_key
 from holdfast.trust import Trust
 
@@ -186,12 +187,13 @@ class ToolUse:
     trust: Trust = "agent"
     """What the LLM's words are worth, after all that it has read."""
 
-    @property
+    @cached_property
     def variables(self) -> dict[str, Any]:
         """What a rule's condition may name."""
         call = {"args": self.arguments, "tool": self.tool, "effect": str(self.effect)}
         where = {"agent": self.agent, "depth": self.depth, "workspace": self.workspace}
-        return {**call, **where, "trust": self.trust}
+        paths = paths_in(self.arguments, self.workspace)
+        return {**call, **where, "paths": paths, "trust": self.trust}
 
 
 class Verdict(Frozen):

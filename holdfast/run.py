@@ -79,6 +79,7 @@ from holdfast.events import (
 from holdfast.evolve import evolve
 from holdfast.log import EventLog
 from holdfast.messages import ToolCall
+from holdfast.model import canonical
 from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
 from holdfast.seals import Unsealed, is_unsealed
@@ -411,10 +412,15 @@ class AgentRun:
                 self.record(RunParked(cause=cause, message=message))
             case Verify(tools=tools):
                 for tool in tools:
-                    self._call_tool(ToolCall(id=f"verify_{tool}", name=tool, arguments="{}"))
+                    self._call_tool(ToolCall(id=f"verify_{tool}", name=tool, arguments=self._defaults(tool)))
             case Wait() | Finish():
                 return False
         return True
+
+    def _defaults(self, tool: str) -> str:
+        """The arguments of a call that gives none."""
+        spec = self.state.spec.tool(tool) if self.state.spec else None
+        return canonical(spec.defaults if spec else {}).decode()
 
     def _load_agent(self) -> None:
         workspace = self._begin.workspace or self.state.workspace or None

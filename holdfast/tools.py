@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, get_type_hints, overload
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticUndefined
 
 from holdfast.agent import ToolSpec
+from holdfast.arguments import Arguments, ArgumentsInvalid, read_arguments
 from holdfast.effects import Effect
 from holdfast.errors import ToolSignatureError
 from holdfast.secrets import NO_SECRETS, Secrets, is_secret_name
@@ -93,10 +94,6 @@ class Labelled:
     trust: Trust
 
 
-class ArgumentsInvalid(Exception):
-    """The LLM's arguments do not fit the tool; the text tells the LLM what is wrong."""
-
-
 @dataclass(frozen=True)
 class Tool:
     """A function with its schema. Made by `@tool`; still callable as the function it was."""
@@ -114,23 +111,20 @@ class Tool:
         """Call the function itself, as in a test."""
         return self.function(*args, **kwargs)
 
-    def parse(self, arguments: str) -> dict[str, Any]:
-        """Validate the LLM's arguments.
+    def read(self, arguments: str) -> Arguments:
+        """Read the LLM's arguments, or what was recorded of them (`holdfast.arguments`).
 
         Args:
             arguments: JSON text; empty means no arguments.
 
-        Returns:
-            Values by parameter name, of the annotated types.
-
         Raises:
             ArgumentsInvalid: They are not JSON, or do not fit; the message names each place.
         """
-        try:
-            model = self._arguments.model_validate_json(arguments.strip() or "{}")
-        except ValidationError as error:
-            raise ArgumentsInvalid(_explain(error)) from None
-        return {field.alias or name: getattr(model, name) for name, field in type(model).model_fields.items()}
+        return read_arguments(self._arguments, arguments)
+
+    def parse(self, arguments: str) -> dict[str, Any]:
+        """The values of arguments by parameter name, of the annotated types; see `read`."""
+        return self.read(arguments).values
 
 
 def bind(function: Callable[..., Any], arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -197,11 +191,12 @@ def tool(
         kind = _effect(tool_name, effect, check)
         docstring = docstring_parser.parse(inspect.getdoc(function) or "")
         description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
-        arguments = _arguments_model(function, {p.arg_name: p.description or "" for p in docstring.params})
+        described = {p.arg_name: p.description or "" for p in docstring.params}
+        arguments, optional = _arguments_models(function, described)
         spec = ToolSpec(
             name=tool_name,
             description=description,
-            parameters=_schema(tool_name, arguments),
+            parameters=_schema(tool_name, arguments, optional),
             effect=kind,
             timeout=timeout,
             undoable=undo is not None,
@@ -241,8 +236,10 @@ def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callab
         )
 
 
-def _arguments_model(function: Callable[..., Any], descriptions: dict[str, str]) -> type[BaseModel]:
-    """The pydantic model of a function's parameters.
+def _arguments_models(
+    function: Callable[..., Any], descriptions: dict[str, str]
+) -> tuple[type[BaseModel], type[BaseModel]]:
+    """The pydantic model of a function's parameters, and one of those that have a default.
 
     Fields are `p0`, `p1`, … with the real names as aliases: no parameter can collide with pydantic's own names.
     """
@@ -268,10 +265,34 @@ def _arguments_model(function: Callable[..., Any], descriptions: dict[str, str])
         field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
         fields[f"p{len(fields)}"] = (hints[parameter.name], field)
     try:
-        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload, no-any-return]
+        model: type[BaseModel] = create_model(name, __config__=_LENIENT, **fields)  # type: ignore[call-overload]
+        optional = {each: fields[each] for each, field in model.model_fields.items() if not field.is_required()}
+        return model, create_model(name, __config__=_LENIENT, **optional)  # type: ignore[call-overload]
     except (PydanticUserError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise ToolSignatureError(f"tool {name!r}: a parameter's type cannot be read from JSON: {reason}") from None
+
+
+# Defaults are read like everything else: `1` for a float becomes 1.0, which is what the policy sees.
+_LENIENT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants")
+
+
+def _check_plain(name: str, arguments: type[BaseModel], schema: Any) -> None:
+    """Refuse types whose values are lost or used up where they are written as JSON."""
+    if _holds(schema, "writeOnly", True):
+        raise ToolSignatureError(
+            f"tool {name!r}: a parameter is a secret (SecretStr), but an LLM writes it, and people read it before they "
+            "approve; let the tool ask for the secret: @tool(secrets=…), context.secret(…)"
+        )
+    if _holds(arguments.__pydantic_core_schema__, "type", "generator"):
+        raise ToolSignatureError(f"tool {name!r}: a parameter can be read once only (Iterable, Generator); use a list")
+
+
+def _holds(value: Any, key: str, wanted: Any) -> bool:
+    """Whether an object in a schema has that entry."""
+    if isinstance(value, dict):
+        return value.get(key) == wanted or any(_holds(each, key, wanted) for each in value.values())
+    return isinstance(value, list | tuple) and any(_holds(each, key, wanted) for each in value)
 
 
 class _Untitled(GenerateJsonSchema):
@@ -281,7 +302,7 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def _schema(name: str, arguments: type[BaseModel]) -> dict[str, Any]:
+def _schema(name: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", PydanticJsonSchemaWarning)
@@ -290,16 +311,16 @@ def _schema(name: str, arguments: type[BaseModel]) -> dict[str, Any]:
         reason = str(error).partition("\n")[0]
         raise ToolSignatureError(f"tool {name!r}: a parameter has no JSON schema: {reason}") from None
     schema.pop("title", None)
-    schema.setdefault("properties", {})
+    properties = schema.setdefault("properties", {})
+    _check_plain(name, arguments, schema)
+    try:
+        defaults = json.loads(read_arguments(optional, "").text)
+    except ArgumentsInvalid as error:
+        raise ToolSignatureError(f"tool {name!r}: a default does not fit its parameter's type: {error}") from None
+    for parameter in properties.keys() & defaults.keys():
+        if "default" in properties[parameter]:  # else it is made anew for each call
+            properties[parameter]["default"] = defaults[parameter]
     return schema
-
-
-def _explain(error: ValidationError) -> str:
-    problems = []
-    for item in error.errors(include_url=False, include_input=False):
-        place = ".".join(str(part) for part in item["loc"])
-        problems.append(f"{place}: {item['msg']}" if place else item["msg"])
-    return "; ".join(problems)
 
 
 def result_text(value: Any) -> str:

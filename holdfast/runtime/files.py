@@ -1,5 +1,6 @@
 """Opening and replacing a file of a workspace: regular files only, whole or not at all, one writer at a time."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -9,11 +10,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from holdfast.runtime.beneath import Held, held
 from holdfast.runtime.paths import OutsideWorkspace, inside
 
 
 class NotAFile(Exception):
     """The path names a folder, a pipe, a device or a socket where a regular file is needed."""
+
+
+class IsALink(NotAFile):
+    """The path names a link where a regular file is needed."""
 
 
 class NotText(Exception):
@@ -49,7 +55,10 @@ def require_file(status: os.stat_result, path: str) -> None:
 
     Raises:
         NotAFile: It is a folder, a pipe, a device or a socket.
+        IsALink: It is a link.
     """
+    if stat.S_ISLNK(status.st_mode):
+        raise IsALink(f"{path} is a link; name the file it leads to")
     if not stat.S_ISREG(status.st_mode):
         folder = stat.S_ISDIR(status.st_mode)
         kind = "a folder; list_files shows what is in it" if folder else "a pipe, a device or a socket; name a file"
@@ -57,20 +66,36 @@ def require_file(status: os.stat_result, path: str) -> None:
 
 
 @contextmanager
-def opened(workspace: Path, path: str) -> Iterator[BinaryIO]:
+def opened(workspace: Path, path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
     """A text file, open for reading.
+
+    Args:
+        workspace: The run's folder.
+        path: The file, relative to it.
+        follow: Follow links within the workspace: for paths that no LLM gives, and no policy judges.
 
     Raises:
         NotAFile, NotText, OutsideWorkspace, OSError: It is not one, or cannot be read.
     """
-    real = inside(workspace, path)
-    with plain_errors(path):
-        require_file(os.lstat(real), path)
-        with os.fdopen(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
-            require_file(os.fstat(file.fileno()), path)
+    with plain_errors(path), held(workspace) as root, root.parent(_real(root, path, follow)) as (folder, name):
+        try:
+            require_file(os.stat(name or ".", dir_fd=folder, follow_symlinks=False), path)
+            # Should it have become a pipe since: opening that does not wait.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
+            descriptor = os.open(name, flags, dir_fd=folder)
+        except (IsALink, OSError) as error:
+            if isinstance(error, IsALink) or error.errno == errno.ELOOP:
+                root.refuse_link(path)
+            raise
+        with os.fdopen(descriptor, "rb") as file:
+            require_file(os.fstat(descriptor), path)
             if b"\0" in file.peek(8192)[:8192]:
                 raise not_text(file, path)
             yield file
+
+
+def _real(root: Held, path: str, follow: bool) -> str:
+    return str(inside(Path(root.base), path)) if follow else path
 
 
 def not_text(file: BinaryIO, path: str) -> NotText:
@@ -86,6 +111,7 @@ def replace(
     content: bytes,
     key: str,
     instructions: bool = False,
+    follow: bool = False,
     unchanged: Callable[[], bool] = lambda: True,
 ) -> bool:
     """Put `content` in the file's place in one step, keeping its mode; missing folders are made.
@@ -96,43 +122,60 @@ def replace(
         content: All of its new bytes.
         key: Names the effect: what a crash left of an earlier attempt is cleared away.
         instructions: Below `.agents` too: the caller has asked whoever has to be asked.
+        follow: Follow links within the workspace: for paths that no LLM gives, and no policy judges.
         unchanged: Asked at the last moment; where it says no, the file stays as it is.
 
     Returns:
         Whether the content is in place.
 
     Raises:
-        OutsideWorkspace: It leads outside, or to what belongs to git or instructs later runs.
+        OutsideWorkspace: It leads outside, through a link, or to what belongs to git or instructs later runs.
     """
-    real = inside(workspace, path)
-    folders = {part.casefold() for part in real.relative_to(os.path.realpath(workspace)).parts}
-    if ".git" in folders:
-        # A hook or a setting written here would run as a command that nobody approved.
-        raise OutsideWorkspace(f"{path} belongs to git; change it with git commands")
-    if ".agents" in folders and not instructions:
-        raise OutsideWorkspace(f"{path} instructs later runs: people change what is in .agents, or learn_strategy does")
-    with plain_errors(path):
-        real.parent.mkdir(parents=True, exist_ok=True)
-        before: os.stat_result | None = None
-        with suppress(FileNotFoundError):
-            before = os.lstat(real)
-            require_file(before, path)
-        # Named after the call, so that a second attempt clears away what a crash left of the first.
-        mark = hashlib.sha256(f"{key}\n{path}".encode()).hexdigest()[:16]
-        temporary = real.parent / f".holdfast-{mark}.tmp"
-        temporary.unlink(missing_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                if before is not None:
-                    with suppress(PermissionError):
-                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-                file.flush()
-                os.fsync(file.fileno())
-            if not unchanged():
-                return False
-            temporary.replace(real)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with plain_errors(path), held(workspace) as root:
+        relative = root.relative(_real(root, path, follow))
+        folders = {part.casefold() for part in relative.split("/")}
+        if ".git" in folders:
+            # A hook or a setting written here would run as a command that nobody approved.
+            raise OutsideWorkspace(f"{path} belongs to git; change it with git commands")
+        if ".agents" in folders and not instructions:
+            raise OutsideWorkspace(
+                f"{path} instructs later runs: people change what is in .agents, or learn_strategy does"
+            )
+        with root.parent(relative, make=True) as (folder, name):
+            before: os.stat_result | None = None
+            with suppress(FileNotFoundError):
+                before = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISLNK(before.st_mode):
+                    root.refuse_link(path)
+                require_file(before, path)
+            # Named after the call, so that a second attempt clears away what a crash left of the first.
+            mark = hashlib.sha256(f"{key}\n{path}".encode()).hexdigest()[:16]
+            temporary = f".holdfast-{mark}.tmp"
+            _remove(temporary, folder)
+            try:
+                _write(temporary, folder, content, like=before)
+                if not unchanged():
+                    return False
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)  # by descriptor
+            finally:
+                _remove(temporary, folder)
     return True
+
+
+def _write(name: str, folder: int, content: bytes, *, like: os.stat_result | None) -> None:
+    """Write a new file; with the owner and the rights of the one whose place it takes."""
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        if like is not None:
+            with suppress(PermissionError):
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+            # Never set-user-ID: what an LLM has written would run with the rights of the file's owner.
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o777)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _remove(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)  # by descriptor

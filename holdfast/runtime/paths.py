@@ -1,14 +1,9 @@
-"""Paths within a workspace: where they really lead, what is below a folder, and which names fit a glob."""
+"""Paths within a workspace: where they really lead, and which names fit a glob."""
 
 import os
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-
-WALKED = 100_000
-"""Entries that `list_files` and `search_files` look at."""
 
 
 class OutsideWorkspace(Exception):
@@ -17,6 +12,8 @@ class OutsideWorkspace(Exception):
 
 def inside(workspace: Path, path: str) -> Path:
     """The real place that `path` names, with every link resolved; nothing needs to be there yet.
+
+    Open it with `holdfast.runtime.beneath`: by the time it is used, a link may lie on the way.
 
     Raises:
         OutsideWorkspace: It is not in the workspace.
@@ -34,32 +31,6 @@ def inside(workspace: Path, path: str) -> Path:
     if os.path.realpath(real) != real or not (real == base or real.startswith(base.rstrip("/") + "/")):
         raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
     return Path(real)
-
-
-def walk(start: Path) -> Iterator[os.DirEntry[str]]:
-    """What is below a folder, nearest first; links and `.git` are not entered."""
-    folders = deque([str(start)])
-    while folders:
-        with suppress(OSError), os.scandir(folders.popleft()) as entries:
-            for entry in entries:
-                if entry.name == ".git":
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                yield entry
-
-
-def below(start: Path, pattern: str, *, most: int) -> tuple[list[os.DirEntry[str]], bool]:
-    """Entries below `start` that fit the pattern, `most` of them; and whether some may have been left out."""
-    found: list[os.DirEntry[str]] = []
-    for seen, entry in enumerate(walk(start)):
-        if seen == WALKED:
-            return found, True
-        if matches_glob(os.path.relpath(entry.path, start), pattern):
-            if len(found) == most:
-                return found, True
-            found.append(entry)
-    return found, False
 
 
 def matches_glob(path: str, pattern: str) -> bool:

@@ -54,7 +54,7 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
             return FileRead(name, problem="it is a link that leads to itself")
         if name == STRATEGIES and is_linked(workspace, name):
             return FileRead(name, problem="a link leads to it; put the file there itself")
-        with opened(workspace, name) as file:
+        with opened(workspace, name, follow=True) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - most) if newest else 0
             file.seek(start)

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from pathlib import Path
+
+from holdfast.runtime.beneath import by_walk
 
 SEARCH_HITS = 200
 """Hits that one search shows."""
@@ -15,13 +16,13 @@ SEARCH_SECONDS = 20.0
 """Time limit of one search."""
 
 
-def search_lines(pattern: str, folder: Path, *, files: Iterable[str]) -> str:
+def search_lines(pattern: str, folder: int, *, files: Iterable[str]) -> str:
     """Search text files for a regular expression, in a process of its own: a pattern can take for ever.
 
     Args:
         pattern: Python's `re` syntax, matched within a line.
-        folder: Where the search runs.
-        files: Paths relative to `folder`; what is not a regular text file is passed over.
+        folder: The workspace, opened.
+        files: Paths in it; what is not a regular text file, or behind a link, is passed over.
 
     Returns:
         Lines `path:number: text`, and in brackets what was left out. Empty where nothing matches.
@@ -34,13 +35,14 @@ def search_lines(pattern: str, folder: Path, *, files: Iterable[str]) -> str:
         raise ValueError("the pattern has a NUL character, and no text file has one; leave it out")
     asked = b"\0".join([pattern.encode(), *(os.fsencode(name) for name in files)])
     # -I and -S: nothing from the workspace or site-packages is imported, and it starts in 20 ms.
-    arguments = [sys.executable, "-I", "-S", "-c", _SEARCH_PROGRAM, str(SEARCH_HITS)]
+    arguments = [sys.executable, "-I", "-S", "-c", _SEARCH_PROGRAM, str(SEARCH_HITS), str(folder)]
     try:
         done = subprocess.run(
             arguments,
             input=asked,
             capture_output=True,
-            cwd=folder,
+            cwd="/",
+            pass_fds=(folder,),
             env={},
             timeout=SEARCH_SECONDS,
             check=False,  # its exit code says whose fault it was
@@ -69,21 +71,25 @@ def _search_program() -> None:
     with suppress(OSError, ValueError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
     asked, *files = sys.stdin.buffer.read().split(b"\0")
-    left = int(sys.argv[1])
+    left, folder = int(sys.argv[1]), int(sys.argv[2])
     try:
         pattern = re.compile(asked.decode())
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
         print(str(error) or "it is too large", file=sys.stderr)
         sys.exit(2)
+    opened, at = "", os.dup(folder)
     for name in files:
+        parent, _, last = os.fsdecode(name).rpartition("/")
         try:
-            if not stat.S_ISREG(os.lstat(name).st_mode):
-                continue
-            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            if parent != opened:  # files come folder by folder
+                below = by_walk(folder, parent or ".", os.O_RDONLY | os.O_DIRECTORY)
+                os.close(at)
+                opened, at = parent, below
+            descriptor = os.open(last, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW, dir_fd=at)
         except OSError:
             continue
         with os.fdopen(descriptor, "rb") as file:
-            if b"\0" in file.peek(8192)[:8192]:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode) or b"\0" in file.peek(8192)[:8192]:
                 continue
             number, at_start = 0, True
             while piece := file.readline(10_000):
@@ -104,4 +110,4 @@ def _search_program() -> None:
                 sys.stdout.buffer.flush()
 
 
-_SEARCH_PROGRAM = inspect.getsource(_search_program) + "\n_search_program()\n"
+_SEARCH_PROGRAM = f"import os\n{inspect.getsource(by_walk)}\n{inspect.getsource(_search_program)}\n_search_program()\n"

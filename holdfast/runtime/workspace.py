@@ -1,22 +1,21 @@
 """Tools that read and write the files of a run's workspace, and nothing outside it.
 
-1. A path is resolved first (`..`, absolute, links, links among its parents), then checked, then opened
-   without following another link. The tools make no links: nothing they do moves a path out after the check.
+1. A path is normalised before it is judged, and no link on it is followed: what was judged is what is opened
+   (`holdfast.runtime.beneath`).
 2. Only regular files are opened: reading a pipe or a device never hangs a call.
 3. A file is replaced as a whole or not at all, and a repeated write or edit changes nothing more.
 """
 
 import os
-import stat
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
+from holdfast.paths import WorkspacePath
+from holdfast.runtime.beneath import WALKED, below, held
 from holdfast.runtime.confined import Confine, command_tools
 from holdfast.runtime.confinement import DEFAULT, Confinement
 from holdfast.runtime.files import alone, not_text, opened, plain_errors, replace, require_file
-from holdfast.runtime.paths import WALKED, below, inside
 from holdfast.runtime.search import search_lines
 from holdfast.tools import Tool, ToolContext, tool
 
@@ -50,12 +49,14 @@ def workspace_tools(*, confine: Confine = "auto", confinement: Confinement = DEF
     return [*files, *command_tools(confine, confinement)]
 
 
+_SIGNS = {"link": "@", "folder": "/"}
+
 Line = Annotated[int, Field(ge=1)]
 """A line's number, or a number of lines."""
 
 
 @tool(effect="read")
-def list_files(path: str = ".", pattern: str = "**/*", *, context: ToolContext) -> str:
+def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: ToolContext) -> str:
     """List files and folders in the workspace. Folders end in "/", links in "@"; what is in .git is left out.
 
     Args:
@@ -64,24 +65,18 @@ def list_files(path: str = ".", pattern: str = "**/*", *, context: ToolContext) 
         pattern: A glob relative to that folder: "*" and "?" stay within a name, "**" is any number of
             folders. Use "./*" for the folder alone, "*.py" or "src/**/*.py" for certain names.
     """
-    start, base = inside(context.workspace, path), os.path.realpath(context.workspace)
-    with plain_errors(path):
-        os.scandir(start).close()
-    entries, left_out = below(start, pattern, most=LISTED)
+    with plain_errors(path), held(context.workspace) as root, root.folder(path):
+        entries, left_out = below(root, path, pattern, most=LISTED)
     if not entries and not left_out:
         return f"[nothing in {path} matches {pattern}]"
-    lines = sorted(os.path.relpath(entry.path, base) + _sign(entry) for entry in entries)
+    lines = sorted(entry.path + _SIGNS.get(entry.kind, "") for entry in entries)
     if left_out:
         lines.append("[there may be more; narrow the path or the pattern to see it]")
     return "\n".join(lines)
 
 
-def _sign(entry: os.DirEntry[str]) -> str:
-    return "@" if entry.is_symlink() else "/" if entry.is_dir() else ""
-
-
 @tool(effect="read")
-def read_file(path: str, offset: Line = 1, *, limit: Line = 1_000, context: ToolContext) -> str:
+def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, context: ToolContext) -> str:
     """Read a text file, or part of a long one. What is left out is said at the end, in brackets.
 
     Args:
@@ -144,7 +139,7 @@ def _rest_of_line(file: BinaryIO) -> int:
 
 
 @tool(effect="read")
-def search_files(pattern: str, path: str = ".", *, glob: str = "**/*", context: ToolContext) -> str:
+def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*", context: ToolContext) -> str:
     """Search text files in the workspace, line by line. Returns "path:line: text" for each line that matches.
 
     Binary files, links and what is in .git are left out.
@@ -155,22 +150,22 @@ def search_files(pattern: str, path: str = ".", *, glob: str = "**/*", context: 
         path: The folder to search in and below, or one file.
         glob: Which files, relative to that folder: "*.py", "src/**/*.md".
     """
-    start, base = inside(context.workspace, path), os.path.realpath(context.workspace)
-    with plain_errors(path):
-        status = os.lstat(start)
-        if stat.S_ISDIR(status.st_mode):
-            entries, left_out = below(start, glob, most=WALKED)
-            files = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
-        else:
-            require_file(status, path)
-            files, left_out = [str(start)], False
-    hits = search_lines(pattern, Path(base), files=sorted(os.path.relpath(file, base) for file in files))
+    with plain_errors(path), held(context.workspace) as root:
+        try:
+            with root.folder(path):
+                entries, left_out = below(root, path, glob, most=WALKED)
+                files = [entry.path for entry in entries if entry.kind == "file"]
+        except NotADirectoryError:
+            with root.parent(path) as (folder, name):
+                require_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+            files, left_out = [root.relative(path)], False
+        hits = search_lines(pattern, root.fd, files=sorted(files))
     hits = hits or f"[no line matches {pattern!r} in {len(files):,} files]"
     return hits + (f"\n[only the nearest {WALKED:,} entries were looked at; narrow the path]" if left_out else "")
 
 
 @tool(effect="idempotent")
-def write_file(path: str, content: str, *, context: ToolContext) -> str:
+def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> str:
     """Write a text file: it is created with the folders it needs, or replaced as a whole.
 
     Args:
@@ -185,7 +180,7 @@ def write_file(path: str, content: str, *, context: ToolContext) -> str:
 
 
 @tool(effect="idempotent")
-def edit_file(path: str, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
+def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
     """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
 
     An edit that the file shows already is not made again: `old` is then left nowhere but within `new`.

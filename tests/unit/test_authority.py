@@ -123,7 +123,7 @@ def test_edited_arguments_run_in_place_of_the_llms() -> None:
     assert json.loads(call.request.call.arguments) == {"cents": 5}  # type: ignore[union-attr]
     assert started(thread)[0].key != key
     thread.finish(1, "paid")
-    assert '"cents": 500' in next(event.call.arguments for event in thread.log if event.type == "tool_call_requested")
+    assert '"cents":500' in next(event.call.arguments for event in thread.log if event.type == "tool_call_requested")
     assert thread.messages()[-1]["content"] == '[alice has changed the arguments to {"cents":5}]\npaid'
 
 

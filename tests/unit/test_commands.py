@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from holdfast.arguments import ArgumentsInvalid
 from holdfast.runtime.commands import Output, command_environment, run_command, run_shell
-from holdfast.tools import ArgumentsInvalid, ToolContext
+from holdfast.tools import ToolContext
 
 PATIENCE = 5.0
 

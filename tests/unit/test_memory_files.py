@@ -232,15 +232,14 @@ def test_what_a_crash_left_is_cleared_away(root: Path) -> None:
         """Stands for the end of the process."""
 
     files = MemoryFiles(root)
-    original = Path.replace
 
-    def killed(self: Path, target: Path) -> Path:
-        names.append(self.name)
-        original(self, self.with_name("kept"))
+    def killed(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        names.append(source)
+        os.link(source, "kept", src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
+        patch.setattr(os, "rename", killed)
         with pytest.raises(Killed):
             files.change(TASKS, appended)
     (root / "kept").rename(root / names[0])

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from holdfast import Tool, ToolContext, tool
+from holdfast.arguments import ArgumentsInvalid
 from holdfast.effects import Effect
 from holdfast.errors import ToolSignatureError
-from holdfast.tools import ArgumentsInvalid, bind, result_text
+from holdfast.tools import bind, result_text
 
 CONTEXT = ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import socket
 import stat
 import time
@@ -15,7 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.effects import Effect
-from holdfast.runtime import paths, search, workspace
+from holdfast.runtime import beneath, search, workspace
+from holdfast.runtime.beneath import LeadsElsewhere
 from holdfast.runtime.files import NotAFile, NotText
 from holdfast.runtime.paths import OutsideWorkspace, inside, matches_glob
 from holdfast.runtime.workspace import (
@@ -162,15 +164,42 @@ def test_an_overlong_name(context: ToolContext) -> None:
         write_file("x" * 300, "text", context=context)
 
 
-def test_links_inside_are_followed(root: Path, context: ToolContext) -> None:
-    """A link that stays inside works, also one whose target is yet to be written, and stays a link."""
-    (root / "link").symlink_to("deep/target.txt")
+@pytest.mark.parametrize("use", TOOLS, ids=["read", "list", "search", "write", "edit"])
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("docs/link", "docs/link: docs/link is a link to src; name src instead"),
+        ("docs/link/app.py", "docs/link is a link to src; name src/app.py instead"),
+        ("docs/link/new/app.py", "docs/link is a link to src; name src/new/app.py instead"),
+        ("app", "app is a link to src/app.py; name src/app.py instead"),
+        ("circle", "circle is a link that leads in a circle; name a file or a folder"),
+    ],
+)
+def test_a_link_is_refused_with_the_place_that_it_leads_to(
+    use: Callable[..., Any], path: str, says: str, root: Path, context: ToolContext
+) -> None:
+    """What was judged is the path's text, so no link is followed; the LLM reads which path to ask for instead."""
+    (root / "docs").mkdir()
+    (root / "src").mkdir()
+    (root / "src" / "app.py").write_text("secret")
+    (root / "docs" / "link").symlink_to("../src")
+    (root / "app").symlink_to(root / "src" / "app.py")
+    (root / "circle").symlink_to("docs/../circle")
 
-    write_file("link", "one", context=context)
-    edit_file(str(root / "link"), "one", new="two", context=context)
+    with pytest.raises(LeadsElsewhere, match=re.escape(says)):
+        use(path, context)
 
-    assert (root / "link").is_symlink()
-    assert "two" == (root / "deep" / "target.txt").read_text() == read_file("link", context=context)
+    assert sorted(path.name for path in root.rglob("*")) == ["app", "app.py", "circle", "docs", "link", "src"]
+    assert (root / "src" / "app.py").read_text() == "secret"
+
+
+def test_a_folder_may_be_left_and_entered_again_by_the_text_of_a_path(root: Path, context: ToolContext) -> None:
+    """`..` is worked out from the text, as it was judged: `link/..` is the folder that the link is in."""
+    (root / "link").symlink_to("/etc")
+
+    write_file("link/../a//b/./c.txt", "one", context=context)
+
+    assert "one" == read_file(f"../{root.name}/a/b/c.txt", context=context) == (root / "a/b/c.txt").read_text()
 
 
 def test_a_workspace_behind_a_link(root: Path) -> None:
@@ -345,11 +374,10 @@ def test_a_failed_write_changes_nothing(root: Path, context: ToolContext, monkey
     assert {path.name: path.read_text() for path in root.iterdir()} == {"file": "old"}
 
 
-@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "sub/.git/config", ".GIT/config", "sub/link/config"])
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "sub/.git/config", ".GIT/config", "sub/../.git/config"])
 def test_git_is_not_written_to(path: str, root: Path, context: ToolContext) -> None:
     """What git would run as a command cannot be written as a file."""
     (root / "sub" / ".git").mkdir(parents=True)
-    (root / "sub" / "link").symlink_to(".git")
 
     with pytest.raises(OutsideWorkspace, match="belongs to git"):
         write_file(path, "echo", context=context)
@@ -509,7 +537,7 @@ def test_listing_is_bounded(root: Path, context: ToolContext, monkeypatch: pytes
 
     monkeypatch.setattr(workspace, "LISTED", 7)
     assert list_files(context=context).split()[:8] == ["0", "1", "2", "3", "4", "deep/", "deep/down/", "[there"]
-    monkeypatch.setattr(paths, "WALKED", 6)
+    monkeypatch.setattr(beneath, "WALKED", 6)
     assert list_files(context=context).split()[:7] == ["0", "1", "2", "3", "4", "deep/", "[there"]
 
 

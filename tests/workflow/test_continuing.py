@@ -4,6 +4,7 @@ Each test ends with `check_thread`: the histories of all Temporal runs replay, a
 """
 
 import asyncio
+import json
 import random
 import re
 from collections import Counter
@@ -234,8 +235,10 @@ async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_s
         assert count(events, "run_continued") >= 1
         folds = [event for event in events if event.type == "folded"]
         assert [event.kept for event in folds] == [2] * len(folds), "the reply and its result"
-        looked = [event.call.arguments.split()[1] for event in events if event.type == "tool_call_requested"]
-        assert looked == [f'"{n}' for n in range(1, 10)], "nothing was looked at twice"
+        asked = [json.loads(event.call.arguments) for event in events if event.type == "tool_call_requested"]
+        assert [each["at"].split()[0] for each in asked] == [f"{n}" for n in range(1, 10)], (
+            "nothing was looked at twice"
+        )
 
 
 async def test_an_interrupt_gives_up_the_llm_call_in_flight(rig: StartRig) -> None:

@@ -91,7 +91,7 @@ class MemoryFiles:
     def _bytes(self, name: str) -> bytes | None:
         most = LARGEST[name]
         try:
-            with opened(self._workspace, name) as file:
+            with opened(self._workspace, name, follow=True) as file:
                 content = file.read(most + 1)
         except FileNotFoundError:
             return None
@@ -113,6 +113,7 @@ class MemoryFiles:
             content=after,
             key="memory",
             instructions=True,
+            follow=True,
             unchanged=lambda: self._bytes(name) == before,
         )
         if put:

@@ -1,0 +1,293 @@
+"""What is judged is what runs: no spelling of an argument or a path gets past a policy that denies what it means."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.testing import ActivityEnvironment
+
+from activities.stores.artifacts import PostgresArtifacts
+from activities.stores.ledger import Ledger
+from activities.stores.record import PostgresThreads
+from activities.tools import Tools
+from activities.transcripts import Sessions
+from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
+from holdfast.contracts import ToolOutcome, ToolRequest
+from holdfast.events import ToolCallFinished, ToolCallRequested, VerdictGiven
+from holdfast.messages import ToolCall
+from holdfast.runtime.workspace import workspace_tools
+from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
+from tests.rig import StartRig, check_thread, eventually
+
+
+@tool(effect="unsafe")
+def deploy(target: str, force: bool = False, times: int = 1, *, context: ToolContext) -> str:
+    """Deploy, by a line in a file that says what was received."""
+    with (context.workspace / "deployed").open("a") as deployed:
+        deployed.write(json.dumps([target, force, times]) + "\n")
+    return f"deployed with force={force!r}"
+
+
+NEVER_BY_FORCE = Policy(rules=(deny("deploy", when="args.force == true"), allow("deploy")))
+
+FORCED = [
+    '{"target": "x", "force": true}',
+    '{"target": "x", "force": 1}',
+    '{"target": "x", "force": 1.0}',
+    '{"target": "x", "force": 1e0}',
+    '{"target": "x", "force": "1"}',
+    '{"target": "x", "force": "true"}',
+    '{"target": "x", "force": "TRUE"}',
+    '{"target": "x", "force": "True"}',
+    '{"target": "x", "force": "yes"}',
+    '{"target": "x", "force": "Y"}',
+    '{"target": "x", "force": "on"}',
+    '{"target": "x", "force": "t"}',
+    '{"target": "x", "force": "\\u0074rue"}',
+    '{"force": false, "target": "x", "force": true}',
+    '{"force": false, "target": "x", "force": "yes"}',
+    '{"target": "x", "\\u0066orce": 1}',
+]
+"""Every spelling that pydantic reads as true."""
+
+MALFORMED = [
+    '{"target": "x", "force": 2}',
+    '{"target": "x", "force": "ja"}',
+    '{"target": "x", "force": [true]}',
+    '{"target": "x", "Force": true}',
+    '{"target": "x", "force": true',
+    '{"target": "x", "force": NaN}',
+    '{"target": "x", "force": true, "times": 1e400}',
+    '{"target": "\\ud800", "force": true}',
+    '{"target": "x", "force": true}{"target": "x"}',
+    '["x", true]',
+    '"x"',
+    "[" * 2_000,
+    "",
+]
+"""What is no arguments of this tool."""
+
+
+def received(folder: Path) -> list[Any]:
+    """What each deployment was called with."""
+    file = folder / "deployed"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -> None:
+    """A live run whose policy denies `args.force == true`: 16 spellings and 13 malformed ones deploy nothing."""
+    forced = together(*(call_verbatim("deploy", text) for text in FORCED))
+    malformed = together(*(call_verbatim("deploy", text) for text in MALFORMED))
+    harmless = together(
+        *(call_verbatim("deploy", f'{{"target": "x", "force": {no}}}') for no in ("false", "0", '"no"'))
+    )
+    script = steps([forced, malformed, harmless, say("done")])
+    agent = Agent(name="clerk", instructions="Deploy.", policy=NEVER_BY_FORCE)
+    async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
+        run = await r.start()
+        assert (await run.result())["result"] == "done"
+        assert received(r.workspace) == [["x", False, 1]] * 3
+        events = await check_thread(r.client, run)
+        ended = Counter(event.status for event in events if isinstance(event, ToolCallFinished))
+        assert ended == {"denied": len(FORCED), "invalid": len(MALFORMED), "ok": 3}
+        assert {event.rule for event in events if isinstance(event, VerdictGiven)} == {
+            "deny deploy if args.force == true",
+            "allow deploy",
+        }
+
+
+async def test_one_value_is_shown_approved_recorded_and_run(rig: StartRig) -> None:
+    """The request shows what will run, defaults too; log and function have the same; the LLM sees its own text."""
+    written = '{"times": "5", "target": "x", "force": "off"}'
+    value = {"force": False, "target": "x", "times": 5}
+    agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
+    async with rig(
+        Catalog(agents=[agent], tools=[deploy]), steps([call_verbatim("deploy", written), say("done")])
+    ) as r:
+        run = await r.start()
+        (request,) = (await eventually(lambda: run.query("state"), lambda state: state["pending"]))["pending"]
+        assert request["arguments"] == value
+        await run.signal("approve", {"request": request["request"], "by": "ann", "digest": request["digest"]})
+        assert (await run.result())["result"] == "done"
+        assert received(r.workspace) == [["x", False, 5]]
+        events = await check_thread(r.client, run)
+        (requested,) = [event for event in events if isinstance(event, ToolCallRequested)]
+        assert requested.call.arguments == json.dumps(value, separators=(",", ":"), sort_keys=True)
+        (sent,) = [message for message in r.llm.requests[-1].json()["messages"] if message["role"] == "assistant"]
+        assert sent["tool_calls"][0]["function"]["arguments"] == written, "or the provider's cache would be lost"
+
+
+async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None:
+    """A person's arguments are judged as they will run: missing defaults and other spellings are refused."""
+    agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
+    script = steps([call("deploy", target="x"), say("done")])
+    async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
+        run = await r.start()
+        (request,) = (await eventually(lambda: run.query("state"), lambda state: state["pending"]))["pending"]
+
+        async def edit(**arguments: Any) -> tuple[str, str]:
+            said = {"decision": "approve", "request": request["request"], "by": "ann", "arguments": arguments}
+            answer = await run.execute_update("decide", said)
+            return answer["outcome"], answer.get("explanation", "")
+
+        outcome, why = await edit(target="y")
+        assert (outcome, "give every parameter, also force, times" in why) == ("malformed", True)
+        assert (await edit(target="y", force=1, times=1))[0] == "malformed"
+        # As JSON schema has it, 2.0 is an integer; but it is not what would run.
+        assert (await edit(target="y", force=False, times=2.0))[0] == "accepted"
+        assert (await run.result())["result"] == "done"
+        assert received(r.workspace) == []
+        events = await check_thread(r.client, run)
+        (ended,) = [event for event in events if isinstance(event, ToolCallFinished)]
+        assert ended.status == "invalid"
+        assert 'its tool reads them as {"force":false,"target":"y","times":2}' in ended.content
+
+
+async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: StartRig) -> None:
+    """Only docs/ may be written: `docs/../src/app.py`, a link in docs/, an absolute path: nothing else changes."""
+    policy = Policy(rules=(allow("write_file", when='args.path.startsWith("docs/")'), deny("write_file")))
+    agent = Agent(name="writer", instructions="Write.", policy=policy)
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.replies:
+            return say("\n".join(conversation.results))
+        root = conversation.last_user_message
+        paths = ["docs/../src/app.py", "docs/./../src//app.py", "docs/link/app.py", f"{root}/docs/../src/app.py"]
+        paths += ["docs/../../workspace/src/app.py", "src/app.py", "docs/app.py", "docs/../../outside.py"]
+        paths += ["docs/x/../../src/app.py", "docs//a/./b.md"]
+        return together(*(call("write_file", path=path, content="changed") for path in paths))
+
+    async with rig(Catalog(agents=[agent], tools=workspace_tools(confine="never")), script) as r:
+        (r.workspace / "src").mkdir()
+        (r.workspace / "docs").mkdir()
+        (r.workspace / "src" / "app.py").write_text("as it was")
+        (r.workspace / "docs" / "link").symlink_to("../src")
+        (r.workspace / "docs" / "app.py").symlink_to("../src/app.py")
+        run = await r.start(str(r.workspace))
+        told = (await run.result())["result"]
+        assert (r.workspace / "src" / "app.py").read_text() == "as it was"
+        written = {path.relative_to(r.workspace).as_posix() for path in r.workspace.rglob("*.*") if path.is_file()}
+        assert written == {"src/app.py", "docs/app.py", "docs/a/b.md"}
+        assert "docs/link is a link to src; name src/app.py instead" in told
+        assert "docs/app.py is a link to src/app.py; name src/app.py instead" in told
+        ended = Counter(e.status for e in await check_thread(r.client, run) if isinstance(e, ToolCallFinished))
+        assert ended == {"denied": 7, "failed": 2, "ok": 1}
+
+
+async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: StartRig) -> None:
+    """A tool of the user's own takes `str`; the policy judges `paths`, and the secret stays where it is."""
+
+    @tool(effect="read")
+    def show(path: str, context: ToolContext) -> str:
+        """Show a file."""
+        return (context.workspace / path).read_text()
+
+    policy = Policy(rules=(deny("show", when='paths.path.startsWith("private/") || paths.path == "private"'), allow()))
+    agent = Agent(name="reader", instructions="Read.", policy=policy)
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.replies:
+            return say("\n".join(conversation.results))
+        root = conversation.last_user_message
+        paths = ["private/key", "./private/key", "docs/../private/key", "private//key", f"{root}/private/key"]
+        paths += [
+            "../workspace/private/key",
+            f"{root}//docs/..//private/./key",
+            "x/" * 3_000 + "../" * 3_000 + "private/key",
+        ]
+        return together(*(call("show", path=path) for path in [*paths, "docs/open"]))
+
+    async with rig(Catalog(agents=[agent], tools=[show]), script) as r:
+        for name, text in (("private/key", "SECRET"), ("docs/open", "for all")):
+            (r.workspace / name).parent.mkdir()
+            (r.workspace / name).write_text(text)
+        run = await r.start(str(r.workspace))
+        told = (await run.result())["result"]
+        assert "SECRET" not in told
+        assert "for all" in told
+        assert told.count("Denied by policy") == 8
+
+
+Attempt = Callable[..., Any]
+
+
+@pytest.fixture
+def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Attempt:
+    """Have a worker that has this tool in its catalog run an order; the effect's key is the same within a test."""
+    key = uuid4().hex
+
+    async def run(catalogued: Tool, arguments: str) -> ToolOutcome:
+        tools = Tools(
+            Catalog(agents=[Agent(name="a", instructions="")], tools=[catalogued]),
+            Ledger(pool, database_url),
+            Sessions(PostgresThreads(pool)),
+            PostgresArtifacts(pool),
+        )
+        order = ToolCall(id="c", name=catalogued.spec.name, arguments=arguments)
+        request = ToolRequest(call=order, key=key, workspace=str(tmp_path))
+        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, request)
+        return outcome
+
+    return run
+
+
+def other_deploy(target: str, force: bool = True, times: int = 1, *, context: ToolContext) -> str:
+    """Deploy, as another worker's release has it: by force, where nothing is said of it."""
+    return str(deploy(target, force, times, context=context))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"target":"x"}',
+        '{"target":"x","times":1}',
+        '{"force":1,"target":"x","times":1}',
+        '{"force":"yes","target":"x","times":1}',
+        '{"target":"x","force":true,"times":1}',
+        '{"force":true, "target":"x","times":1}',
+        '{"force":false,"force":true,"target":"x","times":1}',
+        '{"force":true,"target":"x","times":1.0}',
+        '{"force":true,"target":"x","times":"1"}',
+        "",
+    ],
+)
+async def test_a_worker_runs_no_order_that_it_reads_as_something_else(
+    attempt: Attempt, tmp_path: Path, arguments: str
+) -> None:
+    """A worker with another catalog refuses what is not, byte for byte, what its own tool would be called with."""
+    outcome = await attempt(tool(name="deploy", effect="unsafe")(other_deploy), arguments)
+    assert outcome.status == "invalid"
+    assert outcome.content.startswith("Not called: ")
+    assert received(tmp_path) == []
+
+
+async def test_an_order_in_its_own_form_runs(attempt: Attempt, tmp_path: Path) -> None:
+    """The control: the canonical form of the same arguments runs, once."""
+    for _ in range(2):
+        assert (await attempt(deploy, '{"force":true,"target":"x","times":1}')).status == "ok"
+    assert received(tmp_path) == [["x", True, 1]]
+
+
+async def test_an_effect_that_broke_off_is_never_called_not_called(attempt: Attempt, tmp_path: Path) -> None:
+    """It was started on one worker, and another cannot read its arguments: the outcome is unknown."""
+
+    class Killed(BaseException):
+        """Stands for the end of the process."""
+
+    def dies(target: str, *, context: ToolContext) -> str:
+        """Deploy, and die."""
+        deploy(target, context=context)
+        raise Killed
+
+    arguments = '{"target":"x"}'
+    with pytest.raises(Killed):
+        await attempt(tool(name="deploy", effect="unsafe")(dies), arguments)
+    outcome = await attempt(deploy, arguments)
+    assert outcome.status == "unknown"
+    assert "an earlier attempt of deploy broke off" in outcome.content
+    assert received(tmp_path) == [["x", False, 1]]

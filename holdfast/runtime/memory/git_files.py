@@ -126,6 +126,16 @@ def create(folder: Path, name: str) -> int:
         return os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=parent)
 
 
+def open_lock(folder: Path, name: str) -> int:
+    """A file to lock, open; it is made where there is none.
+
+    Raises:
+        NotPlain: It is a link.
+    """
+    with parent_of(folder, name) as (parent, last), _plainly(folder, name):
+        return os.open(last, os.O_RDWR | os.O_CREAT | _FILE, 0o666, dir_fd=parent)
+
+
 def rename(folder: Path, old: str, new: str) -> None:
     """Put a file of a folder in the place of another in the same one."""
     with parent_of(folder, new) as (parent, last):

@@ -17,8 +17,8 @@ import psutil
 import structlog
 
 from holdfast.memory.refusals import MemoryRefused
+from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import GitFailed
-from holdfast.runtime.memory.git_files import parent_of
 
 WAIT_SECONDS = 60.0
 """How long to wait for others of ours."""
@@ -43,10 +43,7 @@ def exclusive(git_folder: Path) -> Iterator[int]:
         GitFailed: The repository cannot be written.
     """
     try:
-        with parent_of(git_folder, "holdfast.lock") as (parent, name):
-            lock = os.open(
-                name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=parent
-            )
+        lock = git_files.open_lock(git_folder, "holdfast.lock")
     except OSError as error:
         raise GitFailed(f"the repository of {git_folder.parent.name} cannot be written: {error.strerror}") from None
     try:

@@ -107,25 +107,38 @@ class View:
             GitLocked: Another git process is writing.
             GitFailed: The repository cannot be written.
         """
-        folder, shared = self.place.folder, self.place.shared
-        with _locking(folder, "index.lock") as index:
+        with _locking(self.place.folder, "index.lock") as index:
             self.load()
             yield
-            self._bring_objects()
-            branch = f"refs/heads/{self.branch}"
-            after = self._after(branch)
-            with _locking(shared, f"{branch}.lock") as ref:
-                if self._commit_of(branch) != self.before:
-                    raise GitLocked(f"the branch {self.branch} was changed meanwhile; try it again")
-                # The index first: after a kill between the two, what was added is staged, and is committed again.
-                git_files.copy(self.git.view, "index", index)
-                git_files.rename(folder, "index.lock", "index")
-                if after != self.before:
-                    os.write(ref, f"{after}\n".encode())
-                    os.fsync(ref)
-                    git_files.rename(shared, f"{branch}.lock", branch)
-            self._bring_log("HEAD", folder)
-            self._bring_log(branch, shared)
+            try:
+                self._bring(index)
+            except OSError as error:
+                raise GitFailed(
+                    f"the repository of {self.place.top.name} cannot be written: {error.strerror}"
+                ) from None
+
+    def _bring(self, index: int) -> None:
+        """Bring what git has made into the repository.
+
+        Args:
+            index: Our lock of the index, which takes its place.
+        """
+        folder, shared = self.place.folder, self.place.shared
+        self._bring_objects()
+        branch = f"refs/heads/{self.branch}"
+        after = self._after(branch)
+        with _locking(shared, f"{branch}.lock") as ref:
+            if self._commit_of(branch) != self.before:
+                raise GitLocked(f"the branch {self.branch} was changed meanwhile; try it again")
+            # The index first: after a kill between the two, what was added is staged, and is committed again.
+            git_files.copy(self.git.view, "index", index)
+            git_files.rename(folder, "index.lock", "index")
+            if after != self.before:
+                os.write(ref, f"{after}\n".encode())
+                os.fsync(ref)
+                git_files.rename(shared, f"{branch}.lock", branch)
+        self._bring_log("HEAD", folder)
+        self._bring_log(branch, shared)
 
     def _after(self, branch: str) -> str:
         with suppress(FileNotFoundError):

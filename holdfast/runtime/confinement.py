@@ -23,6 +23,7 @@ import psutil
 from pydantic import Field
 
 from holdfast.model import Frozen
+from holdfast.runtime.state_folder import state_folder
 
 MB = 1024**2
 PROBE_SECONDS = 10.0
@@ -172,7 +173,7 @@ def _workspace(folder: Path, readable: list[str]) -> Iterator[str]:
     yield from ("--bind", str(folder), str(folder), "--chdir", str(folder))
     for path in within:
         yield from ("--ro-bind", path, path)
-    own = os.environ.get("HOLDFAST_HOME") or Path(__file__).parents[2] / ".holdfast"
+    own = state_folder()
     base = os.path.realpath(folder)
     for hidden in dict.fromkeys(os.path.realpath(path) for path in (own, folder / ".holdfast")):
         if hidden != base and Path(hidden).is_relative_to(base) and Path(hidden).is_dir():

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from holdfast.memory import features, progress, tasks
 from holdfast.memory.markup import TITLE, flat
 from holdfast.memory.refusals import FeatureNotFound
+from holdfast.runtime.approvals import Approvals, strategies
 from holdfast.runtime.memory import tracking
 from holdfast.runtime.memory.commits import Commit
 from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS, STRATEGIES, TASKS, MemoryFiles
@@ -162,7 +163,21 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
         title: When it applies, in a few words.
         text: What to do then, and why.
     """
-    return _noted(context, STRATEGIES, title, text, subject="Strategy")
+    approvals = Approvals()
+    edit = tracking.added_note(context, STRATEGIES, title, text)
+
+    def learn(before: str | None) -> str:
+        after = edit(before)
+        # What was there has to be approved itself: one word of the agent's vouches for nothing else.
+        if not (before or "").strip() or approvals.have(strategies(before or "", what=STRATEGIES), context.workspace):
+            by = f"{context.origin.agent or 'agent'}, {context.thread}"
+            approvals.add([strategies(after, what=STRATEGIES)], by=by, at=context.at)
+        return after
+
+    def change() -> None:
+        MemoryFiles(context.workspace).change(STRATEGIES, learn)
+
+    return _committed(context, f"Strategy: {_short(title)}", change, done=f"Added {_short(title)!r} to {STRATEGIES}")
 
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)

@@ -49,6 +49,8 @@ class RunStarted(Event):
     """The first of the chain of Temporal runs: it names the run's effects."""
     sealed: bool = True
     """Whether one of our own processes started it; what another start says of itself is a claim."""
+    user_proven: bool = True
+    """Whether who started it is known to be the person it is for: only then is that person's memory in reach."""
     agent: str | None
     """The agent asked for; None for the catalog's first."""
     idle_limit: float | None = None

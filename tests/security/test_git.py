@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.release.git import commit_of
+from examples.release.git import git as release_git
+from examples.stage.git import GitFailed as ReleaseGitFailed
 from holdfast.runtime.memory import git as git_module
 from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.repository import Repository
@@ -478,6 +481,22 @@ def test_people_find_everything_where_git_keeps_it(ground: Ground) -> None:
     assert "Take in what was changed" in ground.git("reflog", "-1")
     assert ground.git("show", "HEAD:crlf.txt") == "a"
     assert not list((ground.root / ".git").glob("**/*.lock"))[1:]
+
+
+@pytest.mark.usefixtures("boxed")
+@pytest.mark.parametrize("name", RUN_BY_GIT)
+def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: Ground) -> None:
+    """Its git looks, commits and tags in a user's repository in the same way."""
+    RUN_BY_GIT[name](ground)
+    ground.ran.unlink(missing_ok=True)  # the attacker's own git may have run the hook
+    release_git(ground.root, "status", "--porcelain", "--untracked-files=all", "-z")
+    release_git(ground.root, "add", "--", "new.txt")
+    release_git(ground.root, "commit", "--quiet", "-m", "chore: release", "--", "new.txt")
+    release_git(ground.root, "tag", "--annotate", "v1.0.0", "-m", "Release 1.0.0")
+    assert commit_of(ground.root, "v1.0.0") == (ground.root / ".git" / "refs" / "heads" / "main").read_text().strip()
+    ELSEWHERE["core.worktree"][0](ground)
+    with pytest.raises(ReleaseGitFailed, match="names another work tree"):
+        release_git(ground.root, "status")
 
 
 async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(rig: StartRig, tmp_path: Path, stack: Stack) -> None:

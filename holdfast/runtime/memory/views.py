@@ -43,6 +43,8 @@ class View:
     place: Place
     git: Git
     settings: Settings = ()
+    tags: bool = False
+    """Whether it has the repository's tags, and new ones are brought into it."""
     before: str = ""
     """The commit that the branch was at; empty for none yet."""
 
@@ -79,6 +81,12 @@ class View:
             if not _HASH.fullmatch(self.before):
                 raise GitFailed(f"the repository of {self.place.top.name} cannot be read; repair its HEAD first")
             (view / "HEAD").write_text(f"{self.before}\n")
+        if self.tags:
+            git_files.copy(shared, "packed-refs", view / "packed-refs")
+            for path in (shared / "refs" / "tags").rglob("*"):
+                if path.is_file():
+                    (view / path.relative_to(shared)).parent.mkdir(parents=True, exist_ok=True)
+                    git_files.copy(shared, str(path.relative_to(shared)), view / path.relative_to(shared))
         git_files.copy(folder, "index", view / "index")
         for path in folder.glob("sharedindex.*"):
             git_files.copy(folder, path.name, view / path.name)
@@ -137,6 +145,9 @@ class View:
                 os.write(ref, f"{after}\n".encode())
                 os.fsync(ref)
                 git_files.rename(shared, f"{branch}.lock", branch)
+        for path in (self.git.view / "refs" / "tags").rglob("*"):
+            if path.is_file():
+                git_files.bring(path, shared, str(path.relative_to(self.git.view)))
         self._bring_log("HEAD", folder)
         self._bring_log(branch, shared)
 
@@ -166,14 +177,20 @@ class View:
 
 
 @contextmanager
-def view_of(place: Place, *, author: str = "Agent", keep: tuple[int, ...] = ()) -> Iterator[View]:
+def view_of(place: Place, *, author: str = "Agent", keep: tuple[int, ...] = (), tags: bool = False) -> Iterator[View]:
     """A view of a repository, for the length of the block.
+
+    Args:
+        place: The repository.
+        author: Name of who commits.
+        keep: Descriptors that git keeps open.
+        tags: Have its tags, too; new ones are brought into it.
 
     Raises:
         GitFailed: The repository has what git would follow or write through, or cannot be read.
     """
     with _own_folder() as (folder, handle):
-        view = View(place, Git(place.workspace, place.top, folder, place.shared, author, (*keep, handle)))
+        view = View(place, Git(place.workspace, place.top, folder, place.shared, author, (*keep, handle)), tags=tags)
         try:
             _require_own(place)
             _make(view)

@@ -20,6 +20,7 @@ from holdfast.runtime.cli.commands.looking import Looking
 from holdfast.runtime.cli.commands.looping import Looping
 from holdfast.runtime.cli.commands.policies import Policies
 from holdfast.runtime.cli.commands.remembering import Remembering
+from holdfast.runtime.cli.commands.trusting import Trusting
 from holdfast.runtime.cli.commands.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ for _group in (
     Looping(_carry_out),
     Policies(_carry_out),
     Remembering(_carry_out, memories=_memories),
+    Trusting(_carry_out),
     Upkeep(_carry_out, workflows=_workflows),
 ):
     _group.register(app)

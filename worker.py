@@ -340,6 +340,7 @@ def main(
         given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
         environ = os.environ | {name: value for name, value in given.items() if value}
         settings = Settings.from_env(environ, root=ROOT)
+        os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
         close_to_others()
         asyncio.run(_run_and_exit(settings, dev=dev))

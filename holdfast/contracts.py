@@ -48,6 +48,8 @@ class RunInput(Start):
     """Empty where `snapshot` holds it."""
     by: str = ""
     """Who gives the task; a claim, unless the start is sealed."""
+    by_proven: bool = True
+    """With a sealed start: whoever made it knows that it is that person who gives the task."""
     agent: str | None = None
     """None for the catalog's first agent, or the one that a continued thread had."""
     workspace: str | None = None
@@ -93,7 +95,7 @@ class AgentRequest(Order):
     agent: str | None
     workspace: str | None
     user: str = ""
-    """Whose standing memories the agent has: who gave the thread's task."""
+    """Whose standing memories the agent has: who gave the thread's task; empty where that is not proven."""
     fresh: bool = False
     """The run takes the thread to be new: the permanent record must have nothing of it."""
     plain: bool = False

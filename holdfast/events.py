@@ -51,6 +51,8 @@ class RunStarted(Event):
     """Whether one of our own processes started it; what another start says of itself is a claim."""
     start: str = ""
     """Names the sealed start, which counts once."""
+    user_proven: bool = True
+    """Whether who started it is known to be the person it is for: only then is that person's memory in reach."""
     agent: str | None
     """The agent asked for; None for the catalog's first."""
     idle_limit: float | None = None

@@ -89,9 +89,11 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case UserMessageReceived():
             text = text_of(event.content)
             requesters = (*state.requesters, event.by)[-KEPT:] if event.by not in ("", *state.requesters) else None
-            known = {"requesters": requesters} if requesters else {}
+            known: dict[str, Any] = {"requesters": requesters} if requesters else {}
             if event.position == 1:
                 return {"task": text, "user": event.by, **known}
+            if event.by != state.user:
+                known["user_proven"] = False  # what is remembered for one person is not recalled for another
             return {**known, "inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
         case MessageTaken():
             return _taken(state, event)
@@ -186,6 +188,7 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     trust = "web" if unknown else least(state.trust, event.trust)
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
     ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
+    ended["user_proven"] = state.user_proven and event.user_proven
     ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
     # A start that is older is refused for its age (`holdfast.starts`).
     starts = {name: at for name, at in state.starts.items() if event.at - at < 3 * START_WITHIN}

@@ -60,6 +60,8 @@ class LoopInput(Start):
     initializer: str | None = None
     """Who writes the plan; None for the same agent."""
     by: str = ""
+    by_proven: bool = True
+    """As in `RunInput`: the memory of that person is in reach of the iterations."""
     limits: LoopLimits = LoopLimits()
     state: "LoopState | None" = None
     """Where the Temporal run before this one stopped; set by the workflow alone."""

@@ -273,6 +273,7 @@ class AgentRun:
                 first_run_id=self._first_run_id,
                 sealed=begin.proven,
                 start=begin.start,
+                user_proven=begin.proven and begin.by_proven,
                 agent=self._agent,
                 idle_limit=begin.idle_limit,
                 depth=begin.depth,
@@ -429,7 +430,7 @@ class AgentRun:
             AgentRequest(
                 agent=self._agent,
                 workspace=workspace,
-                user=self.state.user,
+                user=self.state.proven_user,
                 fresh=not begin.resume,
                 plain=not begin.proven,
             )
@@ -456,7 +457,7 @@ class AgentRun:
         if spec is None or tool is None or not tool.wants_origin:
             return None
         position, trust = self.log.length, self.state.trust
-        return Origin(agent=spec.name, user=self.state.user, position=position, trust=trust, approved=approved)
+        return Origin(agent=spec.name, user=self.state.proven_user, position=position, trust=trust, approved=approved)
 
     def _call_tool(
         self, call: ToolCall, *, number: int = 0, epoch: int = 0, undo: bool = False, origin: Origin | None = None

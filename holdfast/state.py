@@ -98,6 +98,8 @@ class RunState(Frozen):
     """Sealed starts that have begun a run lately, and when: each counts once."""
     user: str = ""
     """Who gave the task; empty where nobody said. It stays so, whoever speaks later."""
+    user_proven: bool = True
+    """It is known to be that person who gave the task, and nobody else has started or said anything since."""
     requesters: tuple[str, ...] = ()
     """Who gave the task and the messages."""
     remembered: tuple[Remembered, ...] = ()
@@ -172,6 +174,11 @@ class RunState(Frozen):
         if self.requests and not any(call.phase in ("cleared", "started") for call in self.calls):
             return "waiting_approval"
         return "running"
+
+    @property
+    def proven_user(self) -> str:
+        """Whose memory the run may reach; empty for nobody's."""
+        return self.user if self.user_proven else ""
 
     @property
     def wake_at(self) -> datetime | None:

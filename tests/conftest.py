@@ -25,6 +25,14 @@ settings.register_profile(
 settings.load_profile("holdfast")
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own: what it approves counts for no other, nor on this machine."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOLDFAST_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A Temporal server and a PostgreSQL of the session's own, on free ports."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,8 +22,10 @@ from holdfast.history import read_events
 from holdfast.log import first_altered
 from holdfast.loops import LoopInput, LoopResult
 from holdfast.payloads import data_converter
+from holdfast.runtime.approvals import Approvals
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
+from holdfast.runtime.recollecting import WorkspaceMemory
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.starting import issued
 from holdfast.runtime.working import at_work
@@ -123,6 +126,12 @@ async def start_rig(
             )
             async with at_work(worker, leave_within=LEAVE):
                 yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
+
+
+def approve(workspace: Path) -> None:
+    """Approve what would instruct agents in a workspace, as a person does by `starter.py trust`."""
+    found = [each for each, _ in WorkspaceMemory().instructions(workspace)]
+    Approvals().add(found, by="dana", at=datetime.now(UTC))
 
 
 async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:

@@ -219,6 +219,7 @@ class AgentLoopWorkflow:
                 issued_at=workflow.now(),
                 task=brief,
                 by=loop.by,
+                by_proven=loop.by_proven,
                 agent=loop.agent if iteration.task else loop.initializer or loop.agent,
                 workspace=loop.workspace,
                 idle_limit=0,

@@ -1,8 +1,16 @@
-"""Git on the repository that is released."""
+"""Git on the repository that is released.
+
+The repository is the user's: git works in a view of it, and runs nothing that it names (`holdfast.runtime.memory`).
+"""
 
 from pathlib import Path
 
 from examples.stage.git import GitFailed, run_git
+from holdfast.runtime.memory import git as runtime_git
+from holdfast.runtime.memory.places import find_place
+from holdfast.runtime.memory.views import view_of
+
+_WRITING = ("add", "commit", "tag")
 
 
 class NotARepository(GitFailed):
@@ -10,18 +18,38 @@ class NotARepository(GitFailed):
 
 
 def git(repository: Path, *arguments: str, author: str = "Release Agent", date: str | None = None) -> str:
-    """Run `git ARGUMENTS…` in a repository and return what it printed, as `run_git` does.
+    """Run `git ARGUMENTS…` in a repository and return what it printed, without the last line break.
+
+    Args:
+        repository: The folder that holds `.git`; a repository further up is never taken for it.
+        arguments: As on a command line. What comes from outside must be checked before.
+        author: Name of who commits and tags.
+        date: When, as git reads it (`2026-01-05T10:00:00Z`); None for now.
 
     Raises:
         NotARepository: There is no `.git` in the folder.
         GitFailed: Git ended with an error, or took too long.
     """
-    if not (repository / ".git").exists() and arguments[:1] != ("init",):
+    if arguments[:1] == ("init",):
+        return run_git(repository, *arguments, author=author, date=date)
+    if not (repository / ".git").exists():
         raise NotARepository(
             f"{repository.name} is no git repository: start the run with --workspace and the folder of one "
             "(`python -m examples.release.repository FOLDER` makes one to try)"
         )
-    return run_git(repository, *arguments, author=author, date=date)
+    address = f"{author.lower().replace(' ', '.')}@example.invalid"
+    who = {"NAME": author, "EMAIL": address} | ({"DATE": date} if date else {})
+    environment = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in who.items()}
+    try:
+        place = find_place(repository)
+        assert place is not None, ".git is there"
+        with view_of(place, tags=True) as view:
+            if arguments[0] not in _WRITING or "--list" in arguments:
+                return view.git.run(*arguments, environment=environment).removesuffix("\n")
+            with view.writing():
+                return view.git.run(*arguments, environment=environment).removesuffix("\n")
+    except runtime_git.GitFailed as error:
+        raise GitFailed(str(error)) from None
 
 
 def commit_of(repository: Path, tag: str) -> str | None:

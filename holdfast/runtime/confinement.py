@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +23,7 @@ import psutil
 from pydantic import Field
 
 from holdfast.model import Frozen
+from holdfast.runtime.state_folder import state_folder
 
 MB = 1024**2
 PROBE_SECONDS = 10.0
@@ -102,6 +103,30 @@ class Confinement(Frozen):
         return kept | {"HOME": _HOME, "TMPDIR": _HOME, "PATH": os.pathsep.join(path)}
 
 
+def reading_argv(
+    program: Sequence[str], *, readable: Sequence[Path], writable: Sequence[Path], folder: Path
+) -> list[str]:
+    """The program and arguments that run a program of ours so that it reads and writes what is named, and no more.
+
+    Args:
+        program: With its arguments; it lies among the system's programs.
+        readable: Folders that it may read, without links in their paths.
+        writable: Folders that it may also write to.
+        folder: Where it starts.
+    """
+    bwrap = shutil.which("bwrap") or "bwrap"  # by its full path: what runs in it is given no PATH
+    return [
+        *(bwrap, *(f"--unshare-{name}" for name in _NAMESPACES), "--disable-userns", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session"),
+        *_mounts(_PROGRAMS),
+        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev", "--tmpfs", _HOME),
+        *(word for path in readable for word in ("--ro-bind", str(path), str(path))),
+        *(word for path in writable for word in ("--bind", str(path), str(path))),
+        *("--remount-ro", "/", "--chdir", str(folder), "--", *program),
+    ]
+
+
 DEFAULT = Confinement()
 """The limits that `run_confined` has where the catalog does not say."""
 
@@ -148,7 +173,7 @@ def _workspace(folder: Path, readable: list[str]) -> Iterator[str]:
     yield from ("--bind", str(folder), str(folder), "--chdir", str(folder))
     for path in within:
         yield from ("--ro-bind", path, path)
-    own = os.environ.get("HOLDFAST_HOME") or Path(__file__).parents[2] / ".holdfast"
+    own = state_folder()
     base = os.path.realpath(folder)
     for hidden in dict.fromkeys(os.path.realpath(path) for path in (own, folder / ".holdfast")):
         if hidden != base and Path(hidden).is_relative_to(base) and Path(hidden).is_dir():

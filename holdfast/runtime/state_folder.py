@@ -10,7 +10,7 @@ from holdfast.errors import StackError
 
 _MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
 """A folder that has one of these is a state folder already."""
-_OURS = _MARKS | {"owner.lock", "logs", "temporal.db-wal", "temporal.db-shm", "temporal.db-journal"}
+_OURS = _MARKS | {"fleet.keys", "owner.lock", "logs", "temporal.db-wal", "temporal.db-shm", "temporal.db-journal"}
 _ENTER = 0o010
 
 
@@ -69,3 +69,9 @@ def _ours(home: Path) -> Iterator[Path]:
     yield from (home / name for name in sorted(_OURS))
     with suppress(OSError):
         yield from (home / "logs").iterdir()
+
+
+def state_folder() -> Path:
+    """`HOLDFAST_HOME`; without it, `.holdfast` beside `worker.py` and `starter.py`, which both set it."""
+    named = os.environ.get("HOLDFAST_HOME")
+    return Path(named).expanduser().absolute() if named else Path(__file__).parents[2] / ".holdfast"

@@ -85,6 +85,7 @@ class Threads:
         workspace: str | None = None,
         idle_limit: float | None = None,
         by: str = "",
+        by_proven: bool = True,
     ) -> Started:
         """Start a run. It is recorded when this returns; a worker takes it when there is one.
 
@@ -97,6 +98,7 @@ class Threads:
             idle_limit: Seconds that the run stays open for follow-up messages after the LLM has answered; None for
                 what the agent says.
             by: Who gives the task.
+            by_proven: The caller knows that it is that person; without that, the run does not reach their memory.
 
         Raises:
             TaskInvalid: The task is empty, too long or not text.
@@ -114,6 +116,7 @@ class Threads:
         given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit)
         if seals_of(self._client):
             claims = {"workspace": workspace, "resume": resume, "previous_run": previous}
+            claims["by_proven"] = by_proven
             given = issued(given.model_copy(update=claims))
         elif workspace is not None or previous is not None:
             what = "in a folder" if workspace is not None else f"of the closed thread {thread!r}"

@@ -54,6 +54,7 @@ class Shell:
     def __init__(self, rig: Rig, stack: Stack, home: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
         own = {"HOLDFAST_HOME": str(home), "TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_BY": "dana"}
+        own["HOLDFAST_FLEET_KEYS"] = Path(stack.fleet_keys).read_text(encoding="ascii").strip()
         self._environ = kept | own | {"HOLDFAST_TASK_QUEUE": rig.task_queue, "DATABASE_URL": stack.database_url}
 
     def run(self, *arguments: str, code: int = 0) -> str:

@@ -16,7 +16,7 @@ from holdfast.memory.items import NewMemory
 from holdfast.runtime.stack import Stack
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.integration.forked import run
-from tests.rig import Rig, StartRig, eventually, status_of
+from tests.rig import Rig, StartRig, approve, eventually, status_of
 
 TIERS = ["instructions", "tools", "skills", "strategies", "standing", "files", "transcript"]
 
@@ -80,6 +80,7 @@ async def furnish(r: Rig, database_url: str) -> None:
     (r.workspace / ".agents").mkdir()
     (r.workspace / ".agents" / "STRATEGIES.md").write_text("Test before you push: café \x7f.\n")
     (r.workspace / "TASKS.md").write_text("- [ ] publish\n")
+    approve(r.workspace)
     async with open_pool(database_url, size=1) as pool:
         new = NewMemory(scope="agent:clerk", text=f"Be brief, {r.task_queue}.", trust="person", standing=True)
         await PostgresMemories(pool).remember(new, key=r.task_queue)

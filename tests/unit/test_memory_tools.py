@@ -4,6 +4,7 @@ import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from holdfast.memory.refusals import FeatureNotFound, MemoryRefused, TaskNotFoun
 from holdfast.memory.tasks import parse_tasks
 from holdfast.runtime.memory import repository as repository_module
 from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS, STRATEGIES, TASKS
-from holdfast.runtime.memory.places import Place
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.memory.tools import (
     add_task,
@@ -157,25 +157,24 @@ def test_what_a_person_did_meanwhile_is_a_conflict(context: ToolContext) -> None
     assert before == subjects(context)
 
 
-@pytest.mark.parametrize("cut", ["before the commit", "after the commit"])
+@pytest.mark.parametrize("cut", ["before the commit", "before it is in the repository", "after the commit"])
 def test_a_call_that_was_cut_short_ends_as_one(cut: str, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the first attempt got done: after the second there is one commit, one entry, one task ticked off."""
 
     class Killed(BaseException):
         """Stands for the end of the process."""
 
-    original = repository_module._write
+    name = "_committed" if cut == "after the commit" else "_commit"
+    original = getattr(repository_module, name)
 
-    def write(place: Place, *arguments: str, text: str) -> None:
-        if cut == "before the commit" and arguments[0] == "commit":
-            raise Killed
-        original(place, *arguments, text=text)
-        if arguments[0] == "commit":
-            raise Killed
+    def cut_short(*arguments: Any, **named: Any) -> None:
+        if cut != "before the commit":
+            original(*arguments, **named)
+        raise Killed
 
     (context.workspace / TASKS).write_text("- [ ] Test\n- [ ] Test\n")
     with monkeypatch.context() as patch:
-        patch.setattr(repository_module, "_write", write)
+        patch.setattr(repository_module, name, cut_short)
         with pytest.raises(Killed):
             complete_task("Test", "done", context=context)
     told = complete_task("Test", "done", context=call(context, "k1", attempt=2))

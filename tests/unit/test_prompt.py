@@ -16,6 +16,7 @@ from holdfast.model import canonical
 from holdfast.prompt import request_body, request_prefix, skills_text, strategies_text, system_tiers, tiers_of
 from holdfast.runtime.recollecting import WorkspaceMemory
 from holdfast.skills import Skill, unusable
+from tests.rig import approve
 from tests.unit.runs import agent_spec, tool_spec
 
 NOTES = SkillSpec(name="notes", description="Use it for notes.", files={"SKILL.md": "sha256:1"})
@@ -236,6 +237,7 @@ def test_the_newest_strategies_are_kept(tmp_path: Path) -> None:
     file = tmp_path / ".agents" / "STRATEGIES.md"
     file.parent.mkdir()
     file.write_text("".join(f"- strategy {number}\n" for number in range(1_000)))
+    approve(tmp_path)
     text = memory.strategies(tmp_path, 100)
     spec = agent_spec(strategies=text, memory=Memory(strategies=100))
     assert text.endswith("- strategy 999")
@@ -258,6 +260,7 @@ def test_nothing_instructs_from_where_anybody_may_write(linked: str, tmp_path: P
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: a\ndescription: Work.\n---\n")
     strategies.write_text("Work.")
+    approve(tmp_path)
     memory = WorkspaceMemory()
     assert memory.strategies(tmp_path, 100) == "Work."
     assert [each.name for each in memory.skills(tmp_path) if isinstance(each, Skill)] == ["a"]
@@ -267,5 +270,4 @@ def test_nothing_instructs_from_where_anybody_may_write(linked: str, tmp_path: P
         why = "a link leads to it; put the file there itself"
         assert memory.strategies(tmp_path, 100) == f"[.agents/STRATEGIES.md is not shown: {why}]"
     if linked != ".agents/STRATEGIES.md":
-        why = "a link leads to it; put the folder there itself"
-        assert list(memory.skills(tmp_path)) == [unusable(".agents/skills", why)]
+        assert not [each for each in memory.skills(tmp_path) if isinstance(each, Skill)]

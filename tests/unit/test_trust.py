@@ -239,15 +239,15 @@ def test_what_was_forgotten_is_handed_on_no_more() -> None:
 
 
 def test_the_user_is_who_gave_the_task() -> None:
-    """Whoever speaks later is not, whether or not somebody was named at first, and however many they are."""
-    for first, user in (("", ""), ("alice", "alice")):
+    """Whoever speaks later is not; and once somebody else has spoken, tools act for nobody, however many they are."""
+    for first, speaks, acts_for in (("", "u", ""), ("alice", "alice", "alice"), ("alice", "u", "")):
         thread = at_work(keeper(), by=first)
         for number in range(KEPT + 1):
-            thread.say("hm", by=f"u{number}")
+            thread.say("hm", by=speaks if speaks == "alice" else f"{speaks}{number}")
         thread.reply(calls("keep"))
         origin = asked(thread).origin
         assert origin is not None
-        assert origin.user == user
+        assert (origin.user, thread.state.user) == (acts_for, first)
 
 
 def test_a_task_that_was_read_in_a_file_is_nobodys_word() -> None:

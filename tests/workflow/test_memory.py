@@ -18,7 +18,7 @@ from holdfast.fold import INSTRUCTION
 from holdfast.memory.items import MemoryItem, NewMemory
 from holdfast.runtime.skills import load_skills
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
-from tests.rig import Rig, StartRig, check_thread, events_of, status_of
+from tests.rig import Rig, StartRig, approve, check_thread, events_of, status_of
 
 ALL = Memory(strategies=200, standing=200, files=400, workspace_skills=True)
 
@@ -56,6 +56,7 @@ def furnish(workspace: Path) -> None:
     (workspace / ".agents" / "skills" / "broken" / "SKILL.md").write_text("nothing")
     (workspace / ".agents" / "STRATEGIES.md").write_text("Test before you push.\n")
     (workspace / "TASKS.md").write_text("- [ ] publish\n")
+    approve(workspace)
 
 
 async def keep(database_url: str, thread: str) -> None:
@@ -87,7 +88,10 @@ async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: P
         await run.result()
         system = system_of(r)
         assert system.startswith("Work.\n\n## Skills")
-        assert "- notes: For notes.\n- deploy: For deploy.\n[left out, for they cannot be used: broken: " in system
+        assert (
+            "- notes: For notes.\n- deploy: For deploy.\n[left out, for they cannot be used: .agents/skills: 1 "
+            in system
+        )
         assert system.endswith("\n\nTest before you push.")
         task, recalled = r.llm.requests[0].json()["messages"][1:]
         assert task["content"] == "publish"
@@ -161,19 +165,19 @@ async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_p
         await run.signal("retry", {"by": "alice"})
         await run.result()
         listing, notes, sample, deploy, broken, escape, nothing = await results_of(run)
-        assert listing.content.startswith("- notes: For notes.\n- deploy: For deploy.\n- broken (left out): ")
+        assert listing.content.startswith("- notes: For notes.\n- deploy: For deploy.\n- .agents/skills (left out): 1 ")
         assert "Be brief." in notes.content
         assert notes.content.endswith("[Further files of this skill, for read_skill's `path`: sample.txt]")
         assert (sample.content, sample.trust) == ("A sample.", "agent")
         assert "Carefully." in deploy.content
         assert (notes.trust, deploy.trust, listing.trust) == ("agent", "tool", "tool")
-        assert "skill 'broken' cannot be used: .agents/skills/broken/SKILL.md has no front matter" in broken.content
+        assert "there is no skill 'broken'" in broken.content
         assert "skill 'notes' has no file '../../etc/passwd'; it has: SKILL.md, sample.txt" in escape.content
         assert "there is no skill 'nothing'; there are: notes, deploy" in nothing.content
 
 
 async def test_why_a_skill_was_left_out_is_nobodys_word(rig: StartRig, tmp_path: Path) -> None:
-    """The reason may quote a file of the workspace, so a list with it is worth what that is."""
+    """A list that says that some were left out is worth what the workspace is, and quotes nothing of it."""
     async with rig(catalog(tmp_path / "skills"), steps([call("read_skill"), say("done")])) as r:
         broken = r.workspace / ".agents" / "skills" / "broken"
         broken.mkdir(parents=True)
@@ -181,7 +185,8 @@ async def test_why_a_skill_was_left_out_is_nobodys_word(rig: StartRig, tmp_path:
         run = await r.start()
         await run.result()
         (listing,) = await results_of(run)
-        assert "broken (left out)" in listing.content
+        assert ".agents/skills (left out): 1 not approved, or not to be used" in listing.content
+        assert "Mallory" not in listing.content
         assert listing.trust == "tool"
 
 
@@ -200,8 +205,10 @@ async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig
         (r.workspace / "TASKS.md").write_text("- [x] publish\n")
         await begin()
         (r.workspace / ".agents" / "skills" / "deploy" / "sample").write_text("x")
+        approve(r.workspace)
         await begin()
         (r.workspace / ".agents" / "STRATEGIES.md").write_text("Push first.")
+        approve(r.workspace)
         await begin()
         same, again, skilled, learnt = hashes
         assert same == again

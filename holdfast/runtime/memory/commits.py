@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 from holdfast.memory.markup import TITLE, flat
 from holdfast.model import Frozen
-from holdfast.runtime.memory.git import printable
-from holdfast.runtime.memory.places import Place
+from holdfast.runtime.memory.git import Git, printable
 
 KEY = "Holdfast-Key"
 """The trailer that names the action."""
+NOT_RUN = "Holdfast-Not-Run"
+"""The trailer that names what of the repository is not run or heeded: hooks, filters, settings."""
 LISTED = 200
 """Paths that a state or a commit names at most."""
 LINES = 50
@@ -37,6 +38,10 @@ class Commit(Frozen):
     """How many files it changed."""
     left_out: tuple[str, ...] = ()
     """Repositories inside the workspace that git does not track: they keep their own history, and are not committed."""
+    filtered: tuple[str, ...] = ()
+    """Files that a filter governs, with its name: filters do not run, so these are not committed."""
+    not_run: tuple[str, ...] = ()
+    """What of the repository is not run or heeded, where this commit is the first to say so."""
 
     @property
     def key(self) -> str:
@@ -55,21 +60,25 @@ def message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     return "\n\n".join(part for part in (flat(subject, TITLE) or "Work", told, ours) if part) + "\n"
 
 
-def head_of(place: Place) -> str:
+def head_of(git: Git) -> str:
     """The hash of the commit that is checked out; empty before the first."""
-    return place.git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    head = (git.view / "HEAD").read_text().strip()
+    if not head.startswith("ref: "):
+        return head
+    branch = git.view / head.removeprefix("ref: ")
+    return branch.read_text().strip() if branch.exists() else ""
 
 
-def find_commit(place: Place, key: str) -> Commit | None:
+def find_commit(git: Git, key: str) -> Commit | None:
     """The commit with that key, if one is reachable from HEAD."""
     if not _KEY.fullmatch(key):
         raise ValueError(f"{key[:100]!r} cannot be a key: it needs 1 to 200 letters, digits and `_.:/-`")
-    if not head_of(place):
+    if not head_of(git):
         return None
     pattern = f"^{KEY}: {key.replace('.', '[.]')}$"
     # The first is it, unless a person has quoted a message of ours.
     for most in (1, 10):
-        found = log_of(place, "--extended-regexp", f"--grep={pattern}", f"--max-count={most}", "HEAD")
+        found = log_of(git, "--extended-regexp", f"--grep={pattern}", f"--max-count={most}", "HEAD")
         if commit := next((commit for commit in found if commit.key == key), None):
             return commit
         if not found:
@@ -77,10 +86,18 @@ def find_commit(place: Place, key: str) -> Commit | None:
     return None
 
 
-def log_of(place: Place, *arguments: str) -> list[Commit]:
+def has_trailer(git: Git, name: str, value: str) -> bool:
+    """Whether a commit that is reachable from HEAD has that trailer."""
+    if not head_of(git):
+        return False
+    found = log_of(git, "--fixed-strings", f"--grep={name}: {flat(value, TITLE)}", "--max-count=10", "HEAD")
+    return any(commit.trailers.get(name) == flat(value, TITLE) for commit in found)
+
+
+def log_of(git: Git, *arguments: str) -> list[Commit]:
     """The commits that `git log ARGUMENTS…` lists, without what they changed."""
     form = "%H%x00%aI%x00%an%x00%s%x00%(trailers:only,unfold)"
-    fields = printable(place.git.run("log", "-z", f"--format={form}", *arguments)).split("\0")
+    fields = printable(git.run("log", "-z", f"--format={form}", *arguments)).split("\0")
     return [
         Commit(
             hash=fields[at],
@@ -93,9 +110,9 @@ def log_of(place: Place, *arguments: str) -> list[Commit]:
     ]
 
 
-def with_paths(place: Place, commit: Commit) -> Commit:
+def with_paths(git: Git, commit: Commit) -> Commit:
     """The same commit, with what it changed."""
-    paths = place.git.paths(
+    paths = git.paths(
         "diff-tree", "--root", "--no-commit-id", "--name-only", "--no-renames", "--relative", "-r", "-z", commit.hash
     )
     return commit.model_copy(update={"paths": tuple(paths[:LISTED]), "count": len(paths)})

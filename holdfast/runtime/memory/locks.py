@@ -1,7 +1,7 @@
 """Who may write to a repository: one of ours at a time, and none beside a git that is at work.
 
-1. Our lock is handed on to every git process that is started under it: it lasts until the last of them has ended, also
-   where the worker was killed.
+1. Our lock is held from the first look at the repository until what git has made is brought into it. A git that
+   outlives its worker writes to a view of its own, and harms nobody.
 2. A lock file that git left behind is removed when nobody can be using it: our lock is held, no git process works in
    the repository, and the file is some seconds old. It is waited for otherwise.
 """
@@ -17,6 +17,7 @@ import psutil
 import structlog
 
 from holdfast.memory.refusals import MemoryRefused
+from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import GitFailed
 
 WAIT_SECONDS = 60.0
@@ -35,14 +36,14 @@ class RepositoryBusy(MemoryRefused):
 
 @contextmanager
 def exclusive(git_folder: Path) -> Iterator[int]:
-    """Keep other workers out of a repository; gives the descriptor to hand on to git.
+    """Keep other workers out of a repository; gives the lock's descriptor.
 
     Raises:
         RepositoryBusy: Another is at it for too long.
         GitFailed: The repository cannot be written.
     """
     try:
-        lock = os.open(git_folder / "holdfast.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        lock = git_files.open_lock(git_folder, "holdfast.lock")
     except OSError as error:
         raise GitFailed(f"the repository of {git_folder.parent.name} cannot be written: {error.strerror}") from None
     try:

@@ -4,6 +4,7 @@
    has happened: it is neither made nor committed again.
 2. What a killed attempt left undone is done by the next, and committed together with what it had done already.
 3. Nothing is touched while the repository is in the middle of something that a person began.
+4. Neither hooks nor filters run. What a filter would change (Git LFS) is left out, and that is said.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,10 +13,23 @@ from pathlib import Path
 
 from holdfast.memory.refusals import MemoryRefused
 from holdfast.model import Frozen
-from holdfast.runtime.memory.commits import KEY, LISTED, Commit, find_commit, head_of, log_of, message, with_paths
+from holdfast.runtime.memory.commits import (
+    KEY,
+    LISTED,
+    NOT_RUN,
+    Commit,
+    find_commit,
+    has_trailer,
+    head_of,
+    log_of,
+    message,
+    with_paths,
+)
 from holdfast.runtime.memory.git import Git, GitFailed, GitLocked, printable
 from holdfast.runtime.memory.locks import clear_locks, exclusive
-from holdfast.runtime.memory.places import Place, branch_of, find_place, make_place, problem_of
+from holdfast.runtime.memory.outside import gitlinks, governed, nested
+from holdfast.runtime.memory.places import Place, find_place, make_place, problem_of
+from holdfast.runtime.memory.views import View, view_of
 
 _OURS = (":(exclude,glob)**/.holdfast-*.tmp", ":(exclude,glob)**/.holdfast-*.tmp/**")
 """What is being written: of no use to anybody, and gone in a moment."""
@@ -50,27 +64,26 @@ class Repository:
     """
 
     def __init__(self, workspace: Path, *, author: str = "Agent") -> None:
-        self._git = Git(workspace, author or "Agent")
+        self._workspace = workspace
+        self._author = author or "Agent"
 
     def state(self) -> RepositoryState:
         """How things stand; nothing is changed or waited for."""
-        if not self._git.folder.is_dir():
-            return RepositoryState()
         try:
-            place = find_place(self._git)
-            if place is None:
-                return RepositoryState()
-            problem = problem_of(place)
-            dirty = _dirty(place)
+            with self._viewed() as view:
+                if view is None:
+                    return RepositoryState()
+                problem = problem_of(view.place, view.git)
+                dirty = _dirty(view)
+                return RepositoryState(
+                    head=head_of(view.git),
+                    branch=view.branch,
+                    dirty=tuple(dirty[:LISTED]),
+                    dirty_count=len(dirty),
+                    problem=problem,
+                )
         except GitFailed as error:
             return RepositoryState(problem=str(error))
-        return RepositoryState(
-            head=head_of(place),
-            branch=branch_of(place),
-            dirty=tuple(dirty[:LISTED]),
-            dirty_count=len(dirty),
-            problem=problem,
-        )
 
     def commit_once(
         self,
@@ -124,8 +137,8 @@ class Repository:
         Raises:
             GitFailed: The repository cannot be read.
         """
-        place = find_place(self._git) if self._git.folder.is_dir() else None
-        return find_commit(place, key) if place else None
+        with self._viewed() as view:
+            return find_commit(view.git, key) if view else None
 
     def commits(self, limit: int) -> list[Commit]:
         """The newest commits, people's too, the newest first.
@@ -133,8 +146,8 @@ class Repository:
         Raises:
             GitFailed: The repository cannot be read.
         """
-        place = find_place(self._git) if self._git.folder.is_dir() else None
-        return log_of(place, f"--max-count={limit}", "HEAD") if place and head_of(place) else []
+        with self._viewed() as view:
+            return log_of(view.git, f"--max-count={limit}", "HEAD") if view and head_of(view.git) else []
 
     def _commit_once(
         self,
@@ -146,72 +159,122 @@ class Repository:
         change: Callable[[], object] = lambda: None,
         allow_empty: bool = False,
     ) -> Commit:
-        with self._locked() as place:
-            if (found := find_commit(place, key)) is not None:
-                return with_paths(place, found)
-            if problem := problem_of(place):
+        with self._locked() as view:
+            if (found := find_commit(view.git, key)) is not None:
+                return with_paths(view.git, found)
+            if problem := problem_of(view.place, view.git):
                 raise RepositoryRefused(problem)
             change()
-            nested = _nested(place)
-            _write(place, "add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", text=_all_but(nested))
-            left_out = tuple(printable(path) for path in nested[:LISTED])
-            staged = place.git.paths("diff", "--cached", "--name-only", "--no-renames", "--relative", "-z", "--", ".")
-            if not staged and not allow_empty:
-                return Commit(hash=head_of(place), left_out=left_out)
-            text = message(subject(staged), body, {KEY: key, **trailers})
-            # What a person has staged elsewhere in a repository further up is not ours to commit.
-            scope = [] if place.whole else ["--only", "--", "."] if staged else ["--only"]
-            empty = ["--allow-empty"] if allow_empty else []
-            _write(place, "commit", "--quiet", "--cleanup=verbatim", "--file=-", *empty, *scope, text=text)
-            made = find_commit(place, key)
-            assert made is not None, "it has just been made, under our lock"
-            return with_paths(place, made.model_copy(update={"made": True, "left_out": left_out}))
+            unsaid = _unsaid(view)
+            told = {NOT_RUN: ", ".join(unsaid)} if unsaid else {}
+
+            def text(staged: Sequence[str]) -> str:
+                return message(subject(staged), body, {KEY: key, **trailers, **told})
+
+            made, left_out, filtered = _committed(view, text, allow_empty=allow_empty)
+            if not made:
+                return Commit(hash=head_of(view.git), left_out=left_out, filtered=filtered)
+            commit = find_commit(view.git, key)
+            assert commit is not None, "it has just been made, under our lock"
+            told_of = {"made": True, "left_out": left_out, "filtered": filtered, "not_run": unsaid}
+            return with_paths(view.git, commit.model_copy(update=told_of))
 
     @contextmanager
-    def _locked(self) -> Iterator[Place]:
-        """The repository, with nobody else of ours at work in it."""
+    def _viewed(self) -> Iterator[View | None]:
+        """A view of the repository, if there is one."""
+        place = self._place() if self._workspace.is_dir() else None
+        if place is None:
+            yield None
+        else:
+            with view_of(place, author=self._author) as view:
+                yield view
+
+    @contextmanager
+    def _locked(self) -> Iterator[View]:
+        """A view of the repository, with nobody else of ours at work in it; it is made where there is none."""
         try:
-            self._git.folder.mkdir(parents=True, exist_ok=True)
-            place = find_place(self._git) or make_place(self._git)
+            self._workspace.mkdir(parents=True, exist_ok=True)
+            place = self._place() or make_place(self._workspace)
         except OSError as error:
-            raise GitFailed(f"{self._git.folder.name} cannot be made a repository: {error.strerror}") from None
-        with exclusive(place.folder) as lock:
-            yield place.locked(lock)
+            raise GitFailed(f"{self._workspace.name} cannot be made a repository: {error.strerror}") from None
+        with exclusive(place.folder) as lock, view_of(place, author=self._author, keep=(lock,)) as view:
+            yield view
+
+    def _place(self) -> Place | None:
+        """The repository that there is, unless it is one further up that ignores the workspace."""
+        place = find_place(self._workspace)
+        if place is None or place.whole:
+            return place
+        with view_of(place) as view:
+            return None if _is_ignored(view.git) else place
 
 
-def _write(place: Place, *arguments: str, text: str) -> None:
-    """Run git when no other git is writing; one that begins at the same moment is waited for."""
+def _committed(
+    view: View, text: Callable[[Sequence[str]], str], *, allow_empty: bool
+) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+    """Commit what differs: whether there was anything, and what was left out: repositories, and what is filtered.
+
+    One that begins at the same moment is waited for.
+    """
     for attempt in range(5):
-        clear_locks(place.lock_files(branch_of(place)), place.top)
+        clear_locks(view.place.lock_files(), view.place.top)
         try:
-            place.git.run(*arguments, text=text)
-            return
+            with view.writing():
+                return _commit(view.git, text, whole=view.place.whole, allow_empty=allow_empty)
         except GitLocked:
             if attempt == 4:
                 raise
+    raise AssertionError("the last attempt returns, or raises")
 
 
-def _dirty(place: Place) -> list[str]:
-    entries = place.git.paths(
+def _commit(
+    git: Git, text: Callable[[Sequence[str]], str], *, whole: bool, allow_empty: bool
+) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+    repositories = (*nested(git, _OURS), *gitlinks(git))
+    filtered = governed(git, _OURS)
+    # Who has a submodule knows of it; what lies in the workspace besides is said.
+    left_out = tuple(printable(path) for path in repositories if path.endswith("/"))[:LISTED]
+    not_filtered = tuple(f"{printable(path)} (filter {name})" for path, name in filtered.items())[:LISTED]
+    specs = (".", *_OURS, *(f":(top,exclude,literal){path}" for path in (*repositories, *filtered)))
+    git.run("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", text="".join(f"{s}\0" for s in specs))
+    staged = git.paths("diff", "--cached", "--name-only", "--no-renames", "--relative", "-z", "--", ".")
+    if not staged and not allow_empty:
+        return False, left_out, not_filtered
+    # What a person has staged elsewhere in a repository further up is not ours to commit.
+    scope = [] if whole else ["--only", "--", "."] if staged else ["--only"]
+    empty = ["--allow-empty"] if allow_empty else []
+    git.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", *empty, *scope, text=text(staged))
+    return True, left_out, not_filtered
+
+
+def _unsaid(view: View) -> tuple[str, ...]:
+    """What is not run or heeded of the repository, unless an earlier commit of ours says so already."""
+    found = view.not_heeded
+    return found if found and not has_trailer(view.git, NOT_RUN, ", ".join(found)) else ()
+
+
+def _is_ignored(git: Git) -> bool:
+    try:
+        git.run("check-ignore", "--quiet", ".")
+    except GitFailed as error:
+        if str(error).endswith("failed: "):  # it says nothing, and ends with 1, where nothing is ignored
+            return False
+        raise
+    return True
+
+
+def _dirty(view: View) -> list[str]:
+    entries = view.git.paths(
         "status",
         "--porcelain",
         "-z",
         "--no-renames",
         "--untracked-files=all",
-        "--ignore-submodules=dirty",
+        "--ignore-submodules=all",
         "--",
         ".",
         *_OURS,
     )
-    prefix = "" if place.whole else f"{place.git.folder.resolve().relative_to(place.top).as_posix()}/"
+    place = view.place
+    prefix = "" if place.whole else f"{place.workspace.resolve().relative_to(place.top).as_posix()}/"
     return sorted(entry[3:].removeprefix(prefix) for entry in entries if not entry.endswith("/"))
-
-
-def _nested(place: Place) -> list[str]:
-    """Repositories in the workspace that are no submodules: git would keep no more of them than a number."""
-    others = place.git.run("ls-files", "--others", "--exclude-standard", "-z", "--", ".", *_OURS)
-    return [path for path in others.split("\0") if path.endswith("/")]
-
-
-def _all_but(nested: Sequence[str]) -> str:
-    return "".join(f"{spec}\0" for spec in (".", *_OURS, *(f":(exclude,literal){path}" for path in nested)))

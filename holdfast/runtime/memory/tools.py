@@ -9,7 +9,9 @@ from collections.abc import Callable
 from holdfast.memory import features, progress, tasks
 from holdfast.memory.markup import TITLE, flat
 from holdfast.memory.refusals import FeatureNotFound
+from holdfast.runtime.approvals import Approvals, strategies
 from holdfast.runtime.memory import tracking
+from holdfast.runtime.memory.commits import Commit
 from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS, STRATEGIES, TASKS, MemoryFiles
 from holdfast.runtime.memory.repository import Repository
 from holdfast.tools import Tool, ToolContext, tool
@@ -161,7 +163,21 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
         title: When it applies, in a few words.
         text: What to do then, and why.
     """
-    return _noted(context, STRATEGIES, title, text, subject="Strategy")
+    approvals = Approvals()
+    edit = tracking.added_note(context, STRATEGIES, title, text)
+
+    def learn(before: str | None) -> str:
+        after = edit(before)
+        # What was there has to be approved itself: one word of the agent's vouches for nothing else.
+        if not (before or "").strip() or approvals.have(strategies(before or "", what=STRATEGIES), context.workspace):
+            by = f"{context.origin.agent or 'agent'}, {context.thread}"
+            approvals.add([strategies(after, what=STRATEGIES)], by=by, at=context.at)
+        return after
+
+    def change() -> None:
+        MemoryFiles(context.workspace).change(STRATEGIES, learn)
+
+    return _committed(context, f"Strategy: {_short(title)}", change, done=f"Added {_short(title)!r} to {STRATEGIES}")
 
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
@@ -210,11 +226,24 @@ def _committed(context: ToolContext, subject: str, change: Callable[[], None], *
     repository = Repository(context.workspace, author=context.origin.agent)
     trailers = {"Holdfast-Thread": context.thread}
     commit = repository.commit_once(context.key, subject, body=body, trailers=trailers, change=change)
-    nested = f" Repositories inside the workspace were left out: {', '.join(commit.left_out)[:300]}."
-    left_out = nested if commit.left_out else ""
+    notes = _notes(commit)
     if commit.key != context.key:
-        return f"Nothing to commit: the last commit has all of it already.{left_out}"
-    return f"{done} in commit {commit.hash[:7]} ({commit.count:,} file{'' if commit.count == 1 else 's'}).{left_out}"
+        return f"Nothing to commit: the last commit has all of it already.{notes}"
+    return f"{done} in commit {commit.hash[:7]} ({commit.count:,} file{'' if commit.count == 1 else 's'}).{notes}"
+
+
+def _notes(commit: Commit) -> str:
+    """What was not committed, or not run, in words."""
+    notes = ""
+    if commit.left_out:
+        notes += f" Repositories inside the workspace were left out: {', '.join(commit.left_out)[:300]}."
+    if commit.filtered:
+        notes += (
+            f" Left out, for filters are not run, and a person has to commit it: {', '.join(commit.filtered)[:300]}."
+        )
+    if commit.not_run:
+        notes += f" Of this repository, the following is not run or heeded here: {', '.join(commit.not_run)[:300]}."
+    return notes
 
 
 def _short(title: str) -> str:

@@ -9,10 +9,11 @@ from holdfast.runtime.cli.verbs.looking import Looking
 from holdfast.runtime.cli.verbs.looping import Looping
 from holdfast.runtime.cli.verbs.policies import Policies
 from holdfast.runtime.cli.verbs.remembering import Remembering
+from holdfast.runtime.cli.verbs.trusting import Trusting
 from holdfast.runtime.cli.verbs.upkeep import Upkeep
 
 
-class Verbs(Looping, Acting, Deciding, Looking, Policies, Remembering, Upkeep):
+class Verbs(Looping, Acting, Deciding, Looking, Policies, Remembering, Trusting, Upkeep):
     """All of them, for one invocation of the CLI."""
 
 

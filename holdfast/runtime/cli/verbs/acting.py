@@ -36,13 +36,19 @@ class Acting(Looking):
         if thread is not None:
             check_thread_id(thread)
         threads = await self._connect()
+        giver = by or self._settings.by or ""
+        if not self._is_own(giver):
+            self._output.note(
+                f"Started for {visible(giver)} by somebody else: it does not reach what is remembered for them."
+            )
         started = await threads.start(
             task,
             agent=agent,
             thread=thread,
             workspace=workspace,
             idle_limit=idle_limit,
-            by=by or self._settings.by or "",
+            by=giver,
+            by_proven=self._is_own(giver),
         )
         state = await threads.loaded(started.thread)
         if state is None:

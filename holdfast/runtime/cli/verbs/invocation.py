@@ -75,6 +75,10 @@ class Invocation:
         """Who decides or speaks."""
         return given or self._settings.by or login()
 
+    def _is_own(self, name: str) -> bool:
+        """Whether a name is that of the person at this command line, by its settings or by the system."""
+        return name in ("", self._settings.by, login())
+
     def _private_key(self, given: Path | None) -> str | None:
         """The key to sign with; None to sign nothing."""
         path = given or self._settings.key

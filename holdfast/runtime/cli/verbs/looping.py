@@ -19,7 +19,7 @@ class Looping(Acting):
     async def loop(self, given: dict[str, Any], *, name: str | None, by: str | None, wait: bool) -> int:
         """Start a loop, and with `wait` stay until it is done or cannot go on by itself."""
         threads = await self._connect(name)
-        loop = LoopInput.model_validate({**given, "by": self._name(by)})
+        loop = LoopInput.model_validate({**given, "by": self._name(by), "by_proven": self._is_own(self._name(by))})
         started = await start_loop(threads, loop, name=name)
         if wait:
             return await self._wait_for_loop(threads, started.thread)

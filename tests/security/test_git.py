@@ -1,0 +1,532 @@
+"""The memory tools' git runs nothing and writes nowhere else, and takes nobody else's files, whatever `.git` has.
+
+Each attack is made twice where bubblewrap works: with git confined, and without.
+"""
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from examples.release.git import commit_of
+from examples.release.git import git as release_git
+from examples.stage.git import GitFailed as ReleaseGitFailed
+from holdfast.runtime.memory import git as git_module
+from holdfast.runtime.memory.git import GitFailed
+from holdfast.runtime.memory.repository import Repository
+from holdfast.runtime.memory.tools import commit_work
+from holdfast.runtime.stack import Stack
+from holdfast.tools import ToolContext
+from tests.integration.test_loops import Shell
+from tests.rig import StartRig, status_of
+from tests.workflow.test_agent_loop import catalog, diligent
+
+PERSON = ["-c", "user.name=Maris", "-c", "user.email=maris@example.invalid", "-c", "init.defaultBranch=main"]
+AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
+SECRET = "somebody else's\n"
+
+
+@pytest.fixture(params=["confined", "plain"])
+def boxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git in bubblewrap, and without it."""
+    if request.param == "plain":
+        monkeypatch.setattr(git_module, "is_confined", lambda: False)
+    elif not git_module.is_confined():
+        pytest.skip("bubblewrap does not work here")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A prepared folder, and what an attack must not reach."""
+
+    root: Path
+
+    @property
+    def ran(self) -> Path:
+        """Made by a planted program."""
+        return self.root.parent / "ran"
+
+    @property
+    def canary(self) -> Path:
+        """A file elsewhere, which a planted link leads to."""
+        return self.root.parent / "canary"
+
+    @property
+    def victim(self) -> Path:
+        """Somebody else's repository."""
+        return self.root.parent / "victim"
+
+    @property
+    def program(self) -> str:
+        """A command that leaves a trace."""
+        return f"touch '{self.ran}'; cat"
+
+    def git(self, *arguments: str, at: Path | None = None) -> str:
+        """What a person, or an attacker's command, does."""
+        done = subprocess.run(
+            ["git", *PERSON, *arguments], cwd=at or self.root, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def script(self, path: Path) -> None:
+        """A program that leaves a trace."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\ntouch '{self.ran}'\n")
+        path.chmod(0o755)
+
+    def link(self, name: str, to: Path | None = None) -> None:
+        """Put a link in a file's or folder's place in `.git`."""
+        path = self.root / ".git" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(path):
+            path.rename(self.root.parent / f"moved-{name.replace('/', '-')}")
+        path.symlink_to(to or self.canary)
+
+    def require_unharmed(self) -> None:
+        """Nothing ran, nothing was written elsewhere, and nobody else's file was committed."""
+        assert not self.ran.exists(), "a planted program ran"
+        assert self.canary.read_text() == SECRET, "a file elsewhere was written"
+        assert self.git("log", "--format=%s", at=self.victim) == "Theirs"
+        assert self.git("status", "--porcelain", at=self.victim) == "", "somebody else's repository was changed"
+        for folder in (self.root, self.victim):
+            with suppress(subprocess.CalledProcessError, NotADirectoryError):
+                assert "theirs" not in self.git("log", "--name-only", "--format=%an", "--author=Holdfast", at=folder)
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    """A repository with one commit, a canary beside it, and a victim."""
+    ground = Ground(tmp_path / "workspace")
+    for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):
+        folder.mkdir()
+        ground.git("init", "--quiet", at=folder)
+        (folder / f"{name.lower()}.txt").write_text(SECRET)
+        ground.git("add", ".", at=folder)
+        ground.git("commit", "--quiet", "-m", name, at=folder)
+    ground.canary.write_text(SECRET)
+    (ground.root / "new.txt").write_text("new\n")
+    yield ground
+    ground.require_unharmed()
+
+
+Plant = Callable[[Ground], object]
+
+
+def setting(*settings: str) -> Plant:
+    """Set in the repository's configuration; `PROGRAM` stands for a command that leaves a trace."""
+
+    def plant(ground: Ground) -> None:
+        for each in settings:
+            name, _, value = each.partition("=")
+            ground.git("config", name, value.replace("PROGRAM", ground.program))
+
+    return plant
+
+
+def attributes(text: str, *settings: str, info: bool = False) -> Plant:
+    """Attributes, and settings."""
+
+    def plant(ground: Ground) -> None:
+        (ground.root / (".git/info/attributes" if info else ".gitattributes")).write_text(text)
+        setting(*settings)(ground)
+
+    return plant
+
+
+def hook(name: str) -> Plant:
+    """A hook."""
+    return lambda ground: ground.script(ground.root / ".git" / "hooks" / name)
+
+
+def included(name: str) -> Plant:
+    """A filter in a file that the configuration includes."""
+
+    def plant(ground: Ground) -> None:
+        (ground.root / ".git" / "more").write_text(f'[filter "x"]\n\tclean = "{ground.program}"\n')
+        (ground.root / ".gitattributes").write_text("*.txt filter=x\n")
+        ground.git("config", name, "more")
+
+    return plant
+
+
+def of_work_tree(ground: Ground) -> None:
+    """A filter in `config.worktree`."""
+    ground.git("config", "extensions.worktreeConfig", "true")
+    ground.git("config", "--worktree", "filter.x.clean", ground.program)
+    (ground.root / ".gitattributes").write_text("*.txt filter=x\n")
+
+
+def nested(*, linked: bool) -> Plant:
+    """A repository inside, whose own configuration has a filter; tracked as a submodule or not."""
+
+    def plant(ground: Ground) -> None:
+        inner = ground.root / "inner"
+        inner.mkdir()
+        ground.git("init", "--quiet", at=inner)
+        (inner / "a.txt").write_text("a\n")
+        ground.git("add", ".", at=inner)
+        ground.git("commit", "--quiet", "-m", "Inner", at=inner)
+        if linked:
+            ground.git("add", "inner")
+            ground.git("commit", "--quiet", "-m", "Link")
+        (inner / ".gitattributes").write_text("*.txt filter=x\n")
+        (inner / "a.txt").write_text("b\n")
+        ground.git("config", "filter.x.clean", ground.program, at=inner)
+        ground.git("config", "core.fsmonitor", ground.program, at=inner)
+
+    return plant
+
+
+def program_of(name: str, *settings: str) -> Plant:
+    """Settings that name a program file; `FILE` stands for it."""
+
+    def plant(ground: Ground) -> None:
+        program = ground.root / name
+        ground.script(program)
+        setting(*(each.replace("FILE", str(program)) for each in settings))(ground)
+
+    return plant
+
+
+RUN_BY_GIT: dict[str, Plant] = {
+    "filter": attributes("*.txt filter=x\n", "filter.x.clean=PROGRAM", "filter.x.required=true"),
+    "process filter": attributes("*.txt filter=x\n", "filter.x.process=PROGRAM"),
+    "filter by info/attributes": attributes("*.txt filter=x\n", "filter.x.clean=PROGRAM", info=True),
+    "pre-commit hook": hook("pre-commit"),
+    "post-index-change hook": hook("post-index-change"),
+    "reference-transaction hook": hook("reference-transaction"),
+    "core.hooksPath": program_of("hooks/pre-commit", "core.hooksPath=hooks"),
+    "core.fsmonitor": setting("core.fsmonitor=PROGRAM"),
+    "gpg.program": program_of("gpg", "commit.gpgSign=true", "gpg.program=FILE"),
+    "include.path": included("include.path"),
+    "includeIf": included("includeIf.gitdir:**.path"),
+    "config.worktree": of_work_tree,
+    "nested submodule": nested(linked=True),
+}
+"""What plain git runs in `add` and `commit`."""
+
+NOT_RUN_HERE: dict[str, Plant] = {
+    "nested repository": nested(linked=False),
+    "core.sshCommand": setting("core.sshCommand=PROGRAM", "remote.origin.url=ssh://localhost/x"),
+    "textconv": attributes("*.txt diff=x\n", "diff.x.textconv=PROGRAM", "diff.external=PROGRAM"),
+    "merge driver": attributes("*.txt merge=x\n", "merge.x.driver=PROGRAM"),
+    "alias": setting("alias.add=!PROGRAM", "alias.commit=!PROGRAM", "alias.log=!PROGRAM"),
+    "pager and editor": setting("core.pager=PROGRAM", "core.editor=PROGRAM", "pager.log=PROGRAM"),
+    "credentials": setting("credential.helper=!PROGRAM", "core.askPass=PROGRAM"),
+    "alternateRefsCommand": setting("core.alternateRefsCommand=PROGRAM"),
+    "promisor": setting("remote.origin.promisor=true", "remote.origin.url=ext::sh -c PROGRAM"),
+}
+
+
+@pytest.mark.usefixtures("boxed")
+@pytest.mark.parametrize("name", [*RUN_BY_GIT, *NOT_RUN_HERE])
+def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> None:
+    """Looking and committing run no filter, hook, monitor, signer or other program, and the commit is made."""
+    (RUN_BY_GIT | NOT_RUN_HERE)[name](ground)
+    repository = Repository(ground.root)
+    assert repository.state().problem == ""
+    assert repository.take_in("k").made or name.startswith("filter by info")
+    repository.commits(10)
+    assert repository.find("k") is not None or name.startswith("filter by info")
+
+
+@pytest.mark.parametrize("name", RUN_BY_GIT)
+def test_the_programs_are_run_by_plain_git(name: str, ground: Ground) -> None:
+    """The attacks are real: git by itself runs each of them."""
+    RUN_BY_GIT[name](ground)
+    for arguments in (["status"], ["add", "--all"], ["commit", "-m", "x"]):
+        subprocess.run(["git", *PERSON, *arguments], cwd=ground.root, capture_output=True, check=False)
+    assert ground.ran.exists()
+    ground.ran.unlink()
+
+
+LINKS = [
+    *("COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/main", "logs", "index", "index.lock", "HEAD", "HEAD.lock"),
+    *("refs", "refs/heads", "refs/heads/main", "refs/heads/main.lock", "packed-refs", "config", "info"),
+    *("info/exclude", "info/attributes", "objects", "objects/pack", "objects/info", "shallow", "holdfast.lock"),
+]
+
+
+@pytest.mark.usefixtures("boxed")
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("to", ["file", "folder"])
+def test_no_link_in_a_git_folder_is_followed(name: str, to: str, ground: Ground) -> None:
+    """A link anywhere where git reads or writes is refused by name, before anything is changed."""
+    ground.link(name, ground.victim / ".git" / "objects" if to == "folder" else None)
+    with pytest.raises(GitFailed, match=r"is a link|is incomplete"):
+        Repository(ground.root).commit_once("k", "x", change=lambda: pytest.fail("it was changed"))
+    assert Repository(ground.root).state().problem
+
+
+@pytest.mark.usefixtures("boxed")
+def test_a_link_among_the_objects_is_not_followed(ground: Ground) -> None:
+    """256 links for all folders in which new objects could go: refused, and nothing arrives there."""
+    outside = ground.root.parent / "outside"
+    outside.mkdir()
+    for number in range(256):
+        folder = ground.root / ".git" / "objects" / f"{number:02x}"
+        if not folder.exists():
+            folder.symlink_to(outside)
+    with pytest.raises(GitFailed, match="is a link"):
+        Repository(ground.root).take_in("k")
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.usefixtures("boxed")
+def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
+    """A log that is a file elsewhere by another name stays as it is; the commit is made."""
+    log = ground.root / ".git" / "logs" / "HEAD"
+    log.unlink()
+    os.link(ground.canary, log)
+    assert Repository(ground.root).take_in("k").made
+
+
+@pytest.mark.usefixtures("boxed")
+def test_links_that_come_and_go_are_not_followed(ground: Ground) -> None:
+    """While somebody swaps files of `.git` for links to a file elsewhere, that file is never written."""
+    stop = threading.Event()
+    names = ("index", "logs/HEAD", "COMMIT_EDITMSG", "index.lock", "refs/heads/main")
+
+    def swap() -> None:
+        while not stop.is_set():
+            for name in names:
+                path = ground.root / ".git" / name
+                kept = path.with_name("kept")
+                with suppress(OSError):
+                    path.rename(kept)
+                with suppress(OSError):
+                    path.symlink_to(ground.canary)
+                with suppress(OSError):
+                    path.unlink()
+                with suppress(OSError):
+                    kept.rename(path)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for number in range(25):
+            (ground.root / "new.txt").write_text(f"{number}\n")
+            with suppress(GitFailed, AssertionError):
+                Repository(ground.root).take_in(f"k{number}")
+    finally:
+        stop.set()
+        swapping.join()
+
+
+def of(text: str) -> Plant:
+    """`.git` as a file."""
+
+    def plant(ground: Ground) -> None:
+        (ground.root / ".git").rename(ground.root / "moved")
+        (ground.root / ".git").write_text(text.format(victim=ground.victim, root=ground.root))
+
+    return plant
+
+
+def linked_folder(ground: Ground) -> None:
+    """`.git` as a link."""
+    (ground.root / ".git").rename(ground.root / "moved")
+    (ground.root / ".git").symlink_to(ground.victim / ".git")
+
+
+def forged_work_tree(ground: Ground) -> None:
+    """`.git` names a linked work tree of the victim's, which is another folder."""
+    ground.git("worktree", "add", "--quiet", "-b", "side", str(ground.root.parent / "theirs-linked"), at=ground.victim)
+    of(f"gitdir: {ground.victim}/.git/worktrees/theirs-linked\n")(ground)
+
+
+def common(ground: Ground) -> None:
+    """`.git/commondir`."""
+    (ground.root / ".git" / "commondir").write_text(f"{ground.victim}/.git\n")
+
+
+def alternates(ground: Ground) -> None:
+    """A HEAD whose commit is in the victim's objects."""
+    head = ground.git("rev-parse", "HEAD", at=ground.victim)
+    (ground.root / ".git" / "refs" / "heads" / "main").write_text(f"{head}\n")
+    (ground.root / ".git" / "objects" / "info" / "alternates").write_text(f"{ground.victim}/.git/objects\n")
+
+
+def head(content: str) -> Plant:
+    """A HEAD."""
+    return lambda ground: (ground.root / ".git" / "HEAD").write_text(content)
+
+
+def bare(ground: Ground) -> None:
+    """A repository of files that `write_file` can write, without a `.git`, and with a work tree elsewhere."""
+    (ground.root / ".git").rename(ground.root.parent / "moved")
+    for name in ("objects/x", "refs/x"):
+        (ground.root / name).parent.mkdir()
+        (ground.root / name).touch()
+    (ground.root / "HEAD").write_text("ref: refs/heads/main\n")
+    worktree = f"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = {ground.victim}\n"
+    (ground.root / "config").write_text(f"{worktree}\tfsmonitor = {ground.program}\n")
+
+
+ELSEWHERE: dict[str, tuple[Plant, str]] = {
+    ".git file": (of("gitdir: {victim}/.git\n"), "is a file that names a repository elsewhere"),
+    ".git file to a folder beside": (of("gitdir: moved\n"), "is a file that names a repository elsewhere"),
+    ".git link": (linked_folder, "is a link to a repository elsewhere"),
+    "forged work tree": (forged_work_tree, "is a file that names a repository elsewhere"),
+    "core.worktree": (lambda ground: setting(f"core.worktree={ground.victim}")(ground), "names another work tree"),
+    "commondir": (common, "commondir"),
+    "alternates": (alternates, "borrows objects"),
+    "HEAD out of refs": (head("ref: refs/heads/../../../canary\n"), "names no branch"),
+    "HEAD out of refs, absolute": (head("ref: refs/heads//etc/passwd\n"), "names no branch"),
+    "HEAD elsewhere": (head("ref: ../../canary\n"), "names no branch"),
+    "bare by write_file": (bare, "is a bare repository"),
+    "reftable": (
+        setting("core.repositoryFormatVersion=1", "extensions.refStorage=reftable"),
+        r"not known here: extensions\.refstorage",
+    ),
+    "unknown extension": (setting("core.repositoryFormatVersion=1", "extensions.x=1"), "not known here"),
+    "unknown format": (setting("core.repositoryFormatVersion=7"), "not known here"),
+}
+
+
+@pytest.mark.usefixtures("boxed")
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_folder_does_not_lead_to_somebody_elses_repository(name: str, ground: Ground) -> None:
+    """What names other git folders, work trees, objects or formats is refused in words; neither side changes."""
+    plant, words = ELSEWHERE[name]
+    plant(ground)
+    with pytest.raises(GitFailed, match=words):
+        Repository(ground.root).commit_once("k", "x", change=lambda: pytest.fail("it was changed"))
+    assert Repository(ground.root).state().problem
+
+
+@pytest.mark.usefixtures("boxed")
+def test_a_bare_repository_inside_is_plain_files(ground: Ground) -> None:
+    """Where the workspace has its own `.git`, files that look like a repository are committed like others."""
+    inner = ground.root / "inner"
+    inner.mkdir()
+    ground.git("init", "--quiet", "--bare", at=inner)
+    ground.git("config", "core.bare", "false", at=inner)
+    ground.git("config", "core.worktree", str(ground.victim), at=inner)
+    assert "inner/HEAD" in Repository(ground.root).take_in("k").paths
+    with pytest.raises(GitFailed, match="is a bare repository"):
+        Repository(inner).take_in("k")
+
+
+@pytest.mark.usefixtures("boxed")
+def test_the_workers_environment_does_not_reach_git(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`GIT_*` variables and a configuration at home change nothing."""
+    home = ground.root.parent / "home"
+    ground.script(home / "hooks" / "pre-commit")
+    (home / ".gitconfig").write_text(f'[core]\n\thooksPath = {home}/hooks\n\tfsmonitor = "{ground.program}"\n')
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_DIR", str(ground.victim / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(ground.victim))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(ground.victim / ".git" / "index"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", ground.program)
+    assert Repository(ground.root).take_in("k").paths == ("new.txt",)
+    monkeypatch.undo()
+    assert ground.git("log", "-1", "--format=%an") == "Agent (Holdfast)"
+
+
+@pytest.mark.usefixtures("boxed")
+def test_what_is_not_run_is_said_once(ground: Ground) -> None:
+    """The first commit names hooks, filters and settings that are not heeded; filtered files are named each time."""
+    hook("pre-commit")(ground)
+    attributes("*.bin filter=lfs\n", "filter.lfs.clean=PROGRAM", "filter.lfs.required=true")(ground)
+    (ground.root / "large.bin").write_bytes(b"content")
+
+    def committed(key: str) -> str:
+        (ground.root / key).touch()
+        return str(commit_work(key, context=ToolContext(thread="t", workspace=ground.root, key=key, attempt=1, at=AT)))
+
+    first, second = committed("k1"), committed("k2")
+    assert "not run or heeded here: hook pre-commit, filter lfs" in first
+    assert "hook pre-commit" not in second
+    for said in (first, second):
+        assert "a person has to commit it: large.bin (filter lfs)" in said
+    assert ground.git("log", "--format=%B").count("Holdfast-Not-Run: hook pre-commit, filter lfs") == 1
+    assert "large.bin" not in ground.git("ls-tree", "-r", "--name-only", "HEAD")
+
+
+@pytest.mark.usefixtures("boxed")
+def test_a_pointer_of_a_filtered_file_stays(ground: Ground) -> None:
+    """A file whose filter stores something else in git keeps what is stored, though its content differs."""
+    ground.git("config", "filter.lfs.clean", "echo pointer")
+    (ground.root / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (ground.root / "large.bin").write_bytes(b"content")
+    ground.git("add", ".")
+    ground.git("commit", "--quiet", "-m", "Track")
+    (ground.root / "large.bin").write_bytes(b"changed content")
+    (ground.root / "other.txt").touch()
+    commit = Repository(ground.root).take_in("k")
+    assert (commit.paths, commit.filtered) == (("other.txt",), ("large.bin (filter lfs)",))
+    assert ground.git("show", "HEAD:large.bin") == "pointer"
+
+
+@pytest.mark.usefixtures("boxed")
+def test_people_find_everything_where_git_keeps_it(ground: Ground) -> None:
+    """After our commit, a person's git sees a clean tree, a sound repository, and the commit in its reflog."""
+    ground.git("config", "core.autocrlf", "input")
+    ground.git("pack-refs", "--all")
+    ground.git("gc", "--quiet")
+    (ground.root / "crlf.txt").write_bytes(b"a\r\n")
+    Repository(ground.root).take_in("k")
+    assert ground.git("status", "--porcelain") == ""
+    ground.git("fsck", "--strict")
+    assert "Take in what was changed" in ground.git("reflog", "-1")
+    assert ground.git("show", "HEAD:crlf.txt") == "a"
+    assert not list((ground.root / ".git").glob("**/*.lock"))[1:]
+
+
+@pytest.mark.usefixtures("boxed")
+@pytest.mark.parametrize("name", RUN_BY_GIT)
+def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: Ground) -> None:
+    """Its git looks, commits and tags in a user's repository in the same way."""
+    RUN_BY_GIT[name](ground)
+    ground.ran.unlink(missing_ok=True)  # the attacker's own git may have run the hook
+    release_git(ground.root, "status", "--porcelain", "--untracked-files=all", "-z")
+    release_git(ground.root, "add", "--", "new.txt")
+    release_git(ground.root, "commit", "--quiet", "-m", "chore: release", "--", "new.txt")
+    release_git(ground.root, "tag", "--annotate", "v1.0.0", "-m", "Release 1.0.0")
+    assert commit_of(ground.root, "v1.0.0") == (ground.root / ".git" / "refs" / "heads" / "main").read_text().strip()
+    ELSEWHERE["core.worktree"][0](ground)
+    with pytest.raises(ReleaseGitFailed, match="names another work tree"):
+        release_git(ground.root, "status")
+
+
+async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(rig: StartRig, tmp_path: Path, stack: Stack) -> None:
+    """`starter.py loop DIR`: filters and hooks do not run; what leads elsewhere blocks the loop before any LLM call."""
+    tmp_path.joinpath("at").mkdir()
+    ground = Ground(tmp_path / "at" / "workspace")
+    for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):
+        folder.mkdir()
+        ground.git("init", "--quiet", at=folder)
+        (folder / f"{name.lower()}.txt").write_text(SECRET)
+        ground.git("add", ".", at=folder)
+        ground.git("commit", "--quiet", "-m", name, at=folder)
+    ground.canary.write_text(SECRET)
+    (ground.root / "TASKS.md").write_text("- [ ] one\n")
+    RUN_BY_GIT["filter"](ground)
+    RUN_BY_GIT["nested submodule"](ground)
+    hook("pre-commit")(ground)
+    ground.ran.unlink(missing_ok=True)  # the attacker's own git ran the hook
+    async with rig(catalog(), diligent) as at_work:
+        shell = Shell(at_work, stack, tmp_path / "home")
+        done = await asyncio.to_thread(shell.json, "loop", str(ground.root), "--wait")
+        assert done["status"] == "completed"
+        ground.require_unharmed()
+
+        asked = len(at_work.llm.requests)
+        ground.git("config", "core.worktree", str(ground.victim))
+        started = await asyncio.to_thread(shell.json, "loop", str(ground.root))
+        handle = at_work.client.get_workflow_handle(started["thread"])
+        blocked = await status_of(handle, "blocked")
+        assert "names another work tree" in blocked["blocked"]["message"]
+        assert len(at_work.llm.requests) == asked
+        await handle.cancel()
+    ground.require_unharmed()

@@ -1,0 +1,199 @@
+"""What is remembered for a person is recalled for that person's own threads alone, and not for who claims the name."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+from temporalio.client import WorkflowHandle
+
+from activities.stores.memories import PostgresMemories
+from activities.stores.postgres import open_pool
+from holdfast import Agent, Catalog, Memory, Policy, allow
+from holdfast.contracts import WORKFLOW
+from holdfast.events import ToolCallFinished
+from holdfast.memory.items import NewMemory
+from holdfast.runtime.gateway.app import build_app
+from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.threads import Threads
+from holdfast.testing import Conversation, Reply, call, say
+from tests.integration.test_loops import Shell
+from tests.rig import Rig, StartRig, events_of, eventually, status_of
+from tests.serving import served, sha256
+
+POLICY = Policy(rules=(allow(),))
+TOKENS = CallersFile(
+    tokens=tuple(Token(name=name, sha256=sha256(f"of-{name}"), scopes=("say", "read")) for name in ("alice", "bob"))
+)
+
+
+def catalog() -> Catalog:
+    """An agent with a semantic memory, part of which it is shown from the start."""
+    memory = Memory(semantic=True, standing=500)
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", memory=memory, policy=POLICY)], tools=[])
+
+
+def script(conversation: Conversation) -> Reply:
+    """After each message: recalls, tries to write for the person, says that it is done."""
+    turn = conversation.replies % 3
+    return [call("recall", query=""), call("remember", text="planted", scope="user"), say("Done.")][turn]
+
+
+class Ground:
+    """A worker, a person with two secrets in their memory, and what a run came to know of them."""
+
+    def __init__(self, rig: Rig, database_url: str) -> None:
+        self.rig = rig
+        self.secret = f"secret-{uuid4().hex}"
+        self.user = f"alice-{uuid4().hex[:6]}"
+        self.database_url = database_url
+
+    async def prepare(self) -> None:
+        """Remember two things for the person."""
+        async with open_pool(self.database_url, size=1) as pool:
+            for standing in (True, False):
+                text = f"{self.secret} {'always' if standing else 'asked for'}"
+                new = NewMemory(scope=f"user:{self.user}", text=text, trust="person", standing=standing, by=self.user)
+                await PostgresMemories(pool).remember(new, key=uuid4().hex)
+
+    async def plain(self, thread: str, **given: Any) -> WorkflowHandle[Any, Any]:
+        """Start a run as anybody at Temporal's port can."""
+        return await self.rig.client.start_workflow(
+            WORKFLOW, {"task": "go", "by": self.user, **given}, id=thread, task_queue=self.rig.task_queue
+        )
+
+    def told(self) -> list[str]:
+        """What of the secrets the LLM was sent."""
+        words = ("always", "asked for")
+        return [
+            word for word in words if any(f"{self.secret} {word}".encode() in r.body for r in self.rig.llm.requests)
+        ]
+
+    async def planted(self) -> bool:
+        """Whether something was written for the person."""
+        async with open_pool(self.database_url, size=1) as pool:
+            found = await PostgresMemories(pool).recall("", [f"user:{self.user}"], limit=20)
+        return any("planted" in item.text for item in found.items)
+
+    async def require_nothing(self, run: WorkflowHandle[Any, Any]) -> None:
+        """Nothing of the person's was shown, recalled or written."""
+        assert self.told() == []
+        assert not await self.planted()
+        last = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][-1]
+        assert "nobody is named who gave this task" in last.content
+
+
+@pytest.fixture
+async def ground(rig: StartRig, database_url: str) -> AsyncIterator[Ground]:
+    """The above."""
+    async with rig(catalog(), script) as at_work:
+        ground = Ground(at_work, database_url)
+        await ground.prepare()
+        yield ground
+
+
+def fresh() -> str:
+    """A thread id."""
+    return f"test-{uuid4().hex[:8]}"
+
+
+async def test_a_persons_own_run_reaches_their_memory(ground: Ground) -> None:
+    """A start that one of our own processes made, for the person it knows: shown, recalled and written."""
+    run = await ground.rig.start(by=ground.user)
+    await run.result()
+    assert ground.told() == ["always", "asked for"]
+    assert await ground.planted()
+
+
+async def test_who_starts_a_run_by_itself_reaches_nobodys_memory(ground: Ground) -> None:
+    """A plain start with another's name, as from the Web UI or the `temporal` command."""
+    run = await ground.plain(fresh())
+    await run.result()
+    await ground.require_nothing(run)
+
+
+async def test_a_name_that_the_starter_does_not_vouch_for_reaches_nothing(ground: Ground) -> None:
+    """Our own process started it, for somebody whom it only has by name."""
+    run = await ground.rig.start(by=ground.user, by_proven=False)
+    await run.result()
+    await ground.require_nothing(run)
+
+
+async def test_a_later_proven_start_does_not_prove_an_earlier_claim(ground: Ground) -> None:
+    """A thread whose user was claimed by a plain start stays without memory, whoever continues it."""
+    thread = fresh()
+    await (await ground.plain(thread)).result()
+    threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
+    await threads.start("and on", thread=thread, by=ground.user)
+    run = ground.rig.client.get_workflow_handle(thread)
+    await run.result()
+    await ground.require_nothing(run)
+
+
+@pytest.mark.parametrize("by", ["mallory", ""])
+async def test_another_who_speaks_closes_the_persons_memory(by: str, ground: Ground) -> None:
+    """In an open thread of the person's, a message by somebody else, or by nobody, is not answered from it."""
+    run = await ground.rig.start(by=ground.user, idle_limit=60)
+    await status_of(run, "waiting_message")
+    asked = len([event for event in await events_of(run) if isinstance(event, ToolCallFinished)])
+    await run.signal("say", {"message": "What do you know of her?", "by": by})
+
+    async def results() -> list[ToolCallFinished]:
+        return [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][asked:]
+
+    recalled, _ = await eventually(results, lambda found: len(found) == 2)
+    assert ground.secret not in recalled.content
+    await run.cancel()
+
+
+@asynccontextmanager
+async def gateway(ground: Ground) -> AsyncIterator[httpx2.AsyncClient]:
+    """A gateway for the ground's worker."""
+    threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
+    app = build_app(threads, Callers(TOKENS, POLICY), key=None)
+    async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+        yield http
+
+
+@pytest.mark.parametrize(("token", "reached"), [("alice", True), ("bob", False)])
+async def test_the_gateways_token_says_whose_memory_it_is(token: str, reached: bool, ground: Ground) -> None:
+    """Whoever continues a thread over HTTP acts for the token's owner, whatever name the message claims."""
+    ground.user = "alice"
+    await ground.prepare()
+    ground.rig.llm.script = lambda conversation: say("Done.")
+    thread = fresh()
+    await (await ground.rig.start(by="alice", thread=thread)).result()
+    seen = len(ground.rig.llm.requests)
+    ground.rig.llm.script = script_after_one
+    async with gateway(ground) as http:
+        headers = {"Authorization": f"Bearer of-{token}"}
+        body = {"message": "What do you know of her?"}
+        claimed = await http.post(f"/threads/{thread}/messages", json={**body, "by": "alice"}, headers=headers)
+        assert claimed.status_code == 422
+        answer = await http.post(f"/threads/{thread}/messages", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["by"]) == (200, token)
+    run = ground.rig.client.get_workflow_handle(thread)
+    await run.result()
+    sent = b"".join(request.body for request in ground.rig.llm.requests[seen:])
+    assert (f"{ground.secret} asked for".encode() in sent) == reached
+
+
+def script_after_one(conversation: Conversation) -> Reply:
+    """The script's first two turns, in a thread that has had a reply."""
+    return [call("recall", query=""), say("Done.")][min(conversation.replies - 1, 1)]
+
+
+async def test_the_command_line_acts_for_its_own_person(ground: Ground, stack: Stack, tmp_path: Path) -> None:
+    """`start --by` with another's name gives the task in that name, and does not reach their memory."""
+    shell = Shell(ground.rig, stack, tmp_path / "home")
+    shown = await asyncio.to_thread(shell.json, "start", "go", "--by", ground.user, "--wait")
+    await ground.require_nothing(ground.rig.client.get_workflow_handle(shown["thread"]))
+    ground.user = "dana"  # as HOLDFAST_BY says
+    await ground.prepare()
+    await asyncio.to_thread(shell.json, "start", "go", "--wait")
+    assert ground.told() == ["always", "asked for"]

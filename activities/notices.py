@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from activities.receivers import Receiver
-from holdfast.approval import Request, parsed
+from holdfast.approval import Request
 from holdfast.contracts import Notice
+from holdfast.statements import parsed
 
 JSON = dict[str, Any]
 

@@ -48,6 +48,7 @@ from holdfast.decide import (
     next_action,
     on_cancel,
     on_fold,
+    on_loaded,
     on_lost_agent,
     on_lost_call,
     on_lost_llm,
@@ -58,7 +59,6 @@ from holdfast.decide import (
     on_task,
     on_time,
 )
-from holdfast.effects import effect_key
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
@@ -77,6 +77,7 @@ from holdfast.events import (
 from holdfast.evolve import evolve
 from holdfast.log import EventLog
 from holdfast.messages import ToolCall
+from holdfast.names import person_name
 from holdfast.notices import notice_of
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
@@ -158,7 +159,7 @@ class AgentRun:
         if not self._loaded:
             if name == "say":
                 self._held.append((name, payload))
-                expected, why, _, _ = on_message(self.state, payload, door=name)
+                expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
                 return {"outcome": expected, "explanation": why}
             return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
         self.record(*on_due(self.state, at=self.at))
@@ -251,13 +252,14 @@ class AgentRun:
             RunStarted(
                 thread=self._thread,
                 run_id=self._run_id,
+                first_run_id=self._first_run_id,
                 agent=self._agent,
                 idle_limit=begin.idle_limit,
                 depth=begin.depth,
                 trust=begin.trust,
             )
         )
-        self.record(UserMessageReceived(content=begin.task, by=begin.by))
+        self.record(UserMessageReceived(content=begin.task, by=_spelt(begin.by), task=True))
 
     # What comes back.
 
@@ -283,6 +285,7 @@ class AgentRun:
                 )
                 if result.recalled:
                     self.record(MemoryRecalled(tiers=result.recalled))
+                self.record(*on_loaded(self.state))
             case LLMRequest(folding=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
@@ -324,7 +327,7 @@ class AgentRun:
         return "malformed", received.explanation
 
     def _say(self, payload: Any, *, door: str) -> tuple[str, str]:
-        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door)
+        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door, at=self.at)
         self.record(*events)
         if when_busy == "interrupt" and outcome == "interrupting":
             for call in self._under_way(LLMRequest):
@@ -361,7 +364,7 @@ class AgentRun:
             case Verify() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
-                if refused := on_task(self._begin.task):
+                if refused := on_task(self._begin.task, by=self._begin.by):
                     self.record(*refused)
                 else:
                     self._load_agent()
@@ -426,8 +429,7 @@ class AgentRun:
         self._call(request, number=number)
 
     def _effect_key(self, call: ToolCall, number: int) -> str:
-        digest = call.digest
-        return effect_key(thread=self._thread, first_run_id=self._first_run_id, number=number, call_digest=digest)
+        return self.state.effect_key(number, call)
 
     def _effect(self, number: int) -> Any:
         assert self.state.spec is not None
@@ -521,3 +523,11 @@ class AgentRun:
     def _next_id(self) -> int:
         self._ids += 1
         return self._ids
+
+
+def _spelt(by: str) -> str:
+    """The one spelling of who gives the task; as it was given, where the run will fail for it."""
+    try:
+        return person_name(by)
+    except ValueError:
+        return by[:2_000]

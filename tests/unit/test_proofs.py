@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.approval import Decision, Delegation, read_decision
 from holdfast.errors import SettingsError
 from holdfast.events import AgentEvent, AgentLoaded, DecisionReceived
 from holdfast.policy import Approver, Gateway, Policy
 from holdfast.runtime.proofs import Proofs
 from holdfast.runtime.signing import make_key, read_key, readable_by_others, signed
 from holdfast.signatures import encode_key, is_signed, public_key
+from holdfast.statements import Decision, Delegation, read_decision
 from tests.unit.runs import agent_spec
 
 ALICE, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in (1, 2, 3))

@@ -157,8 +157,17 @@ def moved(state: RunState, number: int, **change: Any) -> tuple[CallState, ...]:
 
 
 def _request(state: RunState, name: str) -> Request:
+    """The open request that an event is about.
+
+    Raises:
+        EventOutOfPlace: There is none.
+    """
     request = state.request(name)
-    assert request is not None
+    if request is None or all(call.number != request.number for call in state.calls):
+        raise EventOutOfPlace(
+            f"event {state.events} of thread {state.thread} is about request {name}, which is not open. The record was "
+            "forged or altered: restore it from a backup."
+        )
     return request
 
 

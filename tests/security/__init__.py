@@ -1,0 +1,1 @@
+"""Attacks, each made against the real thing: what nobody authorised does not run."""

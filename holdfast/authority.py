@@ -149,6 +149,8 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
 def _received(
     decision: Decision, outcome: DecisionOutcome, explanation: str, judged: Known, *, rule: str = ""
 ) -> DecisionReceived:
+    if outcome == "duplicate":
+        judged = Known()  # of what does not count, nothing is proven
     return DecisionReceived(
         request=decision.request,
         decision=decision.decision,

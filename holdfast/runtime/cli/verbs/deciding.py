@@ -62,11 +62,16 @@ class Deciding(Invocation):
         return {**given, "by": self._name(payload["by"])}
 
     async def _seen(self, threads: Threads, thread: str, payload: JSON, private: str) -> JSON:
-        """The payload with the digest of the request that is open, which is shown: what is shown is what is signed."""
+        """The payload with the digest of the request that is open, which is shown: what is shown is what is signed.
+
+        A digest that is given was seen before, and needs no worker.
+        """
+        if "digest" in payload:
+            return payload
         for request in await threads.pending(thread):
             if request["request"] == payload["request"]:
                 check_shown(request)
-                payload = {"digest": request["digest"], **payload}
+                payload = {**payload, "digest": request["digest"]}
                 self._output.note(signing_screen(request, payload, public_key(private)))
         return payload
 

@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from activities.receivers import Receiver
-from holdfast.approval import Request, parsed
+from holdfast.approval import Request
 from holdfast.contracts import Notice
 from holdfast.describe import HARMLESS
+from holdfast.statements import parsed
 
 JSON = dict[str, Any]
 

@@ -93,7 +93,10 @@ class Record:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             if request.previous_run and not (events and events[-1].type == "run_finished"):
                 events = await self._catch_up(thread, request.previous_run, events)
-            return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+            try:
+                return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+            except RecordUnreadable as error:
+                raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
     async def _append(self, workflow: WorkflowHandle[object, object], start: int, lines: list[bytes]) -> None:
         """Append; what a run has left behind that was reset is set aside, where the store can."""

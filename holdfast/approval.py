@@ -1,52 +1,46 @@
-"""Requests to people, and decisions on them, as data. What a decision leads to is `holdfast.authority`'s.
+"""Requests to people, as data. Answers are in `holdfast.statements`, what they lead to in `holdfast.authority`.
 
 1. A request asks about one tool call: may it run (`approval`), or did it happen (`reconcile`)?
 2. Several may be open at once; they are decided in any order, each once.
-3. A decision is bound to the digest of tool, arguments and agent, and can be signed.
+3. A decision is bound to the request's digest: the call, the agent, and the one effect that it has.
 """
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
-from pydantic_core import from_json
-
-from holdfast.messages import ToolCall, too_deep
+from holdfast.messages import ToolCall
 from holdfast.model import Frozen, canonical, digest
 from holdfast.policy import Terms
+from holdfast.statements import DecisionKind, parsed
+from holdfast.votes import Seen, Vote
 
 RequestKind = Literal["approval", "reconcile"]
-DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]
 DecisionOutcome = Literal[
     "accepted",
     "waiting_for_quorum",
+    "judged_anew",
     "duplicate",
     "unknown_request",
     "wrong_kind",
     "digest_mismatch",
     "malformed",
     "too_late",
+    "too_many",
     "not_entitled",
     "unsigned",
     "bad_signature",
     "against_policy",
 ]
-"""What became of a decision. Only the first two change anything."""
+"""What became of a decision. Only the first three change anything: the third opens another request."""
+
+COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
+"""The outcomes of decisions that count."""
 
 ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
     "approval": ("approve", "deny", "respond"),
     "reconcile": ("happened", "absent", "undo", "abandon"),
 }
 """The decisions that fit each kind of request."""
-
-Proof = Literal["", "signed", "vouched"]
-"""How it is known who decided: not at all · by the approver's own key · by a gateway's."""
-
-LONGEST_LOAN = 365 * 86_400
-"""Seconds for which a right can be lent."""
-
-ARGUMENT_CHARS = 100_000
-"""Length of edited arguments, as JSON."""
 
 
 class Request(Frozen):
@@ -61,20 +55,41 @@ class Request(Frozen):
     arguments: str
     """As they are to run: what the tool reads in what the LLM wrote, or what a person put in its place."""
     digest: str
-    """Digest of tool, arguments and agent spec: what exactly is decided on."""
+    """Of what is decided on (`seen`)."""
+    spec_hash: str = ""
+    """Digest of the agent, its policy included."""
+    effect_key: str = ""
+    """Names the call's one effect."""
+    epoch: int = 0
+    """Which row of the ledger."""
     why: str
     """The rule that asks, or why nobody knows whether the effect happened."""
+    rule: str = ""
+    """The label of the rule that asks."""
     asked_at: datetime
     terms: Terms = Terms()
     """Who may decide, how many have to, until when."""
     undoable: bool = False
     """The tool can take its effect back, so `undo` is an answer to a `reconcile`."""
-    approved_by: tuple[str, ...] = ()
-    """Who has approved, where more have to."""
+    votes: tuple[Vote, ...] = ()
+    """The answers so far, one of each person, where more have to answer."""
+    edited_by: str = ""
+    """Who put other arguments in place of the LLM's."""
     reminded: int = 0
     """How often those who may decide were reminded."""
     level: int = 0
     """How often it was escalated."""
+
+    @property
+    def seen(self) -> Seen:
+        """What is decided on."""
+        return Seen(
+            tool=self.tool,
+            call_digest=self.call().digest,
+            spec_hash=self.spec_hash,
+            effect_key=self.effect_key,
+            epoch=self.epoch,
+        )
 
     @property
     def who(self) -> tuple[str, ...]:
@@ -108,18 +123,39 @@ class Request(Frozen):
         """When something is to be done about it though nobody decides."""
         return min((time for time in (self.expires_at, self.remind_at, self.escalate_at) if time), default=None)
 
+    def edit(self, arguments: dict[str, Any] | None) -> str:
+        """Arguments that a person gives, as JSON; empty where they are none, or those that the request has."""
+        if arguments is None:
+            return ""
+        text = canonical(arguments).decode("utf-8", "replace")
+        return "" if self.call(text).digest == self.call().digest else text
+
+    def edited(self, arguments: str, *, by: str, effect_key: str) -> "Request":
+        """The same question about other arguments: nobody has answered it yet."""
+        asked = {"arguments": arguments, "effect_key": effect_key, "edited_by": by, "votes": ()}
+        changed = self.model_copy(update=asked)
+        return changed.model_copy(update={"digest": changed.seen.digest})
+
+    def call(self, arguments: str = "") -> ToolCall:
+        """The call that it is about, or the same with other arguments."""
+        return ToolCall(id="", name=self.tool, arguments=arguments or self.arguments)
+
     def _after(self, seconds: float | None) -> datetime | None:
         return None if seconds is None else self.asked_at + timedelta(seconds=seconds)
 
     def view(self) -> dict[str, Any]:
-        """The request as `show`, `pending` and the Web UI present it."""
+        """The request as `show`, `pending` and the Web UI present it; `shown_digest` recomputes the digest from it."""
         return {
             "request": self.request,
             "kind": self.kind,
             "tool": self.tool,
             "arguments": parsed(self.arguments),
             "digest": self.digest,
+            "spec_hash": self.spec_hash,
+            "effect_key": self.effect_key,
+            "epoch": self.epoch,
             "why": self.why,
+            "edited_by": self.edited_by,
             "asked_at": self.asked_at.isoformat(),
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "answers": list(self.answers),
@@ -127,123 +163,16 @@ class Request(Frozen):
             "on_expiry": self.terms.on_expiry,
             "veto": list(self.terms.veto),
             "quorum": self.terms.quorum,
-            "approved_by": list(self.approved_by),
+            "votes": [vote.view() for vote in self.votes],
         }
 
 
-def _as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def shown_digest(view: dict[str, Any]) -> str:
+    """The digest of what a request's view shows: whoever signs recomputes it, for what is shown is what is signed.
 
-
-_Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2_000)]
-_Short = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]
-_Id = Annotated[_Short, BeforeValidator(_as_text), Field(min_length=1)]
-
-
-class Signed(Frozen):
-    """What a person says with their name under it, and perhaps a signature."""
-
-    by: _Short = "unknown"
-    """Who says it. What it is worth, the policy says."""
-    reason: _Text = ""
-    signature: _Short = ""
-    """Ed25519, over `signed_bytes`; URL-safe base64."""
-
-    def signed_bytes(self, thread: str) -> bytes:
-        """What is signed: the canonical JSON of this, but for the signature and for defaults, and of the thread."""
-        said = self.model_dump(mode="json", exclude={"signature"}, exclude_defaults=True)
-        return canonical({"holdfast": type(self).__name__, "thread": thread, **said})
-
-
-class Decision(Signed):
-    """What a person says of a request; the JSON of the signals `approve`, `deny`, `respond` and `reconcile`."""
-
-    decision: DecisionKind
-    request: _Id
-    digest: str | None = Field(default=None, max_length=100)
-    """When given, must equal the request's digest; a signed decision has to give it."""
-    result: str | None = Field(default=None, max_length=8_000)
-    """For `happened` and `respond`: what the LLM is to be told the call returned."""
-    arguments: dict[str, Any] | None = None
-    """For `approve`: the arguments to run with, in place of the LLM's."""
-    remember: bool = False
-    """For `approve`: the same call is allowed from now on, in this thread."""
-
-
-class Delegation(Signed):
-    """An approver lends a right to another, within a thread; the JSON of the signal `delegate`."""
-
-    to: _Id
-    seconds: float | None = Field(default=None, gt=0, le=LONGEST_LOAN)
-    """For how long, from when it arrives."""
-    until: AwareDatetime | None = None
-    """Until when: a signature needs this one, or it would be good for ever."""
-
-    @model_validator(mode="after")
-    def _for_how_long(self) -> Self:
-        if (self.seconds is None) == (self.until is None):
-            raise ValueError("give `until`, or `seconds`")
-        return self
-
-
-class Revocation(Signed):
-    """An approver takes back what was remembered, or delegated; the JSON of the signal `revoke`."""
-
-    remembered: _Id | None = None
-    """The id of a remembered rule."""
-    delegated_to: _Id | None = None
-    """Whom a right was lent to."""
-
-    @model_validator(mode="after")
-    def _one_thing(self) -> Self:
-        if (self.remembered is None) == (self.delegated_to is None):
-            raise ValueError("give `remembered`, or `delegated_to`")
-        return self
-
-
-SignedT = TypeVar("SignedT", bound=Signed)
-
-
-def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | str:
-    """A signal's payload as what it is to be, or a sentence that says why it is not.
-
-    Args:
-        payload: What was sent: an object, or its JSON text.
-        kind: What it is to be.
-        given: What the signal's name says; None where the payload says it.
+    Raises:
+        KeyError: The view lacks something.
     """
-    if isinstance(payload, str):
-        payload = parsed(payload) if len(payload) <= 2 * ARGUMENT_CHARS else payload
-    if not isinstance(payload, dict):
-        return f'expected an object such as {{"request": "1", "by": "alice"}}, got {type(payload).__name__}'
-    if too_deep(payload):
-        return "it is nested too deeply"
-    try:
-        read = kind.model_validate({**payload, **{name: value for name, value in given.items() if value is not None}})
-        size = len(read.model_dump_json())
-    except ValidationError as error:
-        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-    except ValueError as error:  # half a surrogate pair
-        return f"it cannot be written as JSON: {error}"
-    return read if size <= ARGUMENT_CHARS else f"it is over {ARGUMENT_CHARS:,} characters long"
-
-
-def read_decision(payload: Any, *, decision: DecisionKind | None = None) -> Decision | str:
-    """A signal's payload as a decision, or a sentence that says why it is none."""
-    return read_signed(payload, Decision, decision=decision)
-
-
-def approval_digest(call: ToolCall, spec_hash: str) -> str:
-    """Digest over tool, canonical arguments and agent spec, the policy among it: what an approval is bound to."""
-    return digest([call.digest, spec_hash])
-
-
-def parsed(arguments: str) -> Any:
-    """Arguments as JSON for people and programs to read; verbatim where they are none that everybody can read.
-
-    Half a surrogate pair, a number that is none and thousands of brackets are no JSON to some.
-    """
-    try:
-        return from_json(arguments or "{}", allow_inf_nan=False)
-    except (ValueError, TypeError):
-        return arguments
+    call = digest([view["tool"], view["arguments"]])
+    bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
+    return Seen(call_digest=call, **bound).digest

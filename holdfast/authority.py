@@ -1,72 +1,42 @@
-"""Authority: who may decide, how that is known, and what a decision leads to. Pure functions over the run's state.
+"""Authority: what may run, and what a decision leads to. Pure functions over the run's state.
 
-1. Who decides is known by a signature: the approver's own, or that of a gateway which vouches for them. Without one it
-   is taken on trust, where the policy allows that.
-2. Whatever arrives is recorded with its outcome. Only a decision that is accepted changes what may run.
-3. A grant is bound to the request's digest, and used up by the start of the call it lets run.
+1. Whatever arrives is recorded with its outcome. Only a decision that is accepted changes what may run.
+2. A grant is bound to the request's digest, and used up by the start of the call it lets run: one effect, in one run.
+3. Changed arguments are judged like the LLM's: under another rule, or other terms, they are another request.
 4. The LLM has no part in this: what it writes is never a decision.
 """
 
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import datetime
 
 from temporalio import workflow
 
-from holdfast.approval import (
-    LONGEST_LOAN,
-    Decision,
-    DecisionOutcome,
-    Delegation,
-    Proof,
-    Request,
-    Revocation,
-    Signed,
-    parsed,
-)
+from holdfast.approval import DecisionOutcome, Request, RequestKind
 from holdfast.events import (
     AgentEvent,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
+    ApprovalRequested,
     DecisionReceived,
-    DelegationRevoked,
-    RightDelegated,
     RuleRemembered,
-    RuleRevoked,
-    SignalRejected,
     ToolCallFinished,
 )
 from holdfast.messages import ToolCall
-from holdfast.model import canonical
-from holdfast.policy import Policy, Terms, ToolUse, Verdict, evaluate
-from holdfast.signatures import is_signed
+from holdfast.policy import Terms, ToolUse, Verdict, evaluate
+from holdfast.remembered import made_by, rule_for
+from holdfast.rights import Known, Refused, known, right_of
 from holdfast.state import CallState, RunState
+from holdfast.statements import Decision, parsed
 from holdfast.trust import Trust, is_tainted
+from holdfast.votes import Vote, agreeing, cast
 
 Events = list[AgentEvent]
 
 
-class Known(NamedTuple):
-    """How it is known who says something."""
-
-    proof: Proof = ""
-    key: str = ""
-    """The public key whose signature was found right."""
-    right: str = ""
-    """Whose right to decide is used: their own, or one that was lent to them."""
-
-
-class Refused(NamedTuple):
-    """Why something does not count."""
-
-    outcome: DecisionOutcome
-    explanation: str
-
-
 def judge_call(state: RunState, call: ToolCall) -> Verdict:
-    """The verdict on a call of a tool that the agent has: the policy's, or what a person said of the same call before.
+    """The verdict on a call of a tool that the agent has: the policy's, or what people said of the same call before.
 
-    What a person said lifts `ask` only: what the policy denies stays denied.
+    What people said lifts `ask` only: what the policy denies stays denied.
     """
     spec = state.spec
     assert spec is not None
@@ -86,10 +56,10 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     )
     if tool.trusted_only and is_tainted(state.trust):
         verdict = _of_tainted(verdict, state.trust, spec.policy.terms)
-    if verdict.verdict == "ask":
-        for rule in state.remembered:
-            if (rule.tool, rule.call_digest) == (call.name, call.digest):
-                return Verdict(verdict="allow", rule=f"remembered {rule.rule} (by {rule.by})")
+    if verdict.verdict == "ask" and (rule := rule_for(state, call, verdict.terms)):
+        by = ", ".join(vote.by for vote in rule.votes)
+        lifted = f"remembered {rule.rule} (by {by})"
+        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
     return verdict
 
 
@@ -102,19 +72,86 @@ def _of_tainted(verdict: Verdict, trust: Trust, terms: Terms) -> Verdict:
     return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"on_expiry": "deny"})})
 
 
+def new_request(
+    state: RunState,
+    kind: RequestKind,
+    number: int,
+    call: ToolCall,
+    verdict: Verdict,
+    *,
+    why: str = "",
+    at: datetime,
+    ahead: int = 0,
+) -> Request:
+    """A question to people about a call.
+
+    Args:
+        state: Before the question.
+        kind: What is asked.
+        number: The call's.
+        call: As it is to run, or has.
+        verdict: Says by which rule, and how it is decided.
+        why: What people are told; the verdict's reason where it is empty.
+        at: Now.
+        ahead: How many other questions open with it, before it.
+    """
+    tool = state.spec.tool(call.name) if state.spec else None
+    epoch = next((each.epoch for each in state.calls if each.number == number), 0)
+    request = Request(
+        request=str(state.asked + ahead + 1),
+        kind=kind,
+        number=number,
+        tool=call.name,
+        arguments=call.arguments,
+        digest="",
+        spec_hash=state.spec_hash,
+        effect_key=state.effect_key(number, call),
+        epoch=epoch,
+        why=why or verdict.reason or verdict.rule,
+        rule=verdict.rule,
+        asked_at=at,
+        terms=verdict.terms,
+        undoable=tool is not None and tool.undoable,
+    )
+    return request.model_copy(update={"digest": request.seen.digest})
+
+
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:
     """The event that records a person's decision and its outcome, and the events that follow from it."""
     request = state.request(decision.request)
     judged = _judge(state, decision, request, at=at)
-    known = judged if isinstance(judged, Known) else Known()
-    outcome, explanation = judged if isinstance(judged, Refused) else Refused("accepted", "")
-    if outcome == "accepted" and request and decision.decision == "approve":
-        arguments = canonical(decision.arguments) if decision.arguments is not None else None
-        anew = arguments is not None and arguments != request.arguments.encode("utf-8", "replace")
-        votes = 1 if anew else len(request.approved_by) + 1
-        if votes < request.terms.quorum:
-            outcome, explanation = "waiting_for_quorum", f"{votes} of {request.terms.quorum} have approved"
-    received = DecisionReceived(
+    if isinstance(judged, Refused) or request is None:
+        refused = judged if isinstance(judged, Refused) else Refused("unknown_request", "")
+        return _received(decision, refused.outcome, refused.explanation, Known()), []
+    if not (edit := request.edit(decision.arguments)):
+        outcome, explanation, votes = _counted(request, decision, judged, request.votes)
+        received = _received(decision, outcome, explanation, judged)
+        return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
+    call = state.call(request.number).call.model_copy(update={"arguments": edit})
+    verdict = judge_call(state, call)
+    if verdict.verdict == "deny":
+        why = f"the policy denies these arguments ({verdict.rule})"
+        return _received(decision, "against_policy", why, Known()), []
+    if verdict.verdict == "allow":
+        why = f"the policy allows these arguments ({verdict.rule})"
+        return _received(decision, "accepted", why, judged, rule=verdict.rule), []
+    if (verdict.rule, verdict.terms) != (request.rule, request.terms):
+        anew = new_request(state, "approval", request.number, call, verdict, at=at)
+        anew = anew.model_copy(update={"edited_by": decision.by})
+        why = f"another rule, or other terms, are for these arguments ({verdict.rule}): request {anew.request}"
+        received = _received(decision, "judged_anew", why, judged, rule=verdict.rule)
+        return received, [ApprovalRequested(request=anew)]
+    outcome, explanation, votes = _counted(request, decision, judged, ())
+    received = _received(decision, outcome, explanation, judged, rule=verdict.rule)
+    return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
+
+
+def _received(
+    decision: Decision, outcome: DecisionOutcome, explanation: str, judged: Known, *, rule: str = ""
+) -> DecisionReceived:
+    if outcome == "duplicate":
+        judged = Known()  # of what does not count, nothing is proven
+    return DecisionReceived(
         request=decision.request,
         decision=decision.decision,
         by=decision.by,
@@ -125,90 +162,60 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
         arguments=decision.arguments,
         result=decision.result,
         remember=decision.remember,
-        right=known.right if known.right != decision.by else "",
-        proof=known.proof,
-        key=known.key,
+        right=judged.right if judged.right != decision.by else "",
+        rule=rule,
+        proof=judged.proof,
+        key=judged.key,
         signature=decision.signature,
     )
-    if outcome != "accepted" or request is None:
-        return received, []
-    return received, _consequences(state, decision, request)
 
 
-def _consequences(state: RunState, decision: Decision, request: Request) -> Events:
+def _counted(
+    request: Request, decision: Decision, judged: Known, before: tuple[Vote, ...]
+) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
+    """What a decision comes to with the votes before it: its outcome, why, and the votes that give the same answer."""
+    right = judged.right if judged.right != decision.by else ""
+    vote = Vote(said=decision, seen=request.seen, right=right, proof=judged.proof, key=judged.key)
+    if decision.decision == "deny":
+        return "accepted", "", (vote,)
+    older = next((each for each in before if each.by == vote.by), None)
+    if older and (older.answer, older.said.remember) == (vote.answer, decision.remember):
+        return "duplicate", f"{vote.by} has answered {decision.decision} to request {request.request} before", ()
+    votes, quorum = agreeing(cast(before, vote), vote), request.terms.quorum
+    if len(votes) < quorum:
+        said = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
+        return "waiting_for_quorum", f"{len(votes)} of {quorum} {said}", votes
+    forgotten = any(each.said.remember for each in votes) and not made_by(votes, number=0, quorum=quorum)
+    why = "not remembered: every person whose approval counts has to ask for it, with their own right"
+    return "accepted", why if forgotten else "", votes
+
+
+def _consequences(state: RunState, decision: Decision, request: Request, votes: tuple[Vote, ...]) -> Events:
     number = request.number
+    by = ", ".join(vote.by for vote in votes)
     because = f": {decision.reason}" if decision.reason else ""
     match decision.decision:
-        case "approve" if decision.remember:
-            call = state.call(number).call
-            text = request.arguments if decision.arguments is None else canonical(decision.arguments).decode()
-            granted = call.model_copy(update={"arguments": text})
-            rule = str(state.remembered_count + 1)
-            return [RuleRemembered(rule=rule, tool=call.name, call_digest=granted.digest, by=decision.by)]
-        case "approve" | "absent" | "undo":
+        case "approve":
+            rule = made_by(votes, number=state.remembered_count + 1, quorum=request.terms.quorum)
+            if rule is None:
+                return []
+            voters = tuple(vote.by for vote in votes)
+            return [RuleRemembered(rule=rule.rule, tool=rule.tool, call_digest=rule.call_digest, by=voters)]
+        case "absent" | "undo":
             return []
         case "deny":
             content = f"Denied by {decision.by}{because}"
             return [ToolCallFinished(number=number, status="denied", content=content)]
         case "respond":
-            content = f"Not called. {decision.by} answers in its place: {decision.result}"
+            verb = "answer" if len(votes) > 1 else "answers"
+            content = f"Not called. {by} {verb} in its place: {decision.result}"
             return [ToolCallFinished(number=number, status="answered", content=content)]
         case "happened":
-            content = decision.result or f"Done. ({decision.by} looked it up{because})"
+            content = decision.result or f"Done. ({by} looked it up{because})"
             return [ToolCallFinished(number=number, status="ok", content=content, adopted=True)]
         case "abandon":
-            content = f"Nobody can tell whether this happened; given up by {decision.by}{because}"
+            content = f"Nobody can tell whether this happened; given up by {by}{because}"
             return [ToolCallFinished(number=number, status="unknown", content=content)]
-
-
-def on_delegation(state: RunState, delegation: Delegation, *, at: datetime) -> tuple[Refused | None, Events]:
-    """What becomes of an approver's wish to lend their right: why not, or None; and the events."""
-    policy = _policy(state)
-    known = _known(state, delegation)
-    if isinstance(known, Refused):
-        return known, [_rejected("delegate", known)]
-    until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
-    refused = None
-    if not policy.approver(delegation.by):
-        refused = Refused("not_entitled", f"{delegation.by} has no right to lend: the policy names no such approver")
-    elif not policy.approver(delegation.to):
-        refused = Refused("not_entitled", f"{delegation.to} is no approver, so nobody could tell their decisions")
-    elif delegation.to == delegation.by:
-        refused = Refused("malformed", f"{delegation.by} has that right already")
-    elif known.proof and not delegation.until:
-        refused = Refused("malformed", "signed for so many seconds, it would be good for ever: give `until`")
-    elif not timedelta() < until - at <= timedelta(seconds=LONGEST_LOAN):
-        refused = Refused("too_late" if until <= at else "malformed", f"until {until.isoformat()} is over, or too far")
-    elif delegation.signature and delegation.signature in state.spent:
-        refused = Refused("duplicate", "this has lent the right once")
-    if refused:
-        return refused, [_rejected("delegate", refused)]
-    proof = {"proof": known.proof, "key": known.key, "signature": delegation.signature}
-    lent = {"by": delegation.by, "to": delegation.to, "until": until, "reason": delegation.reason}
-    return None, [RightDelegated.model_validate({**lent, **proof})]
-
-
-def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refused | None, Events]:
-    """What becomes of a wish to take back what was remembered or lent: why not, or None; and the events."""
-    known = _known(state, revocation)
-    if isinstance(known, Refused):
-        return known, [_rejected("revoke", known)]
-    policy, by = _policy(state), revocation.by
-    if policy.approvers and not policy.approver(by):
-        refused = Refused("not_entitled", f"the policy names no approver {by!r}")
-        return refused, [_rejected("revoke", refused)]
-    said = {"by": by, "reason": revocation.reason, "proof": known.proof, "key": known.key}
-    said |= {"signature": revocation.signature}
-    events: Events = []
-    if any(rule.rule == revocation.remembered for rule in state.remembered):
-        events.append(RuleRevoked.model_validate({"rule": revocation.remembered, **said}))
-    if any((right.by, right.to) == (by, revocation.delegated_to) for right in state.lent):
-        events.append(DelegationRevoked.model_validate({"to": revocation.delegated_to, **said}))
-    if not events:
-        open_rules = ", ".join(rule.rule for rule in state.remembered) or "none"
-        refused = Refused("unknown_request", f"nothing of {by}'s to revoke; remembered rules: {open_rules}")
-        return refused, [_rejected("revoke", refused)]
-    return None, events
 
 
 def on_due(state: RunState, *, at: datetime) -> Events:
@@ -238,17 +245,17 @@ def _judge(state: RunState, decision: Decision, request: Request | None, *, at: 
         return Refused("wrong_kind", f"request {request.request} asks for {wanted}, not {decision.decision}")
     if decision.digest and decision.digest != request.digest:
         return Refused("digest_mismatch", f"request {request.request} has the digest {request.digest}")
-    known = _known(state, decision)
-    if isinstance(known, Refused):
-        return known
-    if known.proof and not decision.digest:
+    proven = known(state, decision)
+    if isinstance(proven, Refused):
+        return proven
+    if proven.proof and not decision.digest:
         return Refused("digest_mismatch", f"a signature covers what was seen: give the digest {request.digest}")
-    right = _right(state, decision, request, at=at)
+    right = right_of(state, decision, request, at=at)
     if isinstance(right, Refused):
         return right
     if decision.decision == "respond" and not decision.result:
         return Refused("malformed", "give the answer as `result`")
-    return _editable(state, decision, state.call(request.number)) or known._replace(right=right)
+    return _editable(state, decision, state.call(request.number)) or proven._replace(right=right)
 
 
 def _without_request(state: RunState, decision: Decision) -> Refused:
@@ -261,54 +268,8 @@ def _without_request(state: RunState, decision: Decision) -> Refused:
     return Refused("unknown_request", f"no request {decision.request}; open: {still_open}")
 
 
-def _known(state: RunState, said: Signed) -> Known | Refused:
-    """How it is known who says this."""
-    policy = _policy(state)
-    if not said.signature:
-        if policy.signatures == "required":
-            return Refused("unsigned", "the policy wants decisions to be signed; `starter.py keygen` makes a key")
-        return Known()
-    message = said.signed_bytes(state.thread)
-    approver = policy.approver(said.by)
-    for key in approver.keys if approver else ():
-        if is_signed(key, said.signature, message):
-            return Known("signed", key)
-    for gateway in policy.gateways:
-        for key in gateway.keys:
-            if is_signed(key, said.signature, message):
-                return Known("vouched", key)
-    return Refused("bad_signature", f"no key of {said.by}, nor of a gateway, has signed this")
-
-
-def _right(state: RunState, decision: Decision, request: Request, *, at: datetime) -> str | Refused:
-    """Whose right to decide this person uses, or why they have none. Of each right there is one vote."""
-    policy, terms, by = _policy(state), request.terms, decision.by
-    denies = decision.decision == "deny"
-    if policy.approvers and policy.approver(by) is None:
-        return Refused("not_entitled", f"the policy names no approver {by!r}")
-    if policy.approvers:
-        entitled = set(policy.entitled(request.who))
-        if denies and terms.veto:
-            entitled |= set(policy.entitled(terms.veto))
-    else:
-        entitled = {by, *request.who} if not request.who else set(request.who)
-    rights = [by, *(right.by for right in state.lent if right.to == by and right.until > at)]
-    rights = [right for right in rights if right in entitled]
-    if not rights:
-        who = ", ".join(request.who) or "an approver"
-        return Refused("not_entitled", f"request {request.request} is decided by {who}, not {by}")
-    if not terms.requester_may_decide and not denies:
-        rights = [right for right in rights if right not in state.requesters and by not in state.requesters]
-        if not rights:
-            return Refused("not_entitled", f"{by} has asked for this with the task or a message; somebody else decides")
-    unused = [right for right in rights if decision.decision != "approve" or right not in request.approved_by]
-    if not unused:
-        return Refused("duplicate", f"{by} has approved request {request.request} before")
-    return unused[0]
-
-
 def _editable(state: RunState, decision: Decision, call: CallState) -> Refused | None:
-    """Why the arguments that a person gives cannot take the place of the LLM's; None if they can."""
+    """Why the arguments that a person gives do not fit the tool; None if they do."""
     if decision.arguments is None:
         return None
     if decision.decision != "approve":
@@ -325,16 +286,4 @@ def _editable(state: RunState, decision: Decision, call: CallState) -> Refused |
     if missing := tool.defaults.keys() - decision.arguments.keys():
         # What is judged has to be all that runs; a default would be filled in after the verdict.
         return Refused("malformed", f"arguments: give every parameter, also {', '.join(sorted(missing))}")
-    edited = call.call.model_copy(update={"arguments": canonical(decision.arguments).decode("utf-8", "replace")})
-    verdict = judge_call(state, edited)
-    if verdict.verdict == "deny":
-        return Refused("against_policy", f"the policy denies these arguments ({verdict.rule})")
     return None
-
-
-def _policy(state: RunState) -> Policy:
-    return state.spec.policy if state.spec else Policy()
-
-
-def _rejected(signal: str, refused: Refused) -> SignalRejected:
-    return SignalRejected(signal=signal, explanation=f"{refused.outcome}: {refused.explanation}")

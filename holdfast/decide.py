@@ -11,15 +11,12 @@ Pure functions: state in, events or an action out. The workflow carries the acti
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.approval import (
-    Request,
-    RequestKind,
-    approval_digest,
-)
 from holdfast.arguments import canonical_arguments
-from holdfast.authority import judge_call, on_due
+from holdfast.authority import judge_call, new_request, on_due
 from holdfast.contracts import (
     CONTEXT_TOO_LONG,
+    NAME_INVALID,
+    START_UNPROVEN,
     TASK_EMPTY,
     TASK_MALFORMED,
     TASK_TOO_LONG,
@@ -44,8 +41,9 @@ from holdfast.events import (
 )
 from holdfast.fold import handoff
 from holdfast.inbox import too_long, unfit
-from holdfast.messages import Content, ToolCall, Usage, text_of
-from holdfast.policy import Terms
+from holdfast.messages import Content, Usage, text_of
+from holdfast.names import person_name
+from holdfast.policy import Terms, Verdict
 from holdfast.state import Phase, RunState
 
 Events = list[AgentEvent]
@@ -152,8 +150,12 @@ def _fold_due(state: RunState) -> Fold | Park | None:
             return Park(CONTEXT_TOO_LONG, "folded as far as it goes, the request still does not fit the LLM")
 
 
-def on_task(task: Content) -> Events:
+def on_task(task: Content, *, by: str = "") -> Events:
     """The events that a task leads to with which no run can begin; none if one can."""
+    try:
+        person_name(by)
+    except ValueError as error:
+        return [_failed(NAME_INVALID, f"{error}; start the run again with another name as `by`")]
     if not text_of(task).strip():
         return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
     if why := unfit(task):
@@ -161,6 +163,14 @@ def on_task(task: Content) -> Events:
     if excess := too_long(task):
         return [_failed(TASK_TOO_LONG, f"the task {excess}; put it into a file in the workspace")]
     return []
+
+
+def on_loaded(state: RunState) -> Events:
+    """The events that follow where an agent cannot go on with the run that it was loaded for; none if it can."""
+    if state.sealed or state.spec is None or not state.spec.policy.proves_requesters:
+        return []
+    why = f"the policy of {state.spec.name} does not let requesters approve, and it is not known who started this run"
+    return [_failed(START_UNPROVEN, f"{why}: start it with `starter.py start`, or through a gateway")]
 
 
 def on_lost_agent(cause: str, message: str) -> Events:
@@ -272,13 +282,13 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
         verdict = judge_call(state, call)
-        events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule))
+        lifted = verdict.terms if verdict.remembered else None
+        events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted))
         if verdict.verdict == "deny":
             denial = f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
             events.append(ToolCallFinished(number=number, status="denied", content=denial))
         elif verdict.verdict == "ask":
-            why = verdict.reason or verdict.rule
-            request = _request(state, "approval", number, call, why, at=at, ahead=questions, terms=verdict.terms)
+            request = new_request(state, "approval", number, call, verdict, at=at, ahead=questions)
             questions += 1
             events.append(ApprovalRequested(request=request))
     if not any(isinstance(event, VerdictGiven) for event in events):
@@ -293,9 +303,10 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
         why = f"it could not be taken back: {outcome.content}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
     if outcome.status == "unknown":
-        # One person is enough to say what became of it, and nobody but a person can: it never expires.
-        terms = state.spec.policy.terms.model_copy(update={"quorum": 1}) if state.spec else Terms()
-        request = _request(state, "reconcile", number, call.call, outcome.content, at=at, terms=terms)
+        # Those who may let it run, and as many of them, say what became of it. Nobody else can: it never expires.
+        terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
+        asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
+        request = new_request(state, "reconcile", number, call.call, asks, why=outcome.content, at=at)
         return [ReconcileRequested(request=request)]
     content, status = outcome.content, outcome.status
     if call.undo:
@@ -314,32 +325,6 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             trust=outcome.trust,
         )
     ]
-
-
-def _request(
-    state: RunState,
-    kind: RequestKind,
-    number: int,
-    call: ToolCall,
-    why: str,
-    *,
-    at: datetime,
-    ahead: int = 0,
-    terms: Terms,
-) -> Request:
-    tool = state.spec.tool(call.name) if state.spec else None
-    return Request(
-        request=str(state.asked + ahead + 1),
-        kind=kind,
-        number=number,
-        tool=call.name,
-        arguments=call.arguments,
-        digest=approval_digest(call, state.spec_hash),
-        why=why,
-        asked_at=at,
-        terms=terms,
-        undoable=tool is not None and tool.undoable,
-    )
 
 
 def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -> ToolOutcome:

@@ -1,11 +1,14 @@
 """How a run reads in the Web UI: summaries of a line, and the current details in Markdown."""
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from holdfast.approval import DecisionKind, Request, parsed
+from holdfast.approval import Request
 from holdfast.loops import Iteration, LoopState
 from holdfast.messages import ToolCall
 from holdfast.state import Parked, RunState
+from holdfast.statements import DecisionKind, parsed
 
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
@@ -105,14 +108,32 @@ def describe_terms(request: Request) -> str:
     if request.who:
         parts.append(f"decided by {', '.join(request.who)}")
     if terms.quorum > 1:
-        names = f" ({', '.join(request.approved_by)})" if request.approved_by else ""
-        parts.append(f"{len(request.approved_by)} of {terms.quorum} have approved{names}")
+        parts.append(votes_words([vote.view() for vote in request.votes], terms.quorum))
     if request.expires_at:
         parts.append(
             f"{'denied' if terms.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
         )
     text = one_line("; ".join(parts), 300)
     return text[:1].upper() + text[1:]
+
+
+def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
+    """How many have given which answer, and who: `1 of 2 have approved (alice)`.
+
+    Args:
+        votes: As `Request.view` has them.
+        quorum: How many have to give the same.
+    """
+    answers: dict[tuple[str, str], list[str]] = {}
+    for vote in votes:
+        instead = f"{vote['by']} for {vote['for']}" if vote.get("for") else str(vote["by"])
+        answers.setdefault((vote["decision"], vote.get("result", "")), []).append(instead)
+    told = []
+    for (decision, result), people in answers.items():
+        said = "have approved" if decision == "approve" else f"say {decision}"
+        words = f': "{one_line(result, 80)}"' if result else ""
+        told.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
+    return "; ".join(told) or f"0 of {quorum} have answered"
 
 
 def _blocked(parked: Parked) -> list[str]:

@@ -20,6 +20,7 @@
     ├── RecordConflict       the permanent record holds another event at this position
     ├── RecordGap            events before this position are missing in the permanent record
     ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
+    │   └── EventOutOfPlace  an event follows from nothing that was recorded before it
     ├── ArtifactNotFound     no artifact has this address
     ├── SecretNotDeclared    a tool asks for a secret that it does not name
     ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
@@ -106,6 +107,10 @@ class RecordGap(HoldfastError):
 
 class RecordUnreadable(HoldfastError):
     """A line of the permanent record does not decode, is missing, or was altered."""
+
+
+class EventOutOfPlace(RecordUnreadable):
+    """An event follows from nothing that was recorded before it: no run of ours has written it."""
 
 
 class ArtifactNotFound(HoldfastError):

@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from holdfast.agent import AgentSpec
-from holdfast.approval import Decision, DecisionKind, DecisionOutcome, Delegation, Proof, Request, Revocation
+from holdfast.approval import DecisionOutcome, Request
+from holdfast.inbox import Message, WhenBusy
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
-from holdfast.policy import VerdictKind
+from holdfast.policy import Terms, VerdictKind
+from holdfast.statements import Decision, DecisionKind, Delegation, Proof, Revocation
 from holdfast.trust import Trust
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled"]
@@ -38,6 +40,15 @@ class Event(Frozen):
     """SHA-256 of the previous event's digest and this event's canonical JSON (`event_json`) without `digest`."""
 
 
+class Proven(Frozen):
+    """How it is known who said what an event records."""
+
+    proof: Proof = ""
+    key: str = ""
+    """The public key whose signature was found right."""
+    signature: str = ""
+
+
 class RunStarted(Event):
     """The run began."""
 
@@ -45,10 +56,10 @@ class RunStarted(Event):
     thread: str
     run_id: str
     """Temporal's run id."""
-    first_run_id: str = ""
-    """The first of the chain of Temporal runs: it names the run's effects."""
+    first_run_id: str
+    """The first of the chain of Temporal runs: it names the effects of this run, and of those that it continues in."""
     sealed: bool = True
-    """Whether one of our own processes started it; what another start says of itself is a claim."""
+    """One of our own processes has started it, and vouches for who gave the task; else all of it is a claim."""
     start: str = ""
     """Names the sealed start, which counts once."""
     user_proven: bool = True
@@ -71,12 +82,29 @@ class RunContinued(Event):
     """Temporal's id of the new run."""
 
 
-class UserMessageReceived(Event):
+class UserMessageReceived(Event, Proven):
     """A person said something. The first message is the task; a later one waits until it is taken."""
 
     type: Literal["user_message_received"] = "user_message_received"
     content: Content
     by: str = ""
+    task: bool = False
+    """The run was started with it."""
+    when_busy: WhenBusy = "queue"
+    id: str = ""
+    until: datetime | None = None
+
+    @property
+    def said(self) -> Message:
+        """The message as it was sent: what the signature is over."""
+        return Message(
+            message=self.content,
+            by=self.by,
+            when_busy=self.when_busy,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
 
 
 class MessageTaken(Event):
@@ -191,6 +219,8 @@ class VerdictGiven(Event):
     number: int
     verdict: VerdictKind
     rule: str
+    terms: Terms | None = None
+    """Where a remembered rule lifts `ask`: how what it lifts would be decided."""
 
 
 class ApprovalRequested(Event):
@@ -231,17 +261,10 @@ class ApprovalExpired(Event):
     decision: Literal["deny", "approve"]
 
 
-class Proven(Frozen):
-    """How it is known who said what an event records."""
-
-    proof: Proof = ""
-    key: str = ""
-    """The public key whose signature was found right."""
-    signature: str = ""
-
-
 class DecisionReceived(Event, Proven):
-    """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything."""
+    """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything by themselves; after
+    `judged_anew` another request opens in the place of this one.
+    """
 
     type: Literal["decision_received"] = "decision_received"
     request: str
@@ -258,6 +281,8 @@ class DecisionReceived(Event, Proven):
     remember: bool = False
     right: str = ""
     """Whose right was used, where it was lent."""
+    rule: str = ""
+    """The rule by which changed arguments were judged."""
 
     @property
     def said(self) -> Decision:
@@ -276,7 +301,9 @@ class DecisionReceived(Event, Proven):
 
 
 class RuleRemembered(Event):
-    """The same call is allowed from here on, in this thread: a person said so with an approval."""
+    """The same call is allowed from here on, in this thread: all who approved it said so. Comes right after the
+    decision that made it, and counts for nothing without.
+    """
 
     type: Literal["rule_remembered"] = "rule_remembered"
     rule: str
@@ -284,7 +311,8 @@ class RuleRemembered(Event):
     tool: str
     call_digest: str
     """Digest of tool and arguments."""
-    by: str
+    by: tuple[str, ...]
+    """Whose approvals made it."""
 
 
 class RuleRevoked(Event, Proven):

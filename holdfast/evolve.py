@@ -4,7 +4,18 @@ from datetime import timedelta
 from functools import reduce
 from typing import Any, assert_never
 
-from holdfast.approval import Request, approval_digest
+from holdfast.decision_fold import (
+    asked_by,
+    decided,
+    expired,
+    lent,
+    moved,
+    raised,
+    remembered,
+    requested,
+    taken_back,
+    voted,
+)
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
@@ -39,16 +50,9 @@ from holdfast.events import (
     VerdictGiven,
 )
 from holdfast.messages import text_of
-from holdfast.model import canonical
 from holdfast.starts import START_WITHIN
-from holdfast.state import CallState, Lent, Parked, Phase, Remembered, RunState, Waiting
+from holdfast.state import CallState, Parked, RunState, Waiting
 from holdfast.trust import Trust, least
-
-REMEMBERED_DECISIONS = 100
-"""Decisions that a late or repeated one can be told of in words."""
-
-KEPT = 200
-"""Remembered rules, delegated rights and requesters that a thread has at the same time; the oldest make room."""
 
 SAID_CHARS = 64_000
 """Characters of follow-up messages that survive a fold verbatim; the oldest make room."""
@@ -61,8 +65,12 @@ STANDING_CHARS = 1_000
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
-    """The state after `event`."""
-    change = {**_change(state, event), **_time_passed(state, event)}
+    """The state after `event`.
+
+    Raises:
+        EventOutOfPlace: Nothing that came before leads to it.
+    """
+    change = {"remembering": None, **_change(state, event), **_time_passed(state, event)}
     return state.model_copy(update={**change, "events": state.events + 1, "updated_at": event.at})
 
 
@@ -87,9 +95,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case RunContinued() | SignalRejected():
             return {}
         case UserMessageReceived():
-            text = text_of(event.content)
-            requesters = (*state.requesters, event.by)[-KEPT:] if event.by not in ("", *state.requesters) else None
-            known: dict[str, Any] = {"requesters": requesters} if requesters else {}
+            text, known = text_of(event.content), asked_by(state, event)
             if event.position == 1:
                 return {"task": text, "user": event.by, **known}
             if event.by != state.user:
@@ -126,42 +132,35 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             call = CallState(number=event.number, call=event.call)
             return {"calls": (*state.calls, call), "call_count": event.number}
         case VerdictGiven(verdict="allow"):
-            return {"rejected_replies": 0, "calls": _moved(state, event.number, phase="cleared")}
+            return {"rejected_replies": 0, "calls": moved(state, event.number, phase="cleared", terms=event.terms)}
         case VerdictGiven():
             return {"rejected_replies": 0}
         case ApprovalRequested() | ReconcileRequested():
-            request = event.request
-            phase: Phase = "asked" if request.kind == "approval" else "unclear"
-            calls = _moved(state, request.number, phase=phase, request=request.request)
-            return {"requests": (*state.requests, request), "asked": state.asked + 1, "calls": calls}
+            return requested(state, event)
         case ApprovalReminded():
-            return {"requests": _asked(state, event.request, reminded=1)}
+            return raised(state, event.request, reminded=1)
         case ApprovalEscalated():
-            return {"requests": _asked(state, event.request, level=1)}
+            return raised(state, event.request, level=1)
         case ApprovalExpired():
-            return _expired(state, event)
+            return expired(state, event)
         case DecisionReceived(outcome="accepted"):
-            return _decided(state, event)
+            return decided(state, event)
         case DecisionReceived(outcome="waiting_for_quorum"):
-            return _voted(state, event)
-        case StateVerified():
-            return _read(state, _found(state, event))
+            return voted(state, event)
         case DecisionReceived():
             return {}
+        case StateVerified():
+            return _read(state, _found(state, event))
         case RuleRemembered():
-            rule = Remembered(rule=event.rule, tool=event.tool, call_digest=event.call_digest, by=event.by)
-            count = state.remembered_count + 1
-            return {"remembered": (*state.remembered, rule)[-KEPT:], "remembered_count": count}
+            return remembered(state, event)
         case RuleRevoked():
             return {"remembered": tuple(rule for rule in state.remembered if rule.rule != event.rule)}
         case RightDelegated():
-            lent = Lent(by=event.by, to=event.to, until=event.until)
-            spent = (*state.spent, event.signature)[-KEPT:] if event.signature else state.spent
-            return {"lent": (*_not_lent(state, event.by, event.to), lent)[-KEPT:], "spent": spent}
+            return lent(state, event)
         case DelegationRevoked():
-            return {"lent": _not_lent(state, event.by, event.to)}
+            return taken_back(state, event)
         case ToolCallStarted():
-            return {"calls": _moved(state, event.number, phase="started", grant="")}
+            return {"calls": moved(state, event.number, phase="started", grant="")}
         case ToolCallFinished():
             return _finished(state, event)
         case RunParked():
@@ -188,6 +187,7 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     trust = "web" if unknown else least(state.trust, event.trust)
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
     ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
+    ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
     ended["user_proven"] = state.user_proven and event.user_proven
     ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
     # A start that is older is refused for its age (`holdfast.starts`).
@@ -207,7 +207,7 @@ def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
 
 def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
     change: dict[str, Any] = {
-        "calls": _moved(state, event.number, phase="finished", request=None),
+        "calls": moved(state, event.number, phase="finished", request=None),
         "requests": tuple(request for request in state.requests if request.number != event.number),
     }
     if event.status in ("denied", "unknown"):
@@ -231,79 +231,3 @@ def _found(state: RunState, event: StateVerified) -> Trust:
 def _read(state: RunState, trust: Trust) -> dict[str, Any]:
     """The LLM reads something of that trust. Kept only where it matters: a snapshot says no more than it has to."""
     return {"trust": least(state.trust, trust)} if state.spec and state.spec.minds_trust else {}
-
-
-def _decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:
-    """Close the request; a call that may run moves on, one that may not is finished by the next event."""
-    change = _closed(state, event.request, f"{event.decision} by {event.by}")
-    request = state.request(event.request)
-    assert request is not None
-    call = state.call(request.number)
-    match event.decision:
-        case "approve":
-            arguments = _edited(event) or request.arguments
-            return {**change, "calls": _cleared(state, request, arguments, by=event.by, approved=True)}
-        case "absent" | "undo":
-            again: dict[str, Any] = {"epoch": call.epoch + 1, "undo": event.decision == "undo"}
-            return {**change, "calls": _cleared(state, request, call.call.arguments, **again)}
-        case _:
-            return change
-
-
-def _voted(state: RunState, event: DecisionReceived) -> dict[str, Any]:
-    """One approval of several. Changed arguments are a new question, which those before have not answered."""
-    request = state.request(event.request)
-    assert request is not None
-    right = event.right or event.by
-    voted: dict[str, Any] = {"approved_by": (*request.approved_by, right)}
-    if arguments := _edited(event):
-        call = state.call(request.number).call.model_copy(update={"arguments": arguments})
-        voted = {"arguments": arguments, "digest": approval_digest(call, state.spec_hash), "approved_by": (right,)}
-    return {"requests": _with_request(state, request.model_copy(update=voted))}
-
-
-def _expired(state: RunState, event: ApprovalExpired) -> dict[str, Any]:
-    change = _closed(state, event.request, f"{event.decision}, because it expired")
-    request = state.request(event.request)
-    assert request is not None
-    return change if event.decision == "deny" else {**change, "calls": _cleared(state, request, request.arguments)}
-
-
-def _cleared(state: RunState, request: Request, arguments: str, by: str = "", **more: Any) -> tuple[CallState, ...]:
-    """The calls, with the one that a request is about let run, once."""
-    call = state.call(request.number).call
-    if arguments != call.arguments:
-        more |= {"call": call.model_copy(update={"arguments": arguments}), "edited_by": by or "a vote"}
-    return _moved(state, request.number, phase="cleared", request=None, grant=request.request, **more)
-
-
-def _closed(state: RunState, name: str, how: str) -> dict[str, Any]:
-    return {
-        "requests": tuple(request for request in state.requests if request.request != name),
-        "decided": dict([*state.decided.items(), (name, how)][-REMEMBERED_DECISIONS:]),
-    }
-
-
-def _asked(state: RunState, name: str, **more: int) -> tuple[Request, ...]:
-    """The open requests, with counters of one of them raised."""
-    request = state.request(name)
-    assert request is not None
-    raised = {field: getattr(request, field) + by for field, by in more.items()}
-    return _with_request(state, request.model_copy(update=raised))
-
-
-def _with_request(state: RunState, request: Request) -> tuple[Request, ...]:
-    return tuple(request if each.request == request.request else each for each in state.requests)
-
-
-def _edited(event: DecisionReceived) -> str:
-    """The arguments that a person has put in place of the LLM's, as JSON; empty without any."""
-    return "" if event.arguments is None else canonical(event.arguments).decode("utf-8", "replace")
-
-
-def _not_lent(state: RunState, by: str, to: str) -> tuple[Lent, ...]:
-    return tuple(right for right in state.lent if (right.by, right.to) != (by, to))
-
-
-def _moved(state: RunState, number: int, **change: Any) -> tuple[CallState, ...]:
-    return tuple(call.model_copy(update=change) if call.number == number else call for call in state.calls)

@@ -3,11 +3,11 @@
 import json
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
-from holdfast.approval import parsed
 from holdfast.messages import MAX_DEPTH, Content, text_of, too_deep
-from holdfast.model import Frozen
+from holdfast.names import PersonName
+from holdfast.statements import Signed, in_words, parsed
 
 MAX_TEXT_BYTES = 200_000
 """A longer text belongs into a file in the workspace."""
@@ -19,15 +19,34 @@ WhenBusy = Literal["queue", "interrupt", "reject"]
 """What becomes of a message to a run that is at work: it waits for the end of the step · the LLM call under way is
 given up for it · it is turned away."""
 
-MessageOutcome = Literal["accepted", "queued", "interrupting", "busy", "malformed", "too_long", "too_late"]
+LONGEST_MESSAGE = 7 * 86_400
+"""Seconds for which a signed message can be good."""
+
+MessageOutcome = Literal[
+    "accepted",
+    "queued",
+    "interrupting",
+    "busy",
+    "malformed",
+    "too_long",
+    "too_late",
+    "too_many",
+    "duplicate",
+    "unsigned",
+    "bad_signature",
+]
 
 
-class Message(Frozen):
+class Message(Signed):
     """What a person says; the JSON of the signal and the update `say`."""
 
     message: Content = Field(min_length=1)
-    by: str = Field(default="", max_length=2_000)
+    by: PersonName = ""
     when_busy: WhenBusy = "queue"
+    id: str = Field(default="", max_length=100)
+    """A signed message has one of its own: it counts once, and the same words can be said again under another."""
+    until: AwareDatetime | None = None
+    """Until when it is good; a signed message says so."""
 
 
 def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
@@ -44,7 +63,7 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
     try:
         message = Message.model_validate(payload)
     except ValidationError as error:
-        return "malformed", "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())[:2_000]
+        return "malformed", in_words(error)[:2_000]
     if not text_of(message.message).strip():
         return "malformed", "the message is empty"
     if why := unfit(message.message):

@@ -27,7 +27,7 @@ class ToolCall(Frozen):
     def digest(self) -> str:
         """Digest of tool and arguments; equal arguments in another order or layout have the same digest."""
         try:
-            arguments = json.loads(self.arguments)
+            arguments = json.loads(self.arguments or "{}")
         except (ValueError, RecursionError):
             arguments = self.arguments
         return digest([self.name, arguments])

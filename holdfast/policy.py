@@ -11,19 +11,26 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from holdfast.conditions import ConditionFailed, check_condition, holds
 from holdfast.effects import Effect
 from holdfast.model import Frozen, digest
+from holdfast.names import person_name
 from holdfast.paths import paths_in
 from holdfast.signatures import check_key
 from holdfast.trust import Trust
 
 VerdictKind = Literal["allow", "ask", "deny"]
 
+
+def _spelt(name: Any) -> Any:
+    return person_name(name) if isinstance(name, str) else name
+
+
 Key = Annotated[str, AfterValidator(check_key)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), BeforeValidator(_spelt)]
+"""Of a person, a role or a gateway; read as its one spelling, in lower case (`holdfast.names`)."""
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
 
@@ -57,11 +64,13 @@ class Terms(Frozen):
     by: tuple[Name, ...] = ()
     """People and roles who may decide; empty for every approver of the policy, or anybody if it has none."""
     quorum: int = Field(default=1, ge=1, le=20)
-    """How many of them have to approve. One denial is enough to deny."""
+    """How many people have to give the same answer: approve, answer in the tool's place, or say what became of it. One
+    denial is enough to deny."""
     veto: tuple[Name, ...] = ()
     """People and roles who may deny, besides."""
     requester_may_decide: bool = True
-    """Whether those who gave the run its task and messages may approve what it asks for."""
+    """Whether those who gave the run its task and messages may approve what it asks for. Where not, and signatures are
+    required, messages have to be signed, too (`Policy.proves_requesters`)."""
     expires_after: Seconds | None = None
     """When `on_expiry` takes the place of a decision; None for never."""
     on_expiry: Literal["deny", "approve"] = "deny"
@@ -164,6 +173,12 @@ class Policy(Frozen):
         """Digest of the policy: two with the same hash say the same."""
         return digest(self.model_dump(mode="json", exclude_defaults=True))
 
+    @property
+    def proves_requesters(self) -> bool:
+        """Whether it has to be known who asks: some requests are not for requesters to decide, and names are proven."""
+        some = any(not terms.requester_may_decide for _, terms in self._all_terms())
+        return self.signatures == "required" and some
+
     def approver(self, name: str) -> Approver | None:
         """The approver of that name."""
         return next((person for person in self.approvers if person.name == name), None)
@@ -204,6 +219,8 @@ class Verdict(Frozen):
     reason: str = ""
     terms: Terms = Terms()
     """For `ask`: how it is to be decided."""
+    remembered: str = ""
+    """The remembered rule that lifts `ask`."""
 
 
 def evaluate(policy: Policy, use: ToolUse) -> Verdict:

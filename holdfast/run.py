@@ -50,6 +50,7 @@ from holdfast.decide import (
     next_action,
     on_cancel,
     on_fold,
+    on_loaded,
     on_lost_agent,
     on_lost_call,
     on_lost_llm,
@@ -60,7 +61,6 @@ from holdfast.decide import (
     on_task,
     on_time,
 )
-from holdfast.effects import effect_key
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
@@ -80,6 +80,7 @@ from holdfast.evolve import evolve
 from holdfast.log import EventLog
 from holdfast.messages import ToolCall
 from holdfast.model import canonical
+from holdfast.names import person_name
 from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
 from holdfast.seals import Unsealed, is_unsealed
@@ -170,7 +171,7 @@ class AgentRun:
         if not self._loaded:
             if name == "say":
                 self._held.append((name, payload))
-                expected, why, _, _ = on_message(self.state, payload, door=name)
+                expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
                 return {"outcome": expected, "explanation": why}
             return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
         self.record(*on_due(self.state, at=self.at))
@@ -280,7 +281,7 @@ class AgentRun:
                 trust=begin.trust,
             )
         )
-        self.record(UserMessageReceived(content=begin.task, by=begin.by))
+        self.record(UserMessageReceived(content=begin.task, by=_spelt(begin.by), task=True))
 
     # What comes back.
 
@@ -318,6 +319,7 @@ class AgentRun:
                 )
                 if result.recalled:
                     self.record(MemoryRecalled(tiers=result.recalled))
+                self.record(*on_loaded(self.state))
             case LLMRequest(folding=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
@@ -359,7 +361,7 @@ class AgentRun:
         return "malformed", received.explanation
 
     def _say(self, payload: Any, *, door: str) -> tuple[str, str]:
-        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door)
+        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door, at=self.at)
         self.record(*events)
         if when_busy == "interrupt" and outcome == "interrupting":
             for call in self._under_way(LLMRequest):
@@ -396,7 +398,7 @@ class AgentRun:
             case Verify() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
-                if refused := on_task(self._begin.task):
+                if refused := on_task(self._begin.task, by=self._begin.by):
                     self.record(*refused)
                 else:
                     self._load_agent()
@@ -476,8 +478,7 @@ class AgentRun:
         self._call(request, number=number)
 
     def _effect_key(self, call: ToolCall, number: int) -> str:
-        digest = call.digest
-        return effect_key(thread=self._thread, first_run_id=self._first_run_id, number=number, call_digest=digest)
+        return self.state.effect_key(number, call)
 
     def _effect(self, number: int) -> Any:
         assert self.state.spec is not None
@@ -581,3 +582,11 @@ class AgentRun:
     def _next_id(self) -> int:
         self._ids += 1
         return self._ids
+
+
+def _spelt(by: str) -> str:
+    """The one spelling of who gives the task; as it was given, where the run will fail for it."""
+    try:
+        return person_name(by)
+    except ValueError:
+        return by[:2_000]

@@ -1,14 +1,16 @@
 """What signals and updates lead to: whatever arrives is recorded, also what means nothing. Pure functions."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.approval import DecisionKind, DecisionOutcome, Delegation, Revocation, read_decision, read_signed
-from holdfast.authority import on_decision, on_delegation, on_revocation
+from holdfast.approval import DecisionOutcome
+from holdfast.authority import on_decision
 from holdfast.decide import Events
 from holdfast.events import RunUnparked, SignalRejected, UserMessageReceived
-from holdfast.inbox import MessageOutcome, WhenBusy, read_message
+from holdfast.inbox import LONGEST_MESSAGE, Message, MessageOutcome, WhenBusy, read_message
+from holdfast.rights import Known, Refused, known, on_delegation, on_revocation, once, policy_of
 from holdfast.state import RunState
+from holdfast.statements import DecisionKind, Delegation, Revocation, read_decision, read_signed
 
 SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "say"})
 """The signals that mean something. Any other name is recorded, too."""
@@ -69,16 +71,24 @@ def on_retry(state: RunState, *, by: str, reason: str) -> Events:
     return [RunUnparked(by=by, reason=reason)]
 
 
-def on_message(state: RunState, payload: Any, *, door: str) -> tuple[MessageOutcome, str, Events, WhenBusy]:
+def on_message(
+    state: RunState, payload: Any, *, door: str, at: datetime
+) -> tuple[MessageOutcome, str, Events, WhenBusy]:
     """What becomes of a follow-up message: its outcome, why, the events it leads to, and what the sender wished."""
     given = read_message(payload)
     if isinstance(given, tuple):
         outcome, why = given
         return outcome, why, [SignalRejected(signal=door, explanation=why)], "queue"
-    received = UserMessageReceived(content=given.message, by=given.by)
     if state.outcome:
         why = f"the run is {state.outcome}"
         return "too_late", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
+    proven = _speaker(state, given, at=at)
+    if isinstance(proven, tuple) and not isinstance(proven, Known):
+        outcome, why = proven
+        return outcome, why, [SignalRejected(signal=door, explanation=f"{outcome}: {why}")], given.when_busy
+    said = given.model_dump(exclude={"message"} if proven.proof else {"message", "signature", "id", "until"})
+    proof = {"proof": proven.proof, "key": proven.key}
+    received = UserMessageReceived.model_validate({"content": given.message, **said, **proof})
     if state.awaiting:
         return "accepted", "the run goes on with it", [received], given.when_busy
     match given.when_busy:
@@ -89,3 +99,22 @@ def on_message(state: RunState, payload: Any, *, door: str) -> tuple[MessageOutc
             return "interrupting", "the LLM is asked anew, with the message", [received], given.when_busy
         case "queue":
             return "queued", "it is taken at the end of the step", [received], given.when_busy
+
+
+def _speaker(state: RunState, message: Message, *, at: datetime) -> Known | tuple[MessageOutcome, str]:
+    """How it is known who says this, or why it is turned away. Where it need not be known, a name is taken on trust."""
+    proven, wanted = known(state, message), policy_of(state).proves_requesters
+    if not message.signature and wanted:
+        return "unsigned", "who asks does not approve here, so who asks has to sign: --key, or a gateway"
+    if isinstance(proven, Refused) or not message.signature:
+        return ("bad_signature", proven.explanation) if wanted and isinstance(proven, Refused) else Known()
+    until = message.until
+    if not message.id or until is None:
+        return "malformed", "a signed message has an `id` of its own and says `until` when it is good: it counts once"
+    if until <= at:
+        return "too_late", f"the message was good until {until.isoformat()}"
+    if until - at > timedelta(seconds=LONGEST_MESSAGE):
+        return "malformed", f"until {until.isoformat()} is too far: {LONGEST_MESSAGE // 86_400} days are the most"
+    if refused := once(state, message, at=at):
+        return ("duplicate" if refused.outcome == "duplicate" else "too_many"), refused.explanation
+    return proven

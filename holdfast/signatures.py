@@ -1,6 +1,7 @@
 """Ed25519 signatures, by which a run knows who decided (RFC 8032). Pure: a signature depends on key and text alone.
 
-Keys are written as `ed25519:` and 43 characters of URL-safe base64, so that they fit into a line of YAML.
+Keys are written as `ed25519:` and 43 characters of URL-safe base64, so that they fit into a line of YAML. Keys and
+signatures have one spelling each: without padding, in one alphabet, and with no bit that means nothing.
 """
 
 import base64
@@ -72,9 +73,12 @@ def _bytes_of_key(text: str) -> bytes:
 
 def _decoded(text: str) -> bytes:
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("that is no URL-safe base64") from None
+    if _text(data) != text:
+        raise ValueError("that is not the one way to write it in URL-safe base64, without padding")
+    return data
 
 
 def _text(data: bytes) -> str:

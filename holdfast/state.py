@@ -15,12 +15,16 @@ from pydantic import Field
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
+from holdfast.effects import effect_key
 from holdfast.events import (
     RunOutcome,
 )
 from holdfast.messages import ToolCall, Usage
 from holdfast.model import Frozen
+from holdfast.policy import Terms
+from holdfast.statements import Delegation
 from holdfast.trust import Trust
+from holdfast.votes import Vote
 
 Phase = Literal["requested", "asked", "cleared", "started", "unclear", "finished"]
 Status = Literal[
@@ -38,6 +42,8 @@ class CallState(Frozen):
     """How often a person said that the effect did not happen: each is a fresh row in the ledger."""
     request: str | None = None
     """The open request about it."""
+    terms: Terms | None = None
+    """How its approval is decided, and so what became of it; None for the policy's own terms."""
     grant: str = ""
     """The request by which people let it run; used up by its start."""
     undo: bool = False
@@ -56,13 +62,19 @@ class Parked(Frozen):
 
 
 class Remembered(Frozen):
-    """A call that is allowed from now on: a person said so."""
+    """A call that is allowed from now on: all who approved it said so."""
 
     rule: str
     """Its id."""
     tool: str
     call_digest: str
-    by: str
+    votes: tuple[Vote, ...]
+    """The approvals that made it. It counts for no more than they do."""
+
+    def view(self) -> dict[str, Any]:
+        """The rule as `show` presents it."""
+        by = ", ".join(vote.by for vote in self.votes)
+        return {"rule": self.rule, "tool": self.tool, "call_digest": self.call_digest, "by": by}
 
 
 class Lent(Frozen):
@@ -71,6 +83,21 @@ class Lent(Frozen):
     by: str
     to: str
     until: datetime
+    said: Delegation
+    """What the lender said, signature included."""
+
+    def view(self) -> dict[str, Any]:
+        """The right as `show` presents it."""
+        return {"by": self.by, "to": self.to, "until": self.until.isoformat()}
+
+
+class Spent(Frozen):
+    """A signed statement that has had its effect, and must not have it again."""
+
+    digest: str
+    """Of what was signed."""
+    until: datetime
+    """When it is good for nothing anyway."""
 
 
 class Waiting(Frozen):
@@ -89,6 +116,10 @@ class RunState(Frozen):
     task: str = ""
     spec: AgentSpec | None = None
     spec_hash: str = ""
+    first_run_id: str = ""
+    """Temporal's first execution run id, which names effects."""
+    sealed: bool = True
+    """One of our own processes has started the run."""
     workspace: str = ""
     depth: int = 0
     """How many agents stand between the run and a person."""
@@ -102,12 +133,18 @@ class RunState(Frozen):
     """It is known to be that person who gave the task, and nobody else has started or said anything since."""
     requesters: tuple[str, ...] = ()
     """Who gave the task and the messages."""
+    crowd: bool = False
+    """More people have asked than are kept: any of them may have."""
+    unproven: bool = False
+    """A message was taken in unsigned: who asked is not known."""
     remembered: tuple[Remembered, ...] = ()
     remembered_count: int = 0
     """Rules that were ever remembered in the thread."""
+    remembering: Remembered | None = None
+    """The rule that the decision just accepted makes; the next event records it, or it is gone."""
     lent: tuple[Lent, ...] = ()
-    spent: tuple[str, ...] = ()
-    """Signatures by which rights were lent: each does it once."""
+    spent: tuple[Spent, ...] = ()
+    """Signed delegations and messages that are still good: each counts once."""
     acted_at: datetime | None = None
     """When the agent last did something; None before it has."""
     stale_seconds: int = 0
@@ -189,6 +226,10 @@ class RunState(Frozen):
             return self.idle_until
         return min((due for request in self.requests if (due := request.due_at)), default=None)
 
+    def effect_key(self, number: int, call: ToolCall) -> str:
+        """The key of the one effect that a call has: in no other run of the thread, and under no other number."""
+        return effect_key(thread=self.thread, first_run_id=self.first_run_id, number=number, call_digest=call.digest)
+
     def request(self, name: str) -> Request | None:
         """The open request of that id."""
         return next((request for request in self.requests if request.request == name), None)
@@ -215,8 +256,8 @@ class RunState(Frozen):
             "task": self.task,
             "workspace": self.workspace,
             "pending": [request.view() for request in self.requests],
-            "remembered": [rule.model_dump() for rule in self.remembered],
-            "delegated": [right.model_dump(mode="json") for right in self.lent],
+            "remembered": [rule.view() for rule in self.remembered],
+            "delegated": [right.view() for right in self.lent],
             "blocked": self.parked.model_dump() if self.parked else None,
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.awaiting else None,

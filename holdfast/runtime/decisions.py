@@ -45,8 +45,8 @@ class Decided:
 
     @property
     def counts(self) -> bool:
-        """Whether it was accepted, counts towards a quorum, or will be judged as soon as a worker is up."""
-        return self.outcome in ("accepted", "waiting_for_quorum", SENT)
+        """Whether it was accepted, counts towards a quorum, has opened another request, or waits for a worker."""
+        return self.outcome in ("accepted", "waiting_for_quorum", "judged_anew", SENT)
 
 
 async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:

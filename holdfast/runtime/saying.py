@@ -20,6 +20,7 @@ from holdfast.inbox import WhenBusy, read_message
 from holdfast.messages import Content
 from holdfast.runtime.decisions import NO_UPDATES, SENT, Decided, leave
 from holdfast.runtime.runs import ENDED, TIMED_OUT, NeverRan, sealed_answer
+from holdfast.runtime.signing import signed_message
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, RunStuck, ThreadExists
 from holdfast.runtime.threads import Threads
 
@@ -45,7 +46,15 @@ class Said:
         return self.outcome in ("accepted", "queued", "interrupting", SENT, REOPENED)
 
 
-async def say(threads: Threads, thread: str, message: Content, *, by: str = "", when_busy: WhenBusy = "queue") -> Said:
+async def say(
+    threads: Threads,
+    thread: str,
+    message: Content,
+    *,
+    by: str = "",
+    when_busy: WhenBusy = "queue",
+    private: str | None = None,
+) -> Said:
     """Say something to the agent of a thread.
 
     Args:
@@ -54,6 +63,7 @@ async def say(threads: Threads, thread: str, message: Content, *, by: str = "", 
         message: Text, or the API's content blocks.
         by: Who says it.
         when_busy: What becomes of it while the run is at work.
+        private: The key to sign it with; None to sign nothing.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -63,6 +73,8 @@ async def say(threads: Threads, thread: str, message: Content, *, by: str = "", 
     given = read_message(payload)
     if isinstance(given, tuple):
         return Said(*given)
+    if private:
+        payload = signed_message(payload, thread=thread, private=private)
     for _ in range(_ROUNDS):
         found = await threads.reader.find(thread)
         if found is None or found.status in ENDED:

@@ -1,16 +1,24 @@
-"""Private keys in files, and what is signed with them: decisions, delegations, revocations.
+"""Private keys in files, and what is signed with them: decisions, delegations, revocations, messages.
 
 A key file holds one line, `ed25519:…`, and is for its owner's eyes alone. The public half stands in the policy.
 """
 
 import os
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from holdfast.approval import Decision, Delegation, Revocation, read_signed
+from holdfast.approval import shown_digest
 from holdfast.errors import SettingsError
+from holdfast.inbox import read_message
+from holdfast.runtime.thread_errors import Refused
 from holdfast.signatures import encode_key, public_key, sign
+from holdfast.statements import Decision, Delegation, Revocation, read_signed
+
+GOOD_SECONDS = 86_400
+"""For how long a signed message is good: a worker may be down for so long."""
 
 
 def make_key(path: Path) -> str:
@@ -52,6 +60,42 @@ def read_key(path: Path) -> str:
 def readable_by_others(path: Path) -> bool:
     """Whether more than its owner can read the file."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def signed_message(payload: dict[str, Any], *, thread: str, private: str) -> dict[str, Any]:
+    """A message with a signature, an id of its own, and the time until which it is good: it counts once.
+
+    Args:
+        payload: What is to be sent.
+        thread: Where it is sent to.
+        private: The key.
+    """
+    until = datetime.now(UTC) + timedelta(seconds=GOOD_SECONDS)
+    payload = {**payload, "id": uuid4().hex, "until": until.isoformat()}
+    said = read_message(payload)
+    if isinstance(said, tuple):
+        return payload  # the run tells what is wrong with it
+    return {**payload, "signature": sign(private, said.signed_bytes(thread))}
+
+
+def check_shown(request: dict[str, Any]) -> None:
+    """Refuse to sign what is not what is shown: the digest is recomputed from the tool and arguments displayed.
+
+    Args:
+        request: As `pending` gives it.
+
+    Raises:
+        Refused: The digest is of something else.
+    """
+    try:
+        shown = shown_digest(request)
+    except (KeyError, ValueError):
+        shown = ""
+    if shown != request["digest"]:
+        raise Refused(
+            f"request {request['request']} claims the digest {request['digest']}, and what it shows has "
+            f"{shown or 'none'}: nothing was signed. Find out who answers for this thread before you decide anything."
+        )
 
 
 def signed(

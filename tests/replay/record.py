@@ -14,7 +14,6 @@ from temporalio.client import WorkflowHandle
 
 import holdfast
 from holdfast import Agent, Approver, Catalog, Escalation, Limits, Memory, Policy, Terms, allow, ask, deny, tool
-from holdfast.approval import Decision
 from holdfast.fold import INSTRUCTION
 from holdfast.loops import LoopLimits
 from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
@@ -23,6 +22,7 @@ from holdfast.runtime.fleet_keys import stack_seals
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.signatures import encode_key, public_key, sign
+from holdfast.statements import Decision
 from holdfast.testing import (
     Conversation,
     Reply,

@@ -10,11 +10,12 @@ from rich.console import Console
 
 from activities.notices import ARGUMENT_CHARS, Links, encode_notice
 from activities.receivers import Receiver
-from holdfast.approval import Request, RequestKind, parsed
+from holdfast.approval import Request, RequestKind
 from holdfast.contracts import LLMReply, Notice
 from holdfast.describe import QUOTED_CHARS, SHOWN_CHARS, current_details
 from holdfast.messages import AssistantMessage, ToolCall
 from holdfast.runtime.cli.watch import View
+from holdfast.statements import parsed
 from tests.unit.runs import at_work
 
 HIDDEN = "rm -rf /everything"

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.agent import AgentSpec, Limits, ToolSpec
-from holdfast.approval import DecisionKind
 from holdfast.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.contracts import (
     NOT_SETTLED,
@@ -42,6 +41,7 @@ from holdfast.prompt import request_body, request_prefix
 from holdfast.run import AgentRun
 from holdfast.snapshot import snapshot_of
 from holdfast.state import RunState
+from holdfast.statements import DecisionKind
 from holdfast.stores import read_lines
 from holdfast.transcript import Transcript, TranscriptRef, ref_digest
 

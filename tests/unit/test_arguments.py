@@ -27,7 +27,6 @@ from pydantic import (
 
 from activities.replies import read_reply
 from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
-from holdfast.approval import parsed
 from holdfast.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.commands import Call
 from holdfast.contracts import ToolRequest
@@ -36,6 +35,7 @@ from holdfast.errors import CatalogError, ToolSignatureError
 from holdfast.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.model import canonical
 from holdfast.policy import Policy, allow, deny
+from holdfast.statements import parsed
 from tests.unit.runs import NOW, agent_spec, at_work, calls, tool_spec
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.agent import AgentSpec, Limits
-from holdfast.approval import Decision, Delegation, Revocation
 from holdfast.contracts import LLMReply, Notice, ToolRequest
 from holdfast.effects import Effect
 from holdfast.events import DecisionReceived, RightDelegated, StateVerified, ToolCallFinished, ToolCallStarted
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.policy import Approver, Escalation, Gateway, Policy, Terms, ToolUse, allow, ask, deny, evaluate
 from holdfast.signatures import encode_key, is_signed, public_key, sign
+from holdfast.statements import Decision, Delegation, Revocation
 from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
 
 HOUR = 3_600

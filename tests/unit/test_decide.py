@@ -3,12 +3,12 @@
 import pytest
 
 from holdfast.agent import Limits
-from holdfast.approval import DecisionKind
 from holdfast.contracts import LLMReply, ToolRequest
 from holdfast.decide import LoadAgent, next_action, on_lost_call
 from holdfast.effects import Effect
 from holdfast.messages import AssistantMessage, ToolCall
 from holdfast.state import RunState
+from holdfast.statements import DecisionKind
 from tests.unit.runs import agent_spec, at_work, calls, says
 
 

@@ -13,8 +13,14 @@ from holdfast.runtime.cli.keys import Answer, Keys, hints_for
 from holdfast.runtime.cli.screens import request_screen, show_screen, signing_screen, terms_words
 from holdfast.runtime.cli.text import clock
 from holdfast.state import RunState
+from holdfast.statements import Decision
+from holdfast.votes import Seen, Vote
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ALICE = Vote(
+    said=Decision(decision="approve", request="1", by="alice"),
+    seen=Seen(tool="pay", call_digest="c", spec_hash="s", effect_key="k"),
+)
 PAY = Request(
     request="1",
     kind="approval",
@@ -25,7 +31,7 @@ PAY = Request(
     why="ask pay",
     asked_at=NOW,
     terms=Terms(by=("finance",), quorum=2, expires_after=60, escalate=(Escalation(after=30, by=("cfo",)),)),
-    approved_by=("alice",),
+    votes=(ALICE,),
 )
 
 
@@ -120,8 +126,8 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
             "request 1: nobody has decided; the policy says deny",
         ),
         (
-            {"type": "rule_remembered", "rule": "1", "tool": "pay", "call_digest": "c", "by": "bob"},
-            "rule 1: this call of pay is allowed from now on, by bob",
+            {"type": "rule_remembered", "rule": "1", "tool": "pay", "call_digest": "c", "by": ["alice", "bob"]},
+            "rule 1: this call of pay is allowed from now on, by alice, bob",
         ),
         (
             {"type": "rule_revoked", "rule": "1", "by": "bob", "proof": "signed"},

@@ -72,7 +72,7 @@ def test_a_request_says_who_decides_and_until_when() -> None:
     run = at_work(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
     run.reply(calls("pay"))
     request = run.state.requests[0]
-    line = f"Decided by alice, bob; 0 of 2 have approved; denied at {request.expires_at:%Y-%m-%d %H:%M} UTC"
+    line = f"Decided by alice, bob; 0 of 2 have answered; denied at {request.expires_at:%Y-%m-%d %H:%M} UTC"
     assert line in current_details(run.state).splitlines()
     assert "ecided by" not in current_details(waiting("{}").state)
 

@@ -6,14 +6,22 @@ from typing import Any
 
 import pytest
 
-from holdfast.approval import Decision, Delegation, read_decision
-from holdfast.errors import SettingsError
-from holdfast.events import AgentEvent, AgentLoaded, DecisionReceived
-from holdfast.policy import Approver, Gateway, Policy
+from holdfast.errors import RecordUnreadable, SettingsError
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalRequested,
+    DecisionReceived,
+    RuleRemembered,
+    ToolCallStarted,
+)
+from holdfast.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.runtime.proofs import Proofs
 from holdfast.runtime.signing import make_key, read_key, readable_by_others, signed
 from holdfast.signatures import encode_key, is_signed, public_key
-from tests.unit.runs import agent_spec
+from holdfast.snapshot import snapshot_of
+from holdfast.statements import Decision, Delegation, read_decision
+from tests.unit.runs import agent_spec, at_work, calls
 
 ALICE, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in (1, 2, 3))
 POLICY = Policy(
@@ -141,3 +149,78 @@ def test_what_is_no_key_is_not_shown(text: str, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_not_signed() -> None:
     """The run says what is wrong with it."""
     assert signed({"decision": "perhaps"}, Decision, thread="t", private=ALICE) == {"decision": "perhaps"}
+
+
+# What a decision was given on, and what it led to.
+
+
+def decided_thread() -> list[AgentEvent]:
+    """The log of a thread in which two people have signed an edited payment, to be remembered."""
+    policy = Policy(
+        rules=(ask("pay", terms=Terms(quorum=2)),),
+        approvers=(Approver(name="alice", keys=(public_key(ALICE),)), Approver(name="bob", keys=(public_key(HOOKS),))),
+        signatures="required",
+    )
+    thread = at_work(agent_spec(policy=policy))
+    thread.reply(calls("pay"))
+    for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", HOOKS, None)):
+        (request,) = thread.state.requests
+        payload: dict[str, Any] = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
+        payload |= {"remember": True} | ({"arguments": arguments} if arguments else {})
+        thread.update("decide", signed(payload, Decision, thread="t", private=key))
+    assert thread.at_tools == [1]
+    return thread.log
+
+
+def test_a_thread_of_signed_votes_verifies() -> None:
+    """Request, edit, quorum, rule and start: each follows from what is signed."""
+    events = decided_thread()
+    assert fault(*events) is None
+    assert {"rule_remembered", "tool_call_started"} <= {event.type for event in events}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (ApprovalRequested, {"arguments": '{"cents":5}'}, "not that of what it shows"),
+        (ApprovalRequested, {"effect_key": "k" * 40}, "not that of what it shows"),
+        (ToolCallStarted, {"key": "k" * 40}, "another effect than the one that started"),
+        (RuleRemembered, {"call_digest": "c" * 64}, "no decision makes rule 1"),
+        (RuleRemembered, {"by": ("alice",)}, "no decision makes rule 1"),
+    ],
+)
+def test_what_does_not_follow_from_the_votes_does_not_verify(kind: Any, change: dict[str, Any], words: str) -> None:
+    """Whoever writes the chain anew, and leaves the signed decisions as they are, changes nothing unnoticed."""
+    events = decided_thread()
+    place = next(index for index, event in enumerate(events) if isinstance(event, kind))
+    event: Any = events[place]
+    if kind is ApprovalRequested:
+        change = {"request": event.request.model_copy(update=change)}
+    found = fault(*events[:place], event.model_copy(update=change), *events[place + 1 :])
+    assert found is not None
+    assert found[0] == place
+    assert words in found[1]
+
+
+def test_a_decision_without_its_quorum_does_not_verify() -> None:
+    """One of two signatures is left out of the log."""
+    events = decided_thread()
+    first, second = [event for event in events if isinstance(event, DecisionReceived)]
+    alone = first.model_copy(update={"outcome": "accepted", "arguments": None, "signature": "", "proof": ""})
+    found = fault(*(event for event in events if event is not second and event is not first), alone)
+    assert found is not None
+    optional = [event for event in events[: first.position] if not isinstance(event, AgentLoaded)]
+    found = fault(*optional, alone)
+    assert found is not None
+    assert "accepted with 1 of 2 votes" in found[1]
+
+
+def test_a_forged_rule_does_not_fold() -> None:
+    """A remembered rule without the decision that makes it is refused by whoever reads the record."""
+    events = decided_thread()
+    rule = next(event for event in events if isinstance(event, RuleRemembered))
+    before = events[: rule.position]
+    assert [each.rule for each in snapshot_of([*before, rule]).state.remembered] == ["1"]
+    for forged in ([*before, rule.model_copy(update={"tool": "wipe"})], [*before[:-1], rule], [*events, rule]):
+        with pytest.raises(RecordUnreadable, match="which no decision just before it makes"):
+            snapshot_of(forged)

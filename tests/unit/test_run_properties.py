@@ -24,6 +24,7 @@ from holdfast.events import (
     ApprovalExpired,
     ApprovalRequested,
     DecisionReceived,
+    DelegationRevoked,
     Event,
     Folded,
     MessageTaken,
@@ -186,30 +187,46 @@ def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
 
 @given(SEEDS)
 def test_only_those_who_may_decide(seed: int) -> None:
-    """Of each grant, so many rights were used as its quorum says, each once, each of somebody who is entitled."""
-    policy = play(seed).thread.spec.policy
-    votes: dict[str, list[str]] = {}
+    """What was decided, a quorum of different people answered alike, each with another right; but for one denial."""
+    thread = play(seed).thread
+    policy = thread.spec.policy
+    votes: dict[str, dict[str, tuple[Any, str]]] = {}
     asked: dict[str, Request] = {}
-    for event in play(seed).thread.log:
-        if isinstance(event, ApprovalRequested | ReconcileRequested):
+    requesters: set[str] = set()
+    for event in thread.log:
+        if isinstance(event, UserMessageReceived):
+            requesters.add(event.by)
+            for name, request in asked.items():
+                if not request.terms.requester_may_decide:
+                    votes[name] = {by: vote for by, vote in votes[name].items() if event.by not in (by, vote[1])}
+        elif isinstance(event, ApprovalRequested | ReconcileRequested):
             asked[event.request.request] = event.request
-            votes[event.request.request] = []
+            votes[event.request.request] = {}
+        elif isinstance(event, DelegationRevoked):
+            for counted in votes.values():
+                if counted.get(event.to, (None, ""))[1] == event.by:
+                    del counted[event.to]
         elif isinstance(event, ApprovalEscalated):
             asked[event.request] = asked[event.request].model_copy(update={"level": asked[event.request].level + 1})
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
             request, right = asked[event.request], event.right or event.by
             entitled = set(policy.entitled(request.who))
-            if event.decision == "deny" and request.terms.veto:
-                entitled |= set(policy.entitled(request.terms.veto))
+            if event.decision == "deny":
+                assert not policy.approvers or right in entitled | set(policy.entitled(request.terms.veto))
+                assert event.outcome == "accepted"
+                continue
             assert not policy.approvers or right in entitled
-            if event.decision == "approve":
-                changed = event.arguments is not None and event.outcome == "waiting_for_quorum"
-                votes[event.request] = [right] if changed else [*votes[event.request], right]
-                assert len(set(votes[event.request])) == len(votes[event.request])
-                if event.outcome == "accepted":
-                    assert len(votes[event.request]) >= request.terms.quorum
-                if not request.terms.requester_may_decide:
-                    assert "alice" not in (right, event.by) or play(seed).thread.state.requesters == ()
+            assert request.terms.requester_may_decide or not {right, event.by} & requesters
+            if event.arguments is not None and event.arguments != json.loads(request.arguments):
+                asked[event.request] = request.model_copy(update={"arguments": canonical(event.arguments).decode()})
+                votes[event.request] = {}
+            result = event.result if event.decision in ("respond", "happened") else None
+            counted = votes[event.request]
+            counted[event.by] = ((event.decision, result or ""), right)
+            alike = [used for answer, used in counted.values() if answer == counted[event.by][0]]
+            assert len({used for _, used in counted.values()}) == len(counted), "a right was used twice"
+            allowed = event.rule.startswith(("allow", "remembered"))
+            assert allowed or (event.outcome == "accepted") == (len(alike) >= request.terms.quorum)
 
 
 @given(SEEDS)
@@ -275,8 +292,7 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
     thread = play(seed).thread
     task, said, standing = "", [], []
     names: dict[int, tuple[str, str]] = {}
-    asked: dict[str, int] = {}
-    changed: dict[int, str] = {}
+    shown: dict[str, str] = {}
     texts: dict[int, Any] = {}
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
@@ -287,12 +303,12 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
         elif isinstance(event, ToolCallRequested):
             names[event.number] = (event.call.name, event.call.arguments)
         elif isinstance(event, ApprovalRequested):
-            asked[event.request.request] = event.request.number
+            shown[event.request.request] = event.request.arguments
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
-            if event.arguments is not None:
-                changed[asked[event.request]] = canonical(event.arguments).decode()
+            if event.arguments is not None and event.arguments != json.loads(shown[event.request]):
+                shown[event.request] = canonical(event.arguments).decode()
         elif isinstance(event, ToolCallStarted):
-            names[event.number] = (names[event.number][0], changed.get(event.number, names[event.number][1]))
+            names[event.number] = (names[event.number][0], shown.get(event.request, names[event.number][1]))
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):
             name, arguments = names[event.number]
             standing.append(f"{name}({arguments}): {event.content}")
@@ -326,9 +342,20 @@ def test_the_plays_have_everything_in_them() -> None:
         kinds["conflict"] += not play(seed).thread.intact
         kinds["kept"] += any(event.kept for event in of(play(seed).thread.log, Folded))
         kinds["closed"] += play(seed).terminated
+        kinds.update(event.outcome for event in of(play(seed).thread.log, DecisionReceived))
     for kind in Event.__subclasses__():
         assert kinds[kind.model_fields["type"].default] > 5, kind
-    for wanted in ("accepted", "queued", "interrupting", "busy", "too_late", "conflict", "kept", "closed"):
+    for wanted in (
+        "accepted",
+        "queued",
+        "interrupting",
+        "busy",
+        "too_late",
+        "conflict",
+        "kept",
+        "closed",
+        "judged_anew",
+    ):
         assert kinds[wanted] > 2, wanted
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.agent import AgentSpec, Limits
 from holdfast.contracts import ToolOutcome, ToolRequest
+from holdfast.decision_fold import REQUESTERS
 from holdfast.effects import Effect
 from holdfast.events import RecalledTier, VerdictGiven
-from holdfast.evolve import KEPT
 from holdfast.policy import Policy, Terms, allow, ask
 from holdfast.trust import Trust, least
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says, tool_spec
@@ -242,7 +242,7 @@ def test_the_user_is_who_gave_the_task() -> None:
     """Whoever speaks later is not; and once somebody else has spoken, tools act for nobody, however many they are."""
     for first, speaks, acts_for in (("", "u", ""), ("alice", "alice", "alice"), ("alice", "u", "")):
         thread = at_work(keeper(), by=first)
-        for number in range(KEPT + 1):
+        for number in range(REQUESTERS + 1):
             thread.say("hm", by=speaks if speaks == "alice" else f"{speaks}{number}")
         thread.reply(calls("keep"))
         origin = asked(thread).origin

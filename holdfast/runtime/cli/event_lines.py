@@ -202,7 +202,8 @@ def _mandate(event: JSON) -> str:
     proof = f" ({event['proof']})" if event.get("proof") else ""
     match event["type"]:
         case "rule_remembered":
-            words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {event['by']}"
+            by = ", ".join(event["by"])
+            words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {by}"
         case "rule_revoked":
             words = f"rule {event['rule']} counts no more, by {event['by']}{proof}"
         case "right_delegated":

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 from holdfast.approval import ANSWERS
+from holdfast.describe import votes_words
 from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
 from holdfast.runtime.record import Ended
 from holdfast.runtime.runs import Retrying
@@ -116,9 +117,7 @@ def terms_words(request: JSON) -> str:
     if who := request.get("who"):
         words.append(f"decided by {brief(', '.join(who), 300)}")
     if quorum > 1:
-        votes = request["approved_by"]
-        names = f" ({brief(', '.join(votes))})" if votes else ""
-        words.append(f"{len(votes)} of {quorum} have approved{names}")
+        words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
     if request.get("expires_at"):
         words.append(f"until {clock(request['expires_at'])}")
     text = "; ".join(words)

@@ -14,8 +14,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from holdfast.approval import Decision, parsed
-from holdfast.errors import HoldfastError
+from holdfast.errors import EventOutOfPlace, HoldfastError
 from holdfast.events import EVENTS
 from holdfast.evolve import evolve
 from holdfast.runtime.cli.event_lines import event_line, running_calls
@@ -27,9 +26,10 @@ from holdfast.runtime.decisions import Decided, decide, retry
 from holdfast.runtime.following import follow
 from holdfast.runtime.runs import Retrying, retrying
 from holdfast.runtime.saying import say
-from holdfast.runtime.signing import signed
+from holdfast.runtime.signing import check_shown, signed
 from holdfast.runtime.threads import JSON, Threads
 from holdfast.state import RunState
+from holdfast.statements import Decision, parsed
 
 LOOK_SECONDS = 2.0
 """How often to ask Temporal which calls are being tried again; events say that only afterwards."""
@@ -58,7 +58,7 @@ class View:
             self.state = evolve(self.state, EVENTS.validate_python([event])[0])
         except ValidationError:
             self.note = "this run was recorded by a newer release; some of it may not show here"
-        except (KeyError, StopIteration, AssertionError):
+        except (KeyError, StopIteration, AssertionError, EventOutOfPlace):
             self.note = "earlier events of this thread are not here; some of it may not show"
         if event["type"] == "llm_replied":
             self._recent.clear()  # calls of earlier steps are all finished
@@ -209,7 +209,7 @@ async def _carry_out(
     """Send what the keys led to; returns what is to be said of it: nothing, where the log will say it."""
     try:
         if isinstance(told, Message):
-            said = await say(threads, thread, told.text, by=by)
+            said = await say(threads, thread, told.text, by=by, private=private)
             return "" if said.outcome == "accepted" else f"{said.outcome}: {said.explanation}"
         if not isinstance(told, Answer):
             decided = await retry(threads, thread, by=by)
@@ -231,5 +231,6 @@ async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, pri
     if answer.decision in ("happened", "respond") and answer.reason:
         payload |= {"result": answer.reason, "reason": ""}
     if private:
+        check_shown(answer.request)
         payload = signed(payload, Decision, thread=thread, private=private)
     return await decide(threads, thread, payload)

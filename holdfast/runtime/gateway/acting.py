@@ -1,14 +1,14 @@
 """Decide and say on behalf of whoever was found to ask, and what each outcome is in HTTP."""
 
-from holdfast.approval import Decision, read_decision
 from holdfast.errors import ServerUnreachable
 from holdfast.runtime.decisions import SENT, Decided, decide
 from holdfast.runtime.gateway.bodies import DecisionBody, MessageBody, Outcome
 from holdfast.runtime.gateway.problems import Trouble
 from holdfast.runtime.runs import ENDED
 from holdfast.runtime.saying import REOPENED, say
-from holdfast.runtime.signing import signed
+from holdfast.runtime.signing import check_shown, signed
 from holdfast.runtime.threads import Threads
+from holdfast.statements import Decision, read_decision
 
 STATUS = {
     "accepted": 200,
@@ -17,12 +17,14 @@ STATUS = {
     "queued": 202,
     "interrupting": 202,
     SENT: 202,
+    "judged_anew": 202,
     "duplicate": 409,
     "too_late": 409,
     "digest_mismatch": 409,
     "wrong_kind": 409,
     "busy": 409,
     "not_entitled": 403,
+    "too_many": 429,
     "unsigned": 403,
     "bad_signature": 403,
     "against_policy": 403,
@@ -67,9 +69,11 @@ class Acting:
         found = await self._threads.reader.find(thread)
         if found is None or found.status in ENDED:
             raise Trouble(409, f"the run of thread {thread!r} is over", outcome="too_late")
-        await self._threads.runs.query(thread, "pending_approvals")  # is somebody there who will judge it?
+        pending = await self._threads.runs.query(thread, "pending_approvals")  # is somebody there who will judge it?
         payload = decision.model_dump(mode="json", exclude_defaults=True)
-        if self._key:
+        # What is not open is not signed: the run says what is wrong with it.
+        if self._key and (request := next((each for each in pending if each["request"] == decision.request), None)):
+            check_shown(request)
             payload = signed(payload, Decision, thread=thread, private=self._key)
         return _told(await decide(self._threads, thread, payload), by=by)
 
@@ -81,7 +85,7 @@ class Acting:
             HoldfastError: There is no such thread, or it cannot be read.
         """
         try:
-            said = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy)
+            said = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy, private=self._key)
         except ServerUnreachable:
             words = "nobody confirms the message, and it may still arrive; look at the events before you say it again"
             raise Trouble(503, words) from None

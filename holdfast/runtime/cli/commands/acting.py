@@ -11,6 +11,7 @@ from holdfast.runtime.cli.commands.options import (
     Debug,
     Group,
     Json,
+    Key,
     Reason,
     Thread,
     content,
@@ -85,12 +86,15 @@ class Acting(Group):
         ] = "queue",
         by: By = None,
         blocks: Blocks = None,
+        key: Key = None,
         json: Json = False,
         debug: Debug = False,
     ) -> None:
         """Say something to a run; a closed thread goes on with it."""
         given = content(message, blocks)
-        self._carry_out(lambda verbs: verbs.say(thread, given, by=by, when_busy=when_busy), json=json, debug=debug)
+        self._carry_out(
+            lambda verbs: verbs.say(thread, given, by=by, when_busy=when_busy, key=key), json=json, debug=debug
+        )
 
     @examples('retry rel-1.2 --reason "new key"')
     def retry(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.names import person_name
 from holdfast.runtime.cli.commands.options import By, CarryOut, Debug, Group, Json, examples
 from holdfast.runtime.durations import read_seconds
 
@@ -114,5 +115,9 @@ class Remembering(Group):
 
 
 def _scopes(user: str | None, agent: str | None, thread: str | None, everybody: bool) -> list[str]:
-    named = {"user": user, "agent": agent, "thread": thread}
+    try:
+        spelt = None if user is None else person_name(user)
+    except ValueError as error:
+        raise typer.BadParameter(f"--user: {error}") from None
+    named = {"user": spelt, "agent": agent, "thread": thread}
     return [f"{kind}:{name}" for kind, name in named.items() if name is not None] + ["global"] * everybody

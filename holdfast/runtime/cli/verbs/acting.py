@@ -1,5 +1,7 @@
 """Verbs that start runs and change them."""
 
+from pathlib import Path
+
 from rich.text import Text
 
 from holdfast.inbox import WhenBusy
@@ -36,7 +38,7 @@ class Acting(Looking):
         if thread is not None:
             check_thread_id(thread)
         threads = await self._connect()
-        giver = by or self._settings.by or ""
+        giver = self._spelt(by or self._settings.by or "")
         if not self._is_own(giver):
             self._output.note(
                 f"Started for {visible(giver)} by somebody else: it does not reach what is remembered for them."
@@ -73,10 +75,11 @@ class Acting(Looking):
             return FAILED
         return OK
 
-    async def say(self, thread: str, message: Content, *, by: str | None, when_busy: WhenBusy) -> int:
+    async def say(self, thread: str, message: Content, *, by: str | None, when_busy: WhenBusy, key: Path | None) -> int:
         """Say something to a run, or let a closed thread go on with it."""
+        private, name = self._private_key(key), self._name(by)
         threads = await self._connect(thread)
-        said = await say(threads, thread, message, by=self._name(by), when_busy=when_busy)
+        said = await say(threads, thread, message, by=name, when_busy=when_busy, private=private)
         told: JSON = {"outcome": said.outcome, "explanation": said.explanation}
         if said.run_id:
             told |= {"run_id": said.run_id}

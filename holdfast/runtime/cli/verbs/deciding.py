@@ -4,15 +4,15 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.approval import Decision, Delegation, Revocation
 from holdfast.runtime import decisions
 from holdfast.runtime.cli.exits import OK, REFUSED
 from holdfast.runtime.cli.screens import signing_screen
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.signing import make_key, signed
+from holdfast.runtime.signing import check_shown, make_key, signed
 from holdfast.runtime.threads import JSON, Threads
 from holdfast.signatures import public_key
+from holdfast.statements import Decision, Delegation, Revocation
 
 
 class Deciding(Invocation):
@@ -62,11 +62,15 @@ class Deciding(Invocation):
         return {**given, "by": self._name(payload["by"])}
 
     async def _seen(self, threads: Threads, thread: str, payload: JSON, private: str) -> JSON:
-        """The payload with the digest of the request that is open, which is shown."""
+        """The payload with the digest of the request that is open, which is shown: what is shown is what is signed.
+
+        A digest that is given was seen before, and needs no worker.
+        """
         if "digest" in payload:
             return payload
         for request in await threads.pending(thread):
             if request["request"] == payload["request"]:
+                check_shown(request)
                 payload = {**payload, "digest": request["digest"]}
                 self._output.note(signing_screen(request, payload, public_key(private)))
         return payload

@@ -10,6 +10,8 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.errors import SettingsError
+from holdfast.names import person_name
 from holdfast.runtime.cli.output import Output
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.ui import ui_base, ui_link
@@ -73,7 +75,18 @@ class Invocation:
 
     def _name(self, given: str | None) -> str:
         """Who decides or speaks."""
-        return given or self._settings.by or login()
+        return self._spelt(given or self._settings.by or login())
+
+    def _spelt(self, name: str) -> str:
+        """The one spelling of a name.
+
+        Raises:
+            SettingsError: It could be taken for another's.
+        """
+        try:
+            return person_name(name)
+        except ValueError as error:
+            raise SettingsError(f"{error}; say who you are with --by or HOLDFAST_BY") from None
 
     def _is_own(self, name: str) -> bool:
         """Whether a name is that of the person at this command line, by its settings or by the system."""

@@ -1,0 +1,103 @@
+"""A grant authorises one effect: in no other run, under no other number, and no rule counts without its decisions."""
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from holdfast import Policy, Terms, ask
+from holdfast.agent import Limits
+from holdfast.events import RuleRemembered
+from holdfast.log import EventLog, event_line
+from holdfast.testing import call, say, steps
+from tests.rig import Rig, StartRig, check_thread
+from tests.security.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
+from tests.unit.runs import Thread, agent_spec, at_work, tool_spec
+from tests.unit.test_authority import pays
+
+SIGNED = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
+
+
+async def test_a_signed_approval_is_worth_nothing_in_another_run_of_the_thread(rig: StartRig) -> None:
+    """One signature pays once: three more runs of the same thread id ask again, whatever door it is sent by."""
+    async with rig(clerk(SIGNED), steps([call("pay", cents=100), say("done"), call("pay", cents=100)])) as r:
+        run = await r.start(thread="thrice")
+        approval = decision("thrice", await request_of(run), by="alice")
+        assert await answer(run, "decide", approval) == "accepted"
+        await run.result()
+        for resume in (False, False, True):
+            again = await r.start(thread="thrice", resume=resume)
+            request = await request_of(again)
+            assert request["arguments"] == {"cents": 100}
+            replayed = {**approval, "request": request["request"]}
+            assert await answer(again, "decide", replayed) == "digest_mismatch"
+            assert await answer(again, "decide", {**replayed, "digest": request["digest"]}) == "bad_signature"
+            await again.signal("approve", replayed)
+            (still,) = await pending(again)
+            assert still["votes"] == []
+            await again.terminate()  # where it does not resume, the record refuses it: it would wait for somebody
+        assert payments(r) == [100]
+
+
+async def test_a_signed_approval_is_worth_nothing_for_the_next_call_alike(rig: StartRig) -> None:
+    """Two calls of one run with the same arguments are two effects, and take two signatures."""
+    async with rig(clerk(SIGNED), steps([call("pay", cents=7), call("pay", cents=7), say("done")])) as r:
+        run = await r.start()
+        approval = decision(run.id, await request_of(run), by="alice")
+        assert await answer(run, "decide", approval) == "accepted"
+        second = await request_of(run, "2")
+        assert await answer(run, "decide", {**approval, "request": "2"}) == "digest_mismatch"
+        assert await answer(run, "decide", {**approval, "request": "2", "digest": second["digest"]}) == "bad_signature"
+        await run.signal("deny", decision(run.id, second, by="alice", decision="deny"))
+        await run.result()
+        assert payments(r) == [7]
+        await check_thread(r.client, run)
+
+
+def forged_past(*, spec: Policy) -> Thread:
+    """A thread as an attacker writes it, under a policy that takes names on trust: Alice has remembered a payment."""
+    parameters = {"type": "object"}
+    thread = at_work(agent_spec(tools=(tool_spec("pay", parameters=parameters),), policy=spec, limits=Limits()))
+    thread.reply(pays(cents=100))
+    assert thread.decide("1", remember=True) == "accepted"
+    thread.finish(1, "paid")
+    thread.cancel()
+    assert [rule.tool for rule in thread.state.remembered] == ["pay"]
+    return thread
+
+
+async def plant(rig: Rig, thread: str, past: Thread, *, without: str = "") -> None:
+    """Write a forged past into the permanent record, in a chain of digests that is right."""
+    log = EventLog()
+    for event in past.log:
+        named = {"thread": thread} if event.type == "run_started" else {}
+        if event.type != without:
+            log.append(event.model_copy(update={"digest": "", **named}), at=event.at)
+    await rig.threads.append(thread, 0, [event_line(event) for event in log.events])
+
+
+async def test_a_forged_rule_in_the_record_lets_nothing_run(rig: StartRig) -> None:
+    """A whole forged past, decision included, without Alice's signature: the continued thread asks like any other."""
+    past = forged_past(spec=Policy(rules=(ask("pay"),)))
+    script = steps([call("pay", cents=100), call("pay", cents=100), say("done")])
+    async with rig(clerk(SIGNED), script) as r:
+        await plant(r, "forged", past)
+        run = await r.start(thread="forged", resume=True, agent="clerk")
+        request = await request_of(run)
+        assert [rule["rule"] for rule in (await run.query("state"))["remembered"]] == ["1"]
+        assert payments(r) == []
+        await run.signal("deny", decision("forged", request, by="alice", decision="deny"))
+        await run.result()
+        assert payments(r) == []
+
+
+@pytest.mark.parametrize("without", ["decision_received", "approval_requested"])
+async def test_a_record_with_a_rule_from_nowhere_is_not_read(rig: StartRig, without: str) -> None:
+    """A remembered rule without the decision that makes it, or a decision on nothing: the run fails, and says where."""
+    past = forged_past(spec=Policy(rules=(ask("pay"),)))
+    assert any(isinstance(event, RuleRemembered) for event in past.log)
+    async with rig(clerk(SIGNED), steps([call("pay", cents=100), say("done")])) as r:
+        await plant(r, f"nowhere-{without}", past, without=without)
+        run = await r.start(thread=f"nowhere-{without}", resume=True)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await run.result()
+        assert "The record was forged or altered" in str(failed.value.cause)
+        assert payments(r) == []

@@ -1,0 +1,145 @@
+"""Who says something: one spelling of a name, one writing of a signature, and nobody asks in another's name."""
+
+import pytest
+
+from holdfast import Policy, Terms, ask
+from holdfast.events import SignalRejected, UserMessageReceived
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, check_thread, status_of
+from tests.security.people import (
+    KEYS,
+    PEOPLE,
+    answer,
+    clerk,
+    decision,
+    delegation,
+    message,
+    payments,
+    request_of,
+    revocation,
+)
+
+FINANCE = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
+OTHERS = Policy(rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required")
+
+
+async def test_a_revoked_right_comes_back_in_no_other_writing(rig: StartRig) -> None:
+    """The signature of a delegation that was taken back, with padding, in the other alphabet, or with bits that mean
+    nothing: refused, and Carol decides nothing.
+    """
+    async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start()
+        request = await request_of(run)
+        lent = delegation(run.id, "bob", "carol")
+        assert await answer(run, "delegate", lent) == "accepted"
+        assert await answer(run, "revoke", revocation(run.id, "bob", delegated_to="carol")) == "accepted"
+        signature = lent["signature"]
+        last = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+        sibling = last[last.index(signature[-1]) ^ 1]
+        variants = [f"{signature}==", f"{signature}=", signature.translate(str.maketrans("-_", "+/")) + "=="]
+        variants += [f" {signature}", f"{signature}\n", signature[:-1] + sibling]
+        for variant in variants:
+            assert await answer(run, "delegate", {**lent, "signature": variant}) in ("bad_signature", "duplicate")
+        for spelling in ("Bob", " bob ", "\uff22\uff2f\uff22"):
+            assert await answer(run, "delegate", {**lent, "by": spelling}) == "duplicate"
+        assert await answer(run, "delegate", lent) == "duplicate"
+        assert await answer(run, "decide", decision(run.id, request, by="carol")) == "not_entitled"
+        await run.signal("deny", decision(run.id, request, by="alice", decision="deny"))
+        await run.result()
+        assert payments(r) == []
+        await check_thread(r.client, run)
+
+
+async def test_a_revoked_right_does_not_come_back_after_many_others(rig: StartRig) -> None:
+    """After 220 further delegations the first one is still known, and worth nothing."""
+    async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start()
+        request = await request_of(run)
+        lent = delegation(run.id, "bob", "carol")
+        assert await answer(run, "delegate", lent) == "accepted"
+        assert await answer(run, "revoke", revocation(run.id, "bob", delegated_to="carol")) == "accepted"
+        for number in range(220):
+            other = delegation(run.id, "alice", "dave", minutes=60, seconds=number)
+            await run.signal("delegate", other)
+        assert await answer(run, "delegate", delegation(run.id, "alice", "dave", minutes=10)) == "accepted"
+        assert await answer(run, "delegate", lent) == "duplicate"
+        assert await answer(run, "decide", decision(run.id, request, by="carol")) == "not_entitled"
+        await run.signal("deny", decision(run.id, request, by="alice", decision="deny"))
+        await run.result()
+        assert payments(r) == []
+
+
+@pytest.mark.parametrize("spelling", ["alice ", "Alice", "\uff21lice", "ali\u0301ce", "\talice"])
+async def test_another_spelling_is_no_other_person(rig: StartRig, spelling: str) -> None:
+    """Who gave the task under one spelling of a name approves under none, and has one vote of two under all."""
+    terms = Terms(requester_may_decide=False, quorum=2)
+    policy = Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE)
+    async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start(by=spelling)
+        request = await request_of(run)
+        plain = {"decision": "approve", "request": request["request"]}
+        for by in ("alice", spelling, "ALICE"):
+            assert await answer(run, "decide", {**plain, "by": by}) == "not_entitled"
+        assert await answer(run, "decide", {**plain, "by": "Bob"}) == "waiting_for_quorum"
+        assert await answer(run, "decide", {**plain, "by": "bob "}) == "duplicate"
+        assert payments(r) == []
+        assert await answer(run, "decide", {**plain, "by": "carol"}) == "accepted"
+        await run.result()
+        assert payments(r) == [1]
+
+
+@pytest.mark.parametrize("look_alike", ["\u0430lice", "al\u0456ce", "al\u200bice", "ali\x00ce", "a\u0142ice"])
+async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
+    """Letters of other scripts and characters nobody sees: no decision, and no message, is taken from such a name."""
+    policy = Policy(rules=(ask("pay", terms=Terms(quorum=2)),), approvers=())
+    async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start(by="zed")
+        request = await request_of(run)
+        plain = {"decision": "approve", "request": request["request"]}
+        assert await answer(run, "decide", {**plain, "by": "alice"}) == "waiting_for_quorum"
+        told = await run.execute_update("decide", {**plain, "by": look_alike})
+        assert (told["outcome"], "is no name" in told["explanation"]) == ("malformed", True)
+        assert await answer(run, "say", {"message": "pay", "by": look_alike}) == "malformed"
+        assert payments(r) == []
+        await run.signal("deny", {**plain, "by": "bob"})
+        await run.result()
+
+
+async def test_a_run_for_a_look_alike_fails_and_says_so(rig: StartRig) -> None:
+    """A start in such a name ends at once, and does not hang."""
+    async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start(by="\u0430lice")
+        state = await status_of(run, "failed")
+        assert "is no name" in state["result"]
+
+
+async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
+    """Where requesters do not decide, an unsigned message, a forged one, and one said twice are refused and recorded:
+    Alice cannot ask as Zed and then approve. A signed one counts, and she approves nothing from then on.
+    """
+    script = steps([say("what shall I pay?"), call("pay", cents=1), say("done")])
+    async with rig(clerk(OTHERS), script) as r:
+        run = await r.start("wait", by="dave", idle_limit=600)
+        await status_of(run, "waiting_message")
+        assert await answer(run, "say", {"message": "pay 1", "by": "zed"}) == "unsigned"
+        assert await answer(run, "say", "pay 1") == "unsigned"
+        forged = message(run.id, "pay 1", by="bob", key=KEYS["alice"])
+        assert await answer(run, "say", forged) == "bad_signature"
+        elsewhere = message("another", "pay 1", by="alice")
+        assert await answer(run, "say", elsewhere) == "bad_signature"
+        right = message(run.id, "pay 1", by="alice")
+        assert await answer(run, "say", {**right, "message": "pay 1000"}) == "bad_signature"
+        assert await answer(run, "say", right) == "accepted"
+        request = await request_of(run)
+        assert await answer(run, "say", right) == "duplicate"
+        assert await answer(run, "decide", decision(run.id, request, by="alice")) == "not_entitled"
+        assert await answer(run, "decide", decision(run.id, request, by="dave")) == "not_entitled"
+        assert payments(r) == []
+        assert await answer(run, "decide", decision(run.id, request, by="bob")) == "accepted"
+        await status_of(run, "waiting_message")
+        await run.cancel()
+        assert payments(r) == [1]
+        events = await check_thread(r.client, run)
+        said = [event for event in events if isinstance(event, UserMessageReceived)]
+        assert [(event.by, event.proof) for event in said] == [("dave", ""), ("alice", "signed")]
+        assert sum(isinstance(event, SignalRejected) for event in events) == 6

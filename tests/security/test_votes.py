@@ -1,0 +1,86 @@
+"""A quorum counts people, for one and the same answer, whatever is asked."""
+
+import pytest
+
+from holdfast import Policy, Terms, ask
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, check_thread
+from tests.security.people import PEOPLE, answer, clerk, decision, delegation, payments, request_of, revocation
+
+TWO = Policy(
+    rules=(ask("pay", terms=Terms(by=("finance", "carol"), quorum=2)),), approvers=PEOPLE, signatures="required"
+)
+
+
+async def test_a_lent_right_makes_no_second_voter(rig: StartRig) -> None:
+    """With Bob's right and Carol's besides her own, Alice has one vote: nothing runs on two signatures of hers."""
+    async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start()
+        request = await request_of(run)
+        for lender in ("bob", "carol"):
+            assert await answer(run, "delegate", delegation(run.id, lender, "alice")) == "accepted"
+        assert await answer(run, "decide", decision(run.id, request, by="alice")) == "waiting_for_quorum"
+        for reason in ("", "for Bob", "for Carol"):
+            assert await answer(run, "decide", decision(run.id, request, by="alice", reason=reason)) == "duplicate"
+        assert payments(r) == []
+        assert await answer(run, "decide", decision(run.id, request, by="bob")) == "accepted"
+        await run.result()
+        assert payments(r) == [1]
+        await check_thread(r.client, run)
+
+
+async def test_each_right_counts_once_and_not_after_it_was_taken_back(rig: StartRig) -> None:
+    """Dave votes with Bob's right: Bob has no vote besides. Bob takes it back: Dave's vote is gone, and Bob has his."""
+    async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start()
+        request = await request_of(run)
+        assert await answer(run, "delegate", delegation(run.id, "bob", "dave")) == "accepted"
+        assert await answer(run, "decide", decision(run.id, request, by="dave")) == "waiting_for_quorum"
+        assert await answer(run, "decide", decision(run.id, request, by="bob")) == "duplicate"
+        assert (await request_of(run))["votes"] == [{"by": "dave", "decision": "approve", "for": "bob"}]
+        assert await answer(run, "revoke", revocation(run.id, "bob", delegated_to="dave")) == "accepted"
+        assert (await request_of(run))["votes"] == []
+        assert await answer(run, "decide", decision(run.id, request, by="bob")) == "waiting_for_quorum"
+        assert await answer(run, "decide", decision(run.id, request, by="alice")) == "accepted"
+        await run.result()
+        assert payments(r) == [1]
+
+
+@pytest.mark.parametrize("asking", [("bob",), ("alice",), ("alice", "bob")])
+async def test_the_last_voter_alone_remembers_nothing(rig: StartRig, asking: tuple[str, ...]) -> None:
+    """The same call is allowed from now on only if all who approved it asked for that."""
+    async with rig(clerk(TWO), steps([call("pay", cents=1), call("pay", cents=1), say("done")])) as r:
+        run = await r.start()
+        request = await request_of(run)
+        for name in ("alice", "bob"):
+            remember = {"remember": True} if name in asking else {}
+            await answer(run, "decide", decision(run.id, request, by=name, **remember))
+        if asking == ("alice", "bob"):
+            await run.result()
+            assert payments(r) == [1, 1]
+            return
+        second = await request_of(run, "2")
+        assert payments(r) == [1]
+        await run.signal("deny", decision(run.id, second, by="alice", decision="deny"))
+        await run.result()
+        assert payments(r) == [1]
+        await check_thread(r.client, run)
+
+
+async def test_an_answer_in_the_tools_place_takes_the_quorum(rig: StartRig) -> None:
+    """`respond` by one of two waits; another answer does not count with it; the same one ends the call."""
+    async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
+        run = await r.start()
+        request = await request_of(run)
+
+        async def respond(by: str, result: str) -> str:
+            said = decision(run.id, request, by=by, decision="respond", result=result)
+            return await answer(run, "decide", said)
+
+        assert await respond("alice", "it is paid") == "waiting_for_quorum"
+        assert await respond("bob", "it is not due") == "waiting_for_quorum"
+        assert await answer(run, "decide", decision(run.id, request, by="carol")) == "waiting_for_quorum"
+        assert await respond("alice", "it is not due") == "accepted", "she has changed her mind"
+        await run.result()
+        assert payments(r) == []
+        await check_thread(r.client, run)

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from rich.text import Text
@@ -23,7 +22,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.catalog import Catalog
 from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
+from holdfast.runtime.cli.hardening_checks import hardening
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.client import connect
 from holdfast.runtime.confinement import DEFAULT, why_not
@@ -31,34 +32,24 @@ from holdfast.runtime.loading import load
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import read_stack
 
-Standing = Literal["ok", "missing", "open"]
-"""There · needed and not there · cannot be told from here, or not needed here."""
-
 _LIMIT = timedelta(seconds=5)
 _FRESH = timedelta(seconds=75)
 """Temporal lists pollers for minutes after they are gone; a living worker asks for work once a minute at least."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the report."""
-
-    name: str
-    status: Standing
-    detail: str
-    mend: str = ""
 
 
 async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> list[Check]:
     """Look at everything; a thing that is missing does not keep the rest from being looked at."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "activities/stores/migrations"))
     checks = await _temporal(settings, config)
-    return [*checks, await database, _llm(settings), _catalog(settings), await asyncio.to_thread(_commands)]
+    profile = await asyncio.to_thread(hardening, settings, config)
+    commands = await asyncio.to_thread(_commands)
+    return [*checks, await database, _llm(settings), _catalog(settings), commands, *profile]
 
 
-def exit_code(checks: Sequence[Check]) -> int:
-    """0 if nothing needed is missing, 4 if the server is, else 1."""
-    missing = {check.name for check in checks if check.status == "missing"}
+def exit_code(checks: Sequence[Check], *, hardened: bool = False) -> int:
+    """0 if nothing needed is missing, 4 if the server is, else 1; with `hardened`, what is weak counts as missing."""
+    faults = ("missing", "weak") if hardened else ("missing",)
+    missing = {check.name for check in checks if check.status in faults}
     if missing & {"temporal", "namespace"}:
         return UNREACHABLE
     return FAILED if missing else OK
@@ -66,7 +57,7 @@ def exit_code(checks: Sequence[Check]) -> int:
 
 def report(checks: Sequence[Check]) -> Text:
     """The report for people."""
-    styles = {"ok": "green", "missing": "bold red", "open": "yellow"}
+    styles = {"ok": "green", "missing": "bold red", "open": "yellow", "weak": "yellow"}
     screen = Text()
     for check in checks:
         shown = "–" if check.status == "open" else check.status

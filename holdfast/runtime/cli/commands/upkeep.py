@@ -79,7 +79,14 @@ class Upkeep(Group):
             raise typer.BadParameter("nobody can be asked here: give --yes to remove them, or --dry-run to list them")
         self._carry_out(lambda verbs: verbs.prune(age, dry_run=dry_run, ask=not yes), json=json, debug=debug)
 
-    @examples("doctor")
-    def doctor(self, json: Json = False, debug: Debug = False) -> None:
-        """Check what Holdfast needs here."""
-        self._carry_out(lambda verbs: verbs.doctor(), json=json, debug=debug)
+    @examples("doctor", "doctor --hardened")
+    def doctor(
+        self,
+        hardened: Annotated[
+            bool, typer.Option("--hardened", help="Fail where something is below the hardening profile.")
+        ] = False,
+        json: Json = False,
+        debug: Debug = False,
+    ) -> None:
+        """Check what Holdfast needs here, and the hardening profile (docs/security.md)."""
+        self._carry_out(lambda verbs: verbs.doctor(hardened=hardened), json=json, debug=debug)

@@ -54,12 +54,12 @@ class Upkeep(Invocation):
                     self._output.note(f"{visible(one.thread)} stays: it was continued meanwhile, or is gone.")
         return OK
 
-    async def doctor(self) -> int:
+    async def doctor(self, *, hardened: bool) -> int:
         """Say what is there and what is missing."""
         from holdfast.runtime.cli.doctor import examine, exit_code, report
 
         checks = await examine(self._settings, self._config_with_runtime(), root=self._root)
-        code = exit_code(checks)
+        code = exit_code(checks, hardened=hardened)
         found = [
             {"name": each.name, "status": each.status, "detail": each.detail, "mend": each.mend} for each in checks
         ]

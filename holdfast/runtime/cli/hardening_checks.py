@@ -1,0 +1,144 @@
+"""`doctor` on the hardening profile (docs/security.md): what keeps a guarantee from holding here. Shows no secret."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast.agent import shared
+from holdfast.catalog import Catalog
+from holdfast.errors import HoldfastError
+from holdfast.policy import Policy
+from holdfast.runtime.cli.checks import Check, Standing
+from holdfast.runtime.cli.text import count
+from holdfast.runtime.encryption_keys import split_plain
+from holdfast.runtime.fleet_keys import HOW, fleet_seals
+from holdfast.runtime.loading import load
+from holdfast.runtime.policies import load_policy
+from holdfast.runtime.settings import Settings
+
+_GUESSED: Final = frozenset({"", "postgres", "holdfast", "temporal", "password", "secret", "admin", "changeme", "root"})
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", ""})
+
+
+def hardening(settings: Settings, config: Mapping[str, Any]) -> list[Check]:
+    """Each line of the profile that this process can see.
+
+    Args:
+        settings: From the environment.
+        config: Where Temporal is (`connect_config`).
+    """
+    return [
+        _fleet_key(settings, config),
+        _plain_starts(settings),
+        _policy(settings),
+        _encryption(settings),
+        _transport(config),
+        _gateway(settings),
+        _database_password(settings),
+        _account(),
+        _state_folder(settings.home),
+    ]
+
+
+def _fleet_key(settings: Settings, config: Mapping[str, Any]) -> Check:
+    try:
+        seals = fleet_seals(settings, config)
+    except HoldfastError as error:
+        return Check("fleet key", "weak", str(error))
+    if not seals:
+        detail = "none here: this process makes plain starts alone, and cannot tell a forged answer; workers need one"
+        return Check("fleet key", "weak", detail, HOW)
+    return Check("fleet key", "ok", f"{count(len(seals.keys), 'key')}; {next(iter(seals.keys))!r} seals")
+
+
+def _plain_starts(settings: Settings) -> Check:
+    if settings.plain_starts:
+        detail = "taken: everybody who reaches Temporal can start an agent's run with a task"
+        return Check("plain starts", "weak", detail, "HOLDFAST_PLAIN_STARTS=false on the workers")
+    return Check("plain starts", "ok", "refused")
+
+
+def _policy(settings: Settings) -> Check:
+    try:
+        policies = list(_policies(settings))
+    except HoldfastError as error:
+        return Check("policy", "weak", str(error), "starter.py policy check FILE")
+    unsigned = [name for name, policy in policies if policy.signatures != "required"]
+    if unsigned:
+        detail = f"decisions count unsigned, on anybody's word: {', '.join(unsigned)}"
+        return Check("policy", "weak", detail, "signatures: required, and a key for each approver (starter.py keygen)")
+    return Check("policy", "ok", "decisions have to be signed")
+
+
+def _policies(settings: Settings) -> Iterator[tuple[str, Policy]]:
+    if settings.policy:
+        yield str(settings.policy), load_policy(settings.policy)
+        return
+    catalog = load(settings.catalog, Catalog)
+    for name in catalog.agents:
+        yield f"agent {name}", shared(catalog.spec(name, default_llm=settings.llm)).policy
+
+
+def _encryption(settings: Settings) -> Check:
+    if not settings.encryption_keys:
+        detail = "payloads are plain text to everybody who reads Temporal or its database"
+        return Check("encryption", "weak", detail, "HOLDFAST_ENCRYPTION_KEYS (docs/operating.md)")
+    if split_plain(settings.encryption_keys.get_secret_value())[1]:
+        detail = "on, and sealed plain text is still taken"
+        return Check("encryption", "weak", detail, "remove `plain` when the runs that began before have ended")
+    return Check("encryption", "ok", "payloads are encrypted")
+
+
+def _transport(config: Mapping[str, Any]) -> Check:
+    address = str(config["target_host"])
+    if _is_local(address.rpartition(":")[0]):
+        return Check("transport", "ok", f"{address}: this machine alone")
+    if not config.get("tls") and not config.get("api_key"):
+        mend = "mTLS and an authoriser for Temporal: examples/hardened"
+        return Check("transport", "weak", f"{address}: without TLS", mend)
+    return Check("transport", "ok", f"{address}: TLS")
+
+
+def _gateway(settings: Settings) -> Check:
+    if _is_local(settings.gateway_host):
+        return Check("gateway bind", "ok", f"{settings.gateway_host}: this machine alone")
+    mend = "bind it to loopback or a private address, behind a proxy that ends TLS"
+    return Check("gateway bind", "weak", f"{settings.gateway_host}: reachable from elsewhere, in plain HTTP", mend)
+
+
+def _database_password(settings: Settings) -> Check:
+    if settings.database_url is None:
+        return Check("database password", "open", "DATABASE_URL is not set here")
+    parts = urlsplit(settings.database_url)
+    if not parts.hostname:
+        return Check("database password", "ok", "a Unix socket")
+    password = unquote(parts.password or os.environ.get("PGPASSWORD", ""))
+    file = os.environ.get("PGPASSFILE") or "sslcert" in parts.query
+    if not file and (password.lower() in _GUESSED or password == parts.username):
+        return Check("database password", "weak", f"none, or a usual one, for {parts.hostname}", "set a random one")
+    return Check("database password", "ok", "set, and not a usual one")
+
+
+def _account() -> Check:
+    if os.geteuid() == 0:
+        detail = "root: what a run's command can reach, unless confined, is everything"
+        return Check("account", "weak", detail, "run workers under an account of their own")
+    return Check("account", "ok", f"user id {os.geteuid()}")
+
+
+def _state_folder(home: Path) -> Check:
+    try:
+        mode = home.stat().st_mode
+    except OSError:
+        return Check("state folder", "open", f"{home} is not there")
+    status: Standing = "weak" if mode & stat.S_IRWXO or mode & (stat.S_IRGRP | stat.S_IWGRP) else "ok"
+    return Check(
+        "state folder", status, f"{home}: mode {mode & 0o777:o}", f"chmod 700 {home}" if status == "weak" else ""
+    )
+
+
+def _is_local(host: str) -> bool:
+    return host in _LOOPBACK or host.startswith("127.")

@@ -1,0 +1,63 @@
+"""`doctor` and the hardening profile: each line is weak where its guarantee does not hold, and ok where it does."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.cli.doctor import exit_code
+from holdfast.runtime.cli.hardening_checks import hardening
+from holdfast.runtime.settings import Settings
+from holdfast.signatures import encode_key, public_key
+
+KEY = f"k:{base64.b64encode(bytes(32)).decode()}"
+SIGNED = f"""
+approvers:
+  - {{name: alice, keys: ["{public_key(encode_key(bytes(32)))}"]}}
+signatures: required
+"""
+
+
+def statuses(tmp_path: Path, *, host: str = "127.0.0.1:7233", tls: bool = False, **environ: str) -> dict[str, str]:
+    """Name → status of each line."""
+    settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path), **environ}, root=tmp_path)
+    return {check.name: check.status for check in hardening(settings, {"target_host": host, "tls": tls})}
+
+
+def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, a signed policy, TLS, a random password, an account of its own, a closed folder."""
+    monkeypatch.setattr("os.geteuid", lambda: 1_000)
+    tmp_path.chmod(0o700)
+    (tmp_path / "policy.yaml").write_text(SIGNED)
+    found = statuses(
+        tmp_path,
+        host="temporal.internal:7233",
+        tls=True,
+        HOLDFAST_FLEET_KEYS=KEY,
+        HOLDFAST_ENCRYPTION_KEYS=KEY,
+        HOLDFAST_PLAIN_STARTS="false",
+        HOLDFAST_POLICY=str(tmp_path / "policy.yaml"),
+        DATABASE_URL="postgresql://holdfast:Zk3-x9Qv81@db/holdfast",
+    )
+    assert set(found.values()) == {"ok"}, found
+
+
+def test_each_weakness_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing set, and everything open, every line says so."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    tmp_path.chmod(0o755)
+    found = statuses(
+        tmp_path,
+        host="temporal.internal:7233",
+        HOLDFAST_ENCRYPTION_KEYS=f"{KEY},plain",
+        HOLDFAST_GATEWAY_HOST="0.0.0.0",
+        DATABASE_URL="postgresql://holdfast:holdfast@db/holdfast",
+    )
+    assert set(found.values()) == {"weak"}, found
+
+
+def test_only_the_profile_asked_for_fails_on_weaknesses(tmp_path: Path) -> None:
+    """`doctor` is for what is needed; `doctor --hardened` fails on what is weak, too."""
+    settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
+    checks = hardening(settings, {"target_host": "127.0.0.1:7233"})
+    assert (exit_code(checks), exit_code(checks, hardened=True)) == (0, 1)

@@ -17,8 +17,9 @@ from holdfast.events import (
 )
 from holdfast.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.runtime.proofs import Proofs
-from holdfast.runtime.signing import make_key, read_key, readable_by_others, signed
-from holdfast.signatures import encode_key, is_signed, public_key
+from holdfast.runtime.signing import check_shown, make_key, read_key, readable_by_others, signed
+from holdfast.runtime.thread_errors import Refused
+from holdfast.signatures import encode_key, is_signed, public_key, sign
 from holdfast.snapshot import snapshot_of
 from holdfast.statements import Decision, Delegation, read_decision
 from tests.unit.runs import agent_spec, at_work, calls
@@ -224,3 +225,33 @@ def test_a_forged_rule_does_not_fold() -> None:
     for forged in ([*before, rule.model_copy(update={"tool": "wipe"})], [*before[:-1], rule], [*events, rule]):
         with pytest.raises(RecordUnreadable, match="which no decision just before it makes"):
             snapshot_of(forged)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"arguments": {"cents": 1}}, {"tool": "look"}, {"digest": "d" * 64}, {"effect_key": "k"}, {"epoch": 1}],
+)
+def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
+    """A request that shows one thing and has the digest of another is not signed, and the error says so."""
+    thread = at_work()
+    thread.reply(calls("pay"))
+    (request,) = thread.state.requests
+    check_shown(request.view())
+    with pytest.raises(Refused, match="nothing was signed"):
+        check_shown(request.view() | lie)
+
+
+def test_a_signature_and_a_key_have_one_writing() -> None:
+    """Padding, the other alphabet, white space and bits that mean nothing are refused: a copy is a copy."""
+    key, message = public_key(ALICE), b"said"
+    signature = sign(ALICE, message)
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    bits = alphabet[alphabet.index(signature[-1]) ^ 1]
+    assert is_signed(key, signature, message)
+    for variant in (f"{signature}==", f"{signature}=", f"{signature}\n", f" {signature}", signature[:-1] + bits):
+        assert not is_signed(key, variant, message)
+    plain = next(sign(ALICE, bytes([n])) for n in range(100) if set("-_") & set(sign(ALICE, bytes([n]))))
+    number = next(n for n in range(100) if sign(ALICE, bytes([n])) == plain)
+    assert is_signed(key, plain, bytes([number]))
+    assert not is_signed(key, plain.translate(str.maketrans("-_", "+/")), bytes([number]))
+    assert not is_signed(f"{key}=", signature, message)

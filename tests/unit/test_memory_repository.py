@@ -80,6 +80,15 @@ def test_a_workspace_becomes_a_repository_with_its_first_commit(tmp_path: Path) 
     assert git(workspace, "log", "--format=%ce") == "holdfast@localhost"
 
 
+def test_an_empty_workspace_has_nothing_to_commit(tmp_path: Path) -> None:
+    """Its new repository is sound, for people too, and takes the first file that comes."""
+    repository = Repository(tmp_path)
+    assert (repository.take_in("k").made, repository.state().problem) == (False, "")
+    assert git(tmp_path, "status", "--porcelain") == ""
+    (tmp_path / "a").touch()
+    assert repository.take_in("k").paths == ("a",)
+
+
 def test_an_action_happens_once(root: Path) -> None:
     """With the key committed already, the change does not run again; another key is another action."""
     repository = Repository(root)

@@ -117,7 +117,7 @@ WAYS = {
     "folder": Hostile(lambda root: (root / "TASKS.md").mkdir(), "TASKS.md is a folder"),
     "pipe": Hostile(lambda root: os.mkfifo(root / "TASKS.md"), "TASKS.md is a pipe"),
     "rebase": Hostile(rebasing, "a rebase is under way", lambda root: git(root, *PERSON, "rebase", "--abort")),
-    "repository": Hostile(broken_repository, "cannot be read", lambda root: (root / ".git").unlink()),
+    "repository": Hostile(broken_repository, "names a repository elsewhere", lambda root: (root / ".git").unlink()),
 }
 if os.geteuid():  # permissions do not bind root
     WAYS["read-only"] = Hostile(read_only, "Permission denied", lambda root: root.chmod(0o755))

@@ -139,8 +139,9 @@ class View:
             if self._commit_of(branch) != self.before:
                 raise GitLocked(f"the branch {self.branch} was changed meanwhile; try it again")
             # The index first: after a kill between the two, what was added is staged, and is committed again.
-            git_files.copy(self.git.view, "index", index)
-            git_files.rename(folder, "index.lock", "index")
+            if (self.git.view / "index").exists():  # not before anything was added
+                git_files.copy(self.git.view, "index", index)
+                git_files.rename(folder, "index.lock", "index")
             if after != self.before:
                 os.write(ref, f"{after}\n".encode())
                 os.fsync(ref)

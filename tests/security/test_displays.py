@@ -1,4 +1,4 @@
-"""Whoever approves has seen what runs: a display that cuts says so, and offers nothing that lets the rest run."""
+"""An approver has seen what runs: a display that cuts says so, and offers nothing that lets the rest run."""
 
 import io
 import json

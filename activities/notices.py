@@ -127,7 +127,9 @@ def _message(notice: Notice, *, thread: str, links: Links, ui: str | None, butto
 def _question(request: Request) -> tuple[list[JSON], bool]:
     """The request, and whether all of its arguments are shown as they are."""
     arguments = parsed(request.arguments)
-    shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
+    # JSON has another way to write a backtick: the same value, and no end of the block of code.
+    as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
+    shown = arguments if isinstance(arguments, str) else as_json
     who = ", ".join(request.who) or "any approver"
     needed = f" ({request.terms.quorum} of them)" if request.terms.quorum > 1 else ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"

@@ -16,7 +16,7 @@ add() {
     echo "made $1 in $file"
 }
 
-# Of letters and digits: whatever reads them needs no quotes.
+# Letters and digits only, so that no program needs quotes to read them.
 for name in POSTGRES_PASSWORD TEMPORAL_DB_PASSWORD HOLDFAST_DB_PASSWORD; do
     add "$name" "$(random | tr -d '/+=')"
 done

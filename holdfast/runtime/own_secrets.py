@@ -53,7 +53,7 @@ def _of_variables(named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _of_temporal(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What Temporal's variables and its configuration file hold, as its own client reads them."""
     config: Mapping[str, Any] = {}
-    with suppress(RuntimeError, ValueError, OSError):  # whoever connects says what is wrong
+    with suppress(RuntimeError, ValueError, OSError):  # connecting reports what is wrong
         config = dict(ClientConfig.load_client_connect_config(override_env_vars=dict(environ)))
     if isinstance(key := config.get("api_key"), str):
         yield "TEMPORAL_API_KEY", key

@@ -42,7 +42,7 @@ def spawn(
             stderr=subprocess.STDOUT,
             env=environ,
             start_new_session=True,
-            umask=0o077,  # what it writes is nobody else's to read, whatever ours is
+            umask=0o077,  # regardless of ours: nobody else reads what it writes
             **identity(account),
         )
     # Reaps the server when it ends, whoever ends it: a zombie would look like a running process.

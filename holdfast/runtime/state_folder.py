@@ -1,4 +1,4 @@
-"""The state folder is its owner's alone: 0700, and what we put there 0600, whatever the umask."""
+"""The state folder is closed to other users: 0700, and what we put there 0600, under any umask."""
 
 import os
 import stat

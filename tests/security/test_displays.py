@@ -1,4 +1,4 @@
-"""Whoever approves has seen what runs: a display that cuts says so, and offers nothing that lets the rest run."""
+"""An approver has seen what runs: a display that cuts says so, and offers nothing that lets the rest run."""
 
 import io
 import json
@@ -84,11 +84,10 @@ def buttons(message: str) -> list[str]:
     [
         {"command": "x" * ARGUMENT_CHARS + HIDDEN},
         {"command": "&" * (ARGUMENT_CHARS // 3) + HIDDEN},  # as Slack writes it, five times as long
-        {"command": "``` not as it is"},
     ],
 )
 def test_slack_has_no_button_for_what_it_does_not_show(arguments: JSON) -> None:
-    """Cut, or not shown as it is: the digest, how to look, a button to deny, and none to approve."""
+    """Where it is cut: the digest, how to look, a button to deny, and none to approve."""
     message = slack(arguments)
 
     assert HIDDEN not in message
@@ -108,6 +107,17 @@ def test_slack_has_both_buttons_for_what_it_shows() -> None:
     assert "Not all is shown" not in message
     assert buttons(message) == ["approve", "deny"]
     assert "starter.py approve t 1" in message
+
+
+def test_slack_shows_the_very_value_of_what_would_end_its_block() -> None:
+    """Three backticks are written as JSON escapes: nothing else than the value, and no markup of the LLM's."""
+    message = slack({"command": "```*bold*"})
+
+    sections = [block["text"]["text"] for block in json.loads(message)["blocks"] if block["type"] == "section"]
+    (code,) = [text for text in sections if "bold" in text]
+    assert json.loads(code.strip("`")) == {"command": "```*bold*"}
+    assert code.count("```") == 2
+    assert buttons(message) == ["approve", "deny"]
 
 
 def test_a_doubtful_call_that_was_cut_cannot_be_run_again_from_slack() -> None:

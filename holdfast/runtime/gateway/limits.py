@@ -1,6 +1,6 @@
 """What holds for every request, before anything looks at it: how large, how slow, how many, and a line in the log.
 
-1. A body is read when it is asked for, up to a limit, whatever its headers say. Of a caller who is not known yet, that
+1. A body is read when it is asked for, up to a limit, regardless of its headers. Of a caller who is not known yet, that
    limit is small.
 2. Who shows no token and no signature counts by address, from the first byte on; who shows a wrong one, too.
 3. The path stays as it was sent: `%2F` within a thread's id is no slash between two segments.

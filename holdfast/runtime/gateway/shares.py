@@ -29,7 +29,7 @@ class Share(Frozen):
 
 EACH_CALLER = Share(at_once=32, a_second=50, burst=200)
 EACH_ADDRESS = Share(at_once=16, a_second=20, burst=60)
-"""For those who are not known yet: health checks, Slack, and whoever tries tokens."""
+"""For those who are not known yet: health checks, Slack, and callers who guess tokens."""
 UNKNOWN_AT_ONCE = 64
 """Requests of all who are not known."""
 

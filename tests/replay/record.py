@@ -214,7 +214,8 @@ async def authorised(run: Handle, rig: Rig) -> None:
     await asyncio.sleep(0.7)  # for the reminder, and for the pause to be a long one
     await run.signal("approve", {"request": "1", "by": "mallory"})
     await run.execute_update("delegate", {"by": "bob", "to": "alice", "seconds": 60})
-    await run.execute_update("decide", {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}})
+    changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
+    await run.execute_update("decide", changed)
     request = await pending()
     said = Decision(decision="approve", request="1", by="alice", digest=request["digest"], remember=True)
     signature = sign(ALICE, said.signed_bytes(run.id))
@@ -222,7 +223,8 @@ async def authorised(run: Handle, rig: Rig) -> None:
     await eventually(pending, lambda request: request["request"] == "2")
     await run.signal("revoke", {"by": "alice", "remembered": "1"})
     await run.signal("revoke", {"by": "bob", "delegated_to": "alice"})
-    await run.signal("respond", {"request": "2", "by": "bob", "result": "not any more"})
+    for person in ("bob", "alice"):
+        await run.signal("respond", {"request": "2", "by": person, "result": "not any more"})
     await run.result()
 
 
@@ -346,13 +348,15 @@ async def record(folder: Path, only: Sequence[str]) -> None:
             await ensure_search_attributes(client)
             for name in chosen:
                 script, play, begin = SCENARIOS.get(name, (builds, build, {}))
+                own = Path(temporary) / name  # what one scenario leaves in its workspace is not another's
+                own.mkdir()
                 async with start_rig(
                     client,
                     BUILDERS if name == LOOP else CATALOG,
                     script,
                     worker_client=client,
                     database_url=servers.database_url,
-                    folder=Path(temporary),
+                    folder=own,
                     task_queue=name,
                     identity="holdfast",
                 ) as rig:

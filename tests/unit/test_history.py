@@ -71,7 +71,7 @@ EXPECTED = {
     + ASKED
     + "approval_reminded decision_received right_delegated decision_received decision_received rule_remembered "
     + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "rule_revoked delegation_revoked decision_received ")
-    + ("tool_call_finished " + DONE),
+    + ("decision_received tool_call_finished " + DONE),
     "expired": LOADED
     + "llm_replied "
     + ASKED

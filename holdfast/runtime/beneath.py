@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from holdfast.paths import LONGEST, in_workspace, is_outside
 from holdfast.runtime.paths import OutsideWorkspace, inside, matches_glob
+from holdfast.runtime.state_folder import state_folder
 
 WALKED = 100_000
 """Entries that `list_files` and `search_files` look at."""
@@ -75,7 +76,16 @@ class Held:
             found = in_workspace(path, self.given)
         if is_outside(found):
             raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
+        if self.hides(found):
+            raise OutsideWorkspace(f"{path!r} is in Holdfast's own state folder, where its keys and databases are")
         return found
+
+    def hides(self, relative: str) -> bool:
+        """Whether a normalised path is in the state folder; a workspace that lies in it, as a run's own, is no part."""
+        own = os.path.realpath(state_folder())
+        here = os.path.normpath(os.path.join(self.base, relative))  # noqa: PTH118  # the text alone
+        covered = own == self.base or own.startswith(self.base.rstrip("/") + "/")
+        return covered and (here == own or here.startswith(own + "/"))
 
     @contextmanager
     def folder(self, path: str) -> Iterator[int]:
@@ -246,6 +256,8 @@ def walk(workspace: Held, start: str) -> Iterator[Entry]:
                 if entry.name == ".git":
                     continue
                 path = entry.name if folder == "." else f"{folder}/{entry.name}"
+                if workspace.hides(path):
+                    continue
                 kind = _kind(entry)
                 if kind == "folder":
                     folders.append(path)

@@ -10,7 +10,15 @@ from holdfast.errors import StackError
 
 _MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
 """A folder that has one of these is a state folder already."""
-_OURS = _MARKS | {"fleet.keys", "owner.lock", "logs", "temporal.db-wal", "temporal.db-shm", "temporal.db-journal"}
+_OURS = _MARKS | {
+    ".gitignore",
+    "fleet.keys",
+    "owner.lock",
+    "logs",
+    "temporal.db-wal",
+    "temporal.db-shm",
+    "temporal.db-journal",
+}
 _ENTER = 0o010
 
 
@@ -42,6 +50,8 @@ def make_private(home: Path, *, say: Callable[[str], None], group: int | None = 
             )
         say(f"closing the state folder {home} to other users (chmod {allowed:o})")
     home.chmod(state.st_mode & allowed | 0o700)
+    with suppress(FileExistsError), (home / ".gitignore").open("x") as ignored:
+        ignored.write("*\n")  # where a project's repository has it inside, keys and databases are not committed
     for path in _ours(home):
         with suppress(FileNotFoundError):  # SQLite's own files come and go
             mode = path.lstat().st_mode

@@ -12,8 +12,12 @@ import pytest
 
 from holdfast.errors import StackError
 from holdfast.runtime.devstack import DevStack
+from holdfast.runtime.fleet_keys import ensure_key
+from holdfast.runtime.paths import OutsideWorkspace
 from holdfast.runtime.ports import Ports, any_free
 from holdfast.runtime.state_folder import make_private, write_private
+from holdfast.runtime.workspace import list_files, read_file, search_files, write_file
+from holdfast.tools import ToolContext
 
 REPOSITORY = Path(__file__).parents[2]
 SOMEBODY = """
@@ -133,3 +137,23 @@ def test_a_private_file_is_private_from_its_first_byte(tmp_path: Path, umask: in
     assert not (tmp_path / "key").is_symlink()
     assert mode(tmp_path / "key") == 0o600
     assert (tmp_path / "target").read_bytes() == b""
+
+
+async def test_file_tools_do_not_reach_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a workspace that has the state folder in it, as a project has, keys are neither read, listed nor found."""
+    home = tmp_path / ".holdfast"
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    make_private(home, say=print)
+    ensure_key(home)
+    (tmp_path / "mine.txt").write_text("dev: is not the key")
+    context = ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)
+    for path in (".holdfast/fleet.keys", "x/../.holdfast/fleet.keys", str(home / "fleet.keys"), ".holdfast"):
+        with pytest.raises(OutsideWorkspace, match="state folder"):
+            read_file(path, context=context)
+        with pytest.raises(OutsideWorkspace, match="state folder"):
+            write_file(path, "dev:mine", context=context)
+    assert "fleet.keys" not in list_files(context=context)
+    found = search_files("dev:", context=context)
+    assert "mine.txt" in found
+    assert "fleet.keys" not in found
+    assert (home / ".gitignore").read_text() == "*\n"

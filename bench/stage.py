@@ -67,14 +67,21 @@ def open_stack() -> Iterator[tuple[Stack, Path]]:
 
 @asynccontextmanager
 async def serving(
-    stack: Stack, home: Path, llm_url: str, catalog: Catalog, *, queue: str, connections: int = 4
+    stack: Stack,
+    home: Path,
+    llm_url: str,
+    catalog: Catalog,
+    *,
+    queue: str,
+    connections: int = 4,
+    client: Client | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
     """A worker of ours at work, in this process.
 
     Yields:
         The client it shares, the worker, and its client of the LLM.
     """
-    client = await connect_stack(stack)
+    client = client or await connect_stack(stack)
     await ensure_search_attributes(client)
     await migrate(stack.database_url)
     async with (
@@ -127,6 +134,7 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         options = ours.config()
         options["task_queue"] = FLOOR
         options["workflows"] = [FloorWorkflow]
+        options["interceptors"] = []  # its activities take no orders of ours
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
         async with at_work(Worker(**options)):
             yield client, {one.name: one for one in (_floor(client), _holdfast(client))}

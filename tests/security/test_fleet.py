@@ -17,6 +17,9 @@ from holdfast.contracts import LOOP_WORKFLOW, NOT_SEALED, START_REFUSED, THREAD_
 from holdfast.errors import SettingsError
 from holdfast.events import RunParked, ToolCallStarted
 from holdfast.messages import ToolCall
+from holdfast.runtime.client import connect_stack
+from holdfast.runtime.encryption import EncryptionCodec
+from holdfast.runtime.encryption_keys import EncryptionKey
 from holdfast.runtime.fleet_keys import required_seals
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
@@ -25,7 +28,7 @@ from holdfast.runtime.thread_errors import AnswerForged, FleetKeyMissing
 from holdfast.runtime.threads import Threads
 from holdfast.state import CallState, RunState
 from holdfast.testing import call, say, steps
-from tests.rig import Rig, StartRig, check_thread, events_of, status_of
+from tests.rig import Rig, StartRig, check_thread, events_of, eventually, start_rig, status_of
 from tests.security.attacker import answer, attacking, payloads_of, plain, reach, snatch
 
 CANARY = "canary"
@@ -324,3 +327,32 @@ def test_a_worker_without_a_key_does_not_start(tmp_path: Path) -> None:
     settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
     with pytest.raises(SettingsError, match=r"HOLDFAST_FLEET_KEYS is not set.*openssl rand"):
         required_seals(settings, {"target_host": "temporal:7233"})
+
+
+async def test_encryption_takes_neither_plain_text_nor_what_was_copied(
+    stack: Stack, tmp_path: Path, database_url: str
+) -> None:
+    """With encryption on: a plain snapshot is refused, and a ciphertext of another thread is not even decrypted."""
+    stranger = await reach(stack)
+    key = EncryptionKey("k", bytes(32), "")
+    mine, its = [await connect_stack(stack, codec=EncryptionCodec([key])) for _ in range(2)]
+    rigged = start_rig(mine, DESK, PAYING, worker_client=its, database_url=database_url, folder=tmp_path)
+    async with rigged as r:
+        plain_start = {"task": "go", **forged_snapshot()}
+        run = await stranger.start_workflow(WORKFLOW, plain_start, id=f"t-{uuid4().hex[:8]}", task_queue=r.task_queue)
+        assert (await failure_of(r.client.get_workflow_handle(run.id))).type == START_REFUSED
+        victim = await closed(r)
+        history = await stranger.get_workflow_handle(victim.id).fetch_history()
+        sealed = history.events[0].workflow_execution_started_event_attributes.input.payloads[0]
+        assert sealed.metadata["encoding"] == b"binary/encrypted"
+        copied = await stranger.start_workflow(
+            WORKFLOW, RawValue(sealed), id=f"t-{uuid4().hex[:8]}", task_queue=r.task_queue
+        )
+
+        async def attempts() -> int:
+            described = await stranger.get_workflow_handle(copied.id).describe()
+            return int(described.raw_description.pending_workflow_task.attempt)
+
+        await eventually(attempts, lambda count: count > 1)
+        assert paid(r) == 1
+        await copied.terminate()

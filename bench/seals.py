@@ -1,0 +1,102 @@
+"""`python -m bench.seals`: what sealing costs a step.
+
+The same agent on two workers of one server, one whose payloads are sealed and checked, and one whose are not.
+Alternately. Everything else is the same; activities check whose orders they have on both.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.converter import CompositePayloadConverter, DataConverter
+
+from bench import document
+from bench.llm import serve_llm
+from bench.stage import leave, observation, open_stack, serving
+from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.payloads import LeanPayloadConverter
+from holdfast.runtime.client import connect_stack, stack_config
+from holdfast.runtime.stack import Stack
+from holdfast.seals import Seals
+
+LIMIT = 0.03
+"""Of a step's time: the most that seals may cost."""
+
+
+class Bare(LeanPayloadConverter):
+    """Neither seals nor checks."""
+
+    seals = Seals({"none": b""})
+    """For the worker, which wants to have some."""
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        return CompositePayloadConverter.to_payloads(self, values)
+
+    def _opened(self, payload: Payload, hint: Any) -> Any:
+        if issubclass(hint, bytes):
+            return hint(payload.data)
+        if issubclass(hint, dict | list):
+            return hint(CompositePayloadConverter.from_payloads(self, [payload], None)[0])
+        return CompositePayloadConverter.from_payloads(self, [payload], [hint])[0]
+
+
+async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int) -> None:
+    """Make runs on both workers, and compare the medians."""
+    text = observation()
+
+    @tool(effect="read")
+    async def observe(n: int) -> str:
+        """Look at something."""
+        return text
+
+    limits = Limits(max_steps=10 * steps, fold_tokens=10**9)
+    policy = Policy(rules=(allow(),))
+    agent = Agent(name="a", instructions="Call observe until you are done.", policy=policy, limits=limits)
+    catalog = Catalog(agents=[agent], tools=[observe])
+    bare = await Client.connect(**stack_config(stack), data_converter=DataConverter(payload_converter_class=Bare))
+    clients = {"bare": bare, "sealed": await connect_stack(stack)}
+    times: dict[str, list[float]] = {name: [] for name in clients}
+    sizes: dict[str, int] = {}
+    async with AsyncExitStack() as workers:
+        for name, client in clients.items():
+            await workers.enter_async_context(serving(stack, home, url, catalog, queue=name, client=client))
+        for number in range(-1, rounds):
+            # In turns: the second one finds the server a little fuller.
+            for name, client in list(clients.items())[:: 1 if number % 2 else -1]:
+                run, thread = RunInput(task=f"steps={steps}"), f"seals-{name}-{number}"
+                began = time.perf_counter()
+                await client.execute_workflow(WORKFLOW, run, id=thread, task_queue=name)
+                if number >= 0:  # the first round warms up
+                    times[name].append((time.perf_counter() - began) / steps * 1e3)
+                described = await client.get_workflow_handle(thread).describe()
+                sizes[name] = described.raw_description.workflow_execution_info.history_size_bytes
+    without, sealed = times["bare"], times["sealed"]
+    ratios = sorted(mine / other for other, mine in zip(without, sealed, strict=True))
+    told = [
+        f"- {rounds} rounds of {steps} steps: {median(without):.2f} ms a step bare, {median(sealed):.2f} sealed",
+        f"- ratio within a round: {median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), "
+        f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
+        f"- history: {sizes['bare'] / steps:.0f} bytes a step bare, {sizes['sealed'] / steps:.0f} sealed",
+    ]
+    print("\n".join(told))
+    about = "`python -m bench.seals`: a step of one LLM call and one read, sealed and not, alternately."
+    document.write("seals", "\n".join(["## What seals cost", "", about, "", *told]))
+
+
+def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 15) -> None:
+    """Compare two workers on an embedded stack of its own. Takes about two minutes."""
+    with open_stack() as (stack, home), serve_llm() as url:
+        asyncio.run(measure(stack, home, url, steps=steps, rounds=rounds))
+    leave()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -94,7 +94,7 @@ def _audience(settings: Settings, host: str, port: int) -> str | None:
     """What signed requests call this gateway. An address that stands for all of a machine's is nobody's name."""
     if settings.gateway_url:
         return settings.gateway_url
-    if host in ("", "0.0.0.0", "::"):
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104  # compared, not bound
         return None
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

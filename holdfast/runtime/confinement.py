@@ -38,7 +38,7 @@ _CONFIGURATION = (
     *("localtime", "timezone", "ssl/openssl.cnf", "ssl/certs"),
 )
 """The files of /etc that programs need in order to start; none of them is secret."""
-_HOME = "/tmp"
+_HOME = "/tmp"  # noqa: S108  # the sandbox's own, empty and private
 
 # The shell around a command: what the command leaves running may still print for half a second, and is told of.
 _AROUND = r"""/bin/sh -c "$1"
@@ -88,7 +88,8 @@ class Confinement(Frozen):
             *(word for name in _CONFIGURATION for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
             # The kernel lets root write to /proc/sys even without capabilities, and from there reach the machine.
             *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
-            *("--dev", "/dev", "--size", str(self.tmp_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
+            *("--dev", "/dev", "--size", str(self.tmp_bytes)),
+            *("--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108  # the sandbox's own
             *("--size", str(self.tmp_bytes), "--tmpfs", _HOME),
             *_workspace(folder.absolute(), [*_python(), *map(str, self.readable)]),
             # Set within: outside, the processes that the worker's user has already would count as well.

@@ -157,7 +157,8 @@ class Postgres:
     def _socket_folders(self) -> list[Path]:
         """Return the folders that may hold the socket, best first; TMPDIR may be too deep as well."""
         name = f"holdfast-{hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:12]}"
-        folders = [self._folder, Path(tempfile.gettempdir()) / name, Path("/tmp") / name]
+        shortest = Path("/tmp") / name  # noqa: S108  # made 0700, and refused if somebody else has made it
+        folders = [self._folder, Path(tempfile.gettempdir()) / name, shortest]
         return [each for each in folders if len(os.fsencode(each / SOCKET)) <= LONGEST_SOCKET_PATH]
 
     def _sockets(self, account: int | None) -> Path:

@@ -72,6 +72,12 @@ class Rig:
 StartRig = Callable[..., AbstractAsyncContextManager[Rig]]
 
 
+def environ_of(stack: Stack) -> dict[str, str]:
+    """What a process needs that uses the stack from elsewhere: its address and its fleet key."""
+    keys = Path(stack.fleet_keys).read_text(encoding="ascii").strip()
+    return {"TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_FLEET_KEYS": keys}
+
+
 @contextmanager
 def open_stack(folder: Path) -> Iterator[Stack]:
     """A Temporal server and a PostgreSQL, on free ports, for the length of the block."""

@@ -18,7 +18,7 @@ from holdfast.runtime.decisions import Decided, update
 from holdfast.runtime.runs import ENDED, NeverRan
 from holdfast.runtime.starting import check_thread_id, issued, new_thread_id, summary
 from holdfast.runtime.states import why_closed
-from holdfast.runtime.thread_errors import FleetKeyMissing, ThreadExists, ThreadNotFound
+from holdfast.runtime.thread_errors import FleetKeyMissing, Refused, ThreadExists, ThreadNotFound
 from holdfast.runtime.threads import JSON, Started, Threads
 
 POLL_SECONDS = 0.5
@@ -77,9 +77,12 @@ async def steer(threads: Threads, name: str, what: Steering, *, by: str, reason:
     """Pause a loop, let it go on, or let it try again; where no worker answers, the same is left as a signal.
 
     Raises:
+        Refused: It is an agent run, which cannot be paused.
         ThreadNotFound: There is no such loop.
         ServerUnreachable: The server does not answer.
     """
+    if (await threads.runs.describe(name, loops=True)).workflow_type != LOOP_WORKFLOW:
+        raise Refused(f"{name!r} is an agent run, and only loops can be paused; `cancel` stops a run for good")
     return await update(threads, name, what, {"by": by, "reason": reason}, signal=what)
 
 

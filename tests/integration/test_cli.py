@@ -41,7 +41,7 @@ from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
 from holdfast.runtime.working import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from tests.integration.forked import run
-from tests.rig import LEAVE
+from tests.rig import LEAVE, environ_of
 from worker import build_worker
 
 REPOSITORY = Path(__file__).parents[2]
@@ -246,7 +246,7 @@ def shell(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sh
     """A user's terminal, with a worker running somewhere."""
     home = tmp_path_factory.mktemp("home")
     # The stack's record lies elsewhere: a client that is told the address by the environment.
-    variables = {"HOLDFAST_HOME": str(home), "TEMPORAL_ADDRESS": stack.temporal_address}
+    variables = {"HOLDFAST_HOME": str(home), **environ_of(stack)}
     with serving(stack, home):
         shell = Shell(variables)
         yield shell
@@ -330,6 +330,15 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
     assert (shown.json["status"], shown.json["result"]) == ("completed", "Published.")
     assert [each["role"] for each in messages.lines] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert [f"{len(events) - 1}"] == [line.split()[0] for line in tail.out.splitlines()]
+
+
+def test_a_run_is_not_paused_in_words_alone(shell: Shell) -> None:
+    """`pause` is for loops; said to a run, it is refused and nothing is sent."""
+    assert shell("start", "release", "--thread", "unpaused").code == 0
+    refused = shell("pause", "unpaused")
+    assert (refused.code, "only loops can be paused" in refused.err) == (5, True), refused
+    assert "pause" not in shell("log", "unpaused").out
+    assert shell("cancel", "unpaused").code == 0
 
 
 def test_list_and_pending_look_across_threads(shell: Shell) -> None:

@@ -15,7 +15,7 @@ from holdfast.runtime.policies import load_policy
 from holdfast.runtime.stack import Stack
 from holdfast.testing import call, say, steps, together
 from tests.integration.test_cli import REPOSITORY, Ran, Shell
-from tests.rig import Rig, StartRig, check_thread, eventually, status_of
+from tests.rig import Rig, StartRig, check_thread, environ_of, eventually, status_of
 
 
 @tool(effect="unsafe")
@@ -34,7 +34,7 @@ class Desk:
 
     def __init__(self, folder: Path, stack: Stack) -> None:
         self.folder = folder
-        variables = {"HOLDFAST_HOME": str(folder / "home"), "TEMPORAL_ADDRESS": stack.temporal_address}
+        variables = {"HOLDFAST_HOME": str(folder / "home"), **environ_of(stack)}
         self._shell = Shell({**variables, "DATABASE_URL": stack.database_url or ""}, folder=folder)
 
     async def __call__(self, *words: str, **variables: str) -> Ran:

@@ -19,7 +19,7 @@ from holdfast.runtime.stack import Stack
 from holdfast.runtime.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, say, slow, steps
 from tests.integration.test_cli import Ran, Shell
-from tests.rig import Rig, eventually, start_rig, status_of
+from tests.rig import Rig, environ_of, eventually, start_rig, status_of
 
 
 def new_key(name: str) -> str:
@@ -82,7 +82,7 @@ def starter(stack: Stack, tmp_path: Path) -> Any:
     shell = Shell(
         {
             "HOLDFAST_HOME": str(tmp_path),
-            "TEMPORAL_ADDRESS": stack.temporal_address,
+            **environ_of(stack),
             "DATABASE_URL": stack.database_url,
             "HOLDFAST_ANSWER_SECONDS": "4",
         }

@@ -15,7 +15,7 @@ from bench.stage import open_stack
 from holdfast.runtime.stack import Stack
 from tests.integration.forked import run
 from tests.integration.looped import catalog, judge, prepare, script
-from tests.rig import Rig, StartRig, status_of
+from tests.rig import Rig, StartRig, environ_of, status_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,8 +53,7 @@ class Shell:
 
     def __init__(self, rig: Rig, stack: Stack, home: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
-        own = {"HOLDFAST_HOME": str(home), "TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_BY": "dana"}
-        own["HOLDFAST_FLEET_KEYS"] = Path(stack.fleet_keys).read_text(encoding="ascii").strip()
+        own = {"HOLDFAST_HOME": str(home), **environ_of(stack), "HOLDFAST_BY": "dana"}
         self._environ = kept | own | {"HOLDFAST_TASK_QUEUE": rig.task_queue, "DATABASE_URL": stack.database_url}
 
     def run(self, *arguments: str, code: int = 0) -> str:

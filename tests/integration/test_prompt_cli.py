@@ -16,7 +16,7 @@ from holdfast.memory.items import NewMemory
 from holdfast.runtime.stack import Stack
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.integration.forked import run
-from tests.rig import Rig, StartRig, approve, eventually, status_of
+from tests.rig import Rig, StartRig, approve, environ_of, eventually, status_of
 
 TIERS = ["instructions", "tools", "skills", "strategies", "standing", "files", "transcript"]
 
@@ -46,7 +46,7 @@ class Starter:
 
     def __init__(self, stack: Stack, home: Path) -> None:
         outside = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
-        ours = {"TEMPORAL_ADDRESS": stack.temporal_address, "DATABASE_URL": stack.database_url}
+        ours = {**environ_of(stack), "DATABASE_URL": stack.database_url}
         self._environ = {**outside, **ours, "HOLDFAST_HOME": str(home), "HOLDFAST_ANSWER_SECONDS": "4"}
 
     async def __call__(self, thread: str, *options: str) -> tuple[int, bytes, str]:

@@ -22,7 +22,7 @@ from holdfast.runtime.working import at_work
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES
-from tests.rig import LEAVE, StartRig, eventually, status_of
+from tests.rig import LEAVE, StartRig, environ_of, eventually, status_of
 from workflows import WORKFLOWS
 
 RELEASED = HISTORIES / "0.1.0"
@@ -200,7 +200,7 @@ async def test_the_command_line_replays_what_a_server_has(
     rig: StartRig, client: Client, stack: Stack, tmp_path: Path
 ) -> None:
     """Open and closed runs pass by thread and by age, and a history written to a file passes or is named."""
-    shell = Shell({"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": stack.temporal_address})
+    shell = Shell({"HOLDFAST_HOME": str(tmp_path), **environ_of(stack)})
 
     async def starter(*words: str) -> Ran:
         return await asyncio.to_thread(shell, "replay", *words)

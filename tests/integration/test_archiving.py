@@ -41,9 +41,10 @@ class Threads:
             assert kept[position] == line
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """All lines from there on."""
-        self._reach()
-        return self._lines.get(thread, [])[start:]
+        """All lines from there on; a thread is known to be new also while nothing can be written."""
+        if lines := self._lines.get(thread, [])[start:]:
+            self._reach()
+        return lines
 
     async def length(self, thread: str) -> int:
         """How many there are."""

@@ -15,6 +15,7 @@ from holdfast.log import first_altered
 from holdfast.runtime.client import connect_stack
 from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import write_stack
+from holdfast.runtime.starting import issued
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import PATIENCE, events_of, eventually, status_of
@@ -56,7 +57,7 @@ class Scene:
 
     async def start(self) -> WorkflowHandle[Any, Any]:
         """Start the run."""
-        run = RunInput(task="do it", workspace=str(self.folder))
+        run = issued(RunInput(task="do it", workspace=str(self.folder)))
         return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue=self.task_queue)
 
     def hold(self) -> None:

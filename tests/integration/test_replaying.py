@@ -123,7 +123,7 @@ async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
         (renamed, 5, "the history has the activity 'other' where today's code asks for 'load_agent'"),
         (dropped, 7, "today's code cannot go on with this history: Fatal error in workflow machines: History is out"),
         (left_out, 9, "today's code does something else than the history holds: "),
-        (ended_otherwise, 48, "today's code does something else than the history holds: Complete workflow machine"),
+        (ended_otherwise, 51, "today's code does something else than the history holds: Complete workflow machine"),
         (undecodable, 8, "today's code cannot go on with this history: Failed decoding arguments: 2 validation errors"),
         (asks_for_another_transcript, 12, "replays, but cannot be read without a worker: event 12 of the history"),
     ],

@@ -15,6 +15,7 @@ from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.working import at_work
 from tests.integration.forked import run
+from tests.rig import environ_of
 from workflows import WORKFLOWS
 
 LLM = "http://127.0.0.1:9/v1"
@@ -46,20 +47,27 @@ def test_a_worker_without_a_database_does_not_start(stack: Stack, tmp_path: Path
 def test_a_worker_whose_database_is_down_does_not_start(stack: Stack, tmp_path: Path) -> None:
     """The message says what the database said."""
     nowhere = f"postgresql://nobody@127.0.0.1:{any_free()}/none"
-    done = start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address, DATABASE_URL=nowhere, OPENAI_BASE_URL=LLM)
+    done = start(tmp_path, **environ_of(stack), DATABASE_URL=nowhere, OPENAI_BASE_URL=LLM)
     refused(done, "the database cannot be used", "Connection refused", "Check DATABASE_URL")
+
+
+def test_a_worker_without_a_fleet_key_does_not_start(stack: Stack, tmp_path: Path) -> None:
+    """It would take anybody's orders: the message names the variable, and how to make a key."""
+    done = start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address, DATABASE_URL=stack.database_url)
+    refused(done, "HOLDFAST_FLEET_KEYS is not set", "openssl rand -base64 32", "--dev")
 
 
 def test_a_worker_without_an_llm_does_not_start(stack: Stack, tmp_path: Path) -> None:
     """The scripted LLM is for --dev alone."""
-    done = start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address, DATABASE_URL=stack.database_url)
+    done = start(tmp_path, **environ_of(stack), DATABASE_URL=stack.database_url)
     refused(done, "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set")
 
 
 def test_a_worker_whose_server_is_down_does_not_start(stack: Stack, tmp_path: Path) -> None:
     """Exit code 4, and the address that was tried."""
     address = f"127.0.0.1:{any_free()}"
-    done = start(tmp_path, TEMPORAL_ADDRESS=address, DATABASE_URL=stack.database_url, OPENAI_BASE_URL=LLM)
+    elsewhere = environ_of(stack) | {"TEMPORAL_ADDRESS": address}
+    done = start(tmp_path, **elsewhere, DATABASE_URL=stack.database_url, OPENAI_BASE_URL=LLM)
     assert (done.returncode, "Traceback" in done.stderr) == (4, False)
     assert f"no Temporal server answers at {address}" in done.stderr
 

@@ -251,7 +251,7 @@ async def test_cancelling_while_an_iteration_is_being_stopped_is_heeded(rig: Sta
     holding = Catalog(agents=[agent], tools=[hold, *memory_tools()])
     async with rig(holding, lambda conversation: [call("hold"), hang()][conversation.replies]) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
-        handle = await at_work.start_loop(limits=LoopLimits(seconds=1))
+        handle = await at_work.start_loop(limits=LoopLimits(seconds=3))
         await asyncio.to_thread(held.wait, 30)
         child = at_work.client.get_workflow_handle(f"{handle.id}-0")
 

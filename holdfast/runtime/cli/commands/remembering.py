@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.names import person_name
 from holdfast.runtime.cli.commands.options import By, CarryOut, Debug, Group, Json, examples
 from holdfast.runtime.durations import read_seconds
 
@@ -116,6 +115,8 @@ class Remembering(Group):
 
 def _scopes(user: str | None, agent: str | None, thread: str | None, everybody: bool) -> list[str]:
     try:
+        from holdfast.names import person_name  # here: it needs pydantic, which the help does without
+
         spelt = None if user is None else person_name(user)
     except ValueError as error:
         raise typer.BadParameter(f"--user: {error}") from None

@@ -90,8 +90,3 @@ def cast(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
 def agreeing(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
     """Those that give the same answer."""
     return tuple(each for each in votes if each.answer == vote.answer)
-
-
-def remembering(votes: Iterable[Vote]) -> bool:
-    """Whether every voter wants the same call to be allowed from now on."""
-    return all(vote.said.remember for vote in votes)

@@ -145,8 +145,12 @@ class DevStack:
                         cancelled=cancelled,
                     )
                     starting: list[Future[Any]] = [database, server, guard]
-                    for finished in wait(starting, return_when=FIRST_EXCEPTION).done:
-                        finished.result()
+                    if any(each.exception() for each in wait(starting, return_when=FIRST_EXCEPTION).done):
+                        cancelled.set()
+                        wait(starting)
+                        faults = [fault for each in starting if (fault := each.exception())]
+                        # Where several fail at once, the one that says what to do.
+                        raise next((fault for fault in faults if isinstance(fault, StackError)), faults[0])
                 except BaseException:
                     cancelled.set()  # the other server need not come up any more
                     raise

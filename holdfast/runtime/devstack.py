@@ -26,7 +26,7 @@ from holdfast.runtime.postgres import Postgres
 from holdfast.runtime.processes import Say
 from holdfast.runtime.stack import Stack, read_stack, write_stack
 from holdfast.runtime.state_folder import make_private
-from holdfast.runtime.temporal_server import NAMESPACE, TemporalServer
+from holdfast.runtime.temporal_server import NAMESPACE, TemporalServer, find_binary
 from holdfast.runtime.web_ui import WebUI, hidden_address
 
 
@@ -118,6 +118,8 @@ class DevStack:
         cancelled = threading.Event()
         deadline = time.monotonic() + self._timeout
         try:
+            if temporal.find(recorded.temporal_pid if recorded else None) is None:
+                find_binary()  # first of all: what fails beside it would hide the one message that helps
             behind = temporal.web_ui(recorded.temporal_pid if recorded else None) or hidden_address()
             with ThreadPoolExecutor(3, thread_name_prefix="devstack") as pool:
                 try:
@@ -145,12 +147,8 @@ class DevStack:
                         cancelled=cancelled,
                     )
                     starting: list[Future[Any]] = [database, server, guard]
-                    if any(each.exception() for each in wait(starting, return_when=FIRST_EXCEPTION).done):
-                        cancelled.set()
-                        wait(starting)
-                        faults = [fault for each in starting if (fault := each.exception())]
-                        # Where several fail at once, the one that says what to do.
-                        raise next((fault for fault in faults if isinstance(fault, StackError)), faults[0])
+                    for finished in wait(starting, return_when=FIRST_EXCEPTION).done:
+                        finished.result()
                 except BaseException:
                     cancelled.set()  # the other server need not come up any more
                     raise

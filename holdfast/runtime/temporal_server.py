@@ -101,7 +101,7 @@ class TemporalServer:
         processes.stop(process, [signal.SIGTERM], grace=15)
 
     def _start(self, wanted: Ports, web_ui: str, *, deadline: float, cancelled: threading.Event) -> tuple[int, Ports]:
-        binary = _binary()
+        binary = find_binary()
         self._check_database()
         while True:
             ports = wanted.or_free(say=self._say)
@@ -212,7 +212,12 @@ def _secret_host(argv: list[str]) -> str:
     return HOST
 
 
-def _binary() -> str:
+def find_binary() -> str:
+    """The path of the `temporal` program.
+
+    Raises:
+        StackError: It is not installed.
+    """
     # Beside the interpreter first: that one belongs to our installation, and its folder need not be on PATH.
     folder = str(Path(sys.executable).parent)
     binary = shutil.which("temporal", path=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))

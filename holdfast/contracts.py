@@ -49,7 +49,7 @@ class RunInput(Start):
     by: str = ""
     """Who gives the task; a claim, unless the start is sealed."""
     by_proven: bool = True
-    """With a sealed start: whoever made it knows that it is that person who gives the task."""
+    """With a sealed start: the process that made it has authenticated the person who gives the task."""
     agent: str | None = None
     """None for the catalog's first agent, or the one that a continued thread had."""
     workspace: str | None = None

@@ -2,7 +2,7 @@
 sealed, where only our own processes may say them (`holdfast.seals`).
 
 1. A type with `SEALED` is sealed when it is written. What is not sealed is read as `Unsealed`, never as that type.
-2. A type with `OPEN` too is read either way; its field `sealed` says which it was, whatever the payload says.
+2. A type with `OPEN` too is read either way; its field `sealed` says which it was; the payload has no say in that.
 3. The data stays readable: the seal is in the payload's metadata.
 """
 

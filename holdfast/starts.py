@@ -26,7 +26,7 @@ class Start(Frozen):
     """The fields that a plain start may set; empty where no plain start is taken."""
 
     sealed: bool = Field(default=False, exclude=True)
-    """Whether the input is sealed. Whoever decodes it sets this; what the payload says of it does not count."""
+    """Whether the input is sealed. The payload converter sets this; what the payload says of it does not count."""
     malformed: str = Field(default="", exclude=True)
     """Why the payload could not be decoded; set like `sealed`."""
     start: str = ""

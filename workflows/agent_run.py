@@ -250,7 +250,7 @@ class AgentRunWorkflow:
         """Take something back, as the signal `revoke` does, and learn the outcome."""
         return self._answer("revoke", payload)
 
-    # Queries leave no trace in history. Their answers are sealed: nobody else can answer for a run.
+    # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
     @property
     def _shown(self) -> RunState:

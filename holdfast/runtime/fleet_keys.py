@@ -40,7 +40,7 @@ def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
 
 
 def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Settings:
-    """The settings with the embedded stack's key in them, so that whatever redacts secrets redacts that one, too."""
+    """The settings with the embedded stack's key in them, so that redaction covers that one, too."""
     stack = read_stack(settings.home)
     if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
         return settings

@@ -157,7 +157,7 @@ async def test_without_a_key_our_own_client_starts_plain_runs_alone(rig: StartRi
 
 
 async def test_no_activity_takes_an_order_that_is_not_sealed(rig: StartRig, stack: Stack) -> None:
-    """A workflow of somebody else's that schedules our activities gets nothing done, whatever it orders."""
+    """A stranger's workflow that schedules our activities gets nothing done, for any of them."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
         (r.workspace / "secret").write_text(CANARY)

@@ -6,10 +6,10 @@ port. Only the guard is at the port that people know.
 
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -88,11 +88,11 @@ class WebUI:
 
     def _wait(self, pid: int, port: int, *, deadline: float, cancelled: threading.Event) -> None:
         while True:
-            try:
-                with socket.create_connection((HOST, port), timeout=1):
+            # Its own socket: where two stacks start at once, another's guard may answer at that port.
+            with suppress(psutil.Error):
+                sockets = psutil.Process(pid).net_connections("tcp")
+                if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
                     return
-            except OSError:
-                pass
             where = f"The guard of the Web UI (pid {pid}, port {port})"
             if self.find(pid) is None:
                 last = processes.tail(self._log)

@@ -222,8 +222,9 @@ async def run(settings: Settings, *, dev: bool) -> None:
             config, database_url = stack_config(stack), settings.database_url or stack.database_url
         else:
             config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
+        settings = knowing_fleet_keys(settings, config)
         seals = required_seals(settings, config)
-        secrets |= own_secrets(knowing_fleet_keys(settings, config))
+        secrets |= own_secrets(settings)
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
         llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
         client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys), seals=seals)

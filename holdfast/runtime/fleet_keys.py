@@ -33,10 +33,8 @@ def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
     Raises:
         SettingsError: The embedded stack's key cannot be read.
     """
-    if settings.fleet_keys:
-        return _seals(settings.fleet_keys.get_secret_value())
-    stack = read_stack(settings.home)
-    return stack_seals(stack) if stack and stack.temporal_address == config["target_host"] else Seals()
+    keys = knowing_fleet_keys(settings, config).fleet_keys
+    return _seals(keys.get_secret_value()) if keys else Seals()
 
 
 def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Settings:

@@ -138,7 +138,8 @@ def build_worker(
     notifier = notifier or Notifier()
     sessions = Sessions(threads)
     chains = Chains()
-    record = Record(threads, forget=sessions.forget)
+    ledger = Ledger(pool, database_url)
+    record = Record(threads, ledger, chains=chains, forget=sessions.forget)
     loops = Loops(
         catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price, notify=bool(notifier.receivers)
     )
@@ -148,6 +149,7 @@ def build_worker(
         workflows=WORKFLOWS,
         activities=[
             record.load_thread,
+            record.load_effects,
             Agents(
                 catalog,
                 default_llm=default_llm,
@@ -157,11 +159,12 @@ def build_worker(
                 memories=memories,
                 notify=bool(notifier.receivers),
                 threads=threads,
+                ledger=ledger,
                 chains=chains,
                 plain_starts=plain_starts,
             ).load_agent,
             LLM(llm, catalog, sessions, artifacts).call_llm,
-            Tools(catalog, Ledger(pool, database_url), sessions, artifacts, secrets).call_tool,
+            Tools(catalog, ledger, chains, sessions, artifacts, secrets).call_tool,
             notifier.notify,
             record.archive,
             loops.survey_workspace,

@@ -14,6 +14,7 @@ from activities.calling import calling_thread
 from activities.heartbeats import heartbeats
 from activities.orders import Chains
 from activities.resolving import require_folder, resolve_agent
+from activities.stores.ledger import Ledger
 from holdfast.agent import AgentSpec, SkillSpec
 from holdfast.budgets import BYTES_PER_TOKEN, tokens_of
 from holdfast.catalog import Catalog
@@ -53,6 +54,7 @@ class Agents:
         memories: Has the standing memories, for agents that are shown them; None for none.
         notify: Whether this worker has somebody to tell of requests and endings.
         threads: The permanent record: a run that takes its thread to be new must find nothing there.
+        ledger: What a thread has done already whose log does not have it: its run was reset.
         chains: Which run belongs to which chain.
         plain_starts: Whether runs are taken that were started without a fleet key.
     """
@@ -66,6 +68,7 @@ class Agents:
         artifacts: ArtifactStore,
         reader: WorkspaceReader,
         threads: ThreadStore,
+        ledger: Ledger,
         chains: Chains,
         memories: MemoryStore | None = None,
         notify: bool = False,
@@ -79,6 +82,7 @@ class Agents:
         self._memories = memories
         self._notify = notify
         self._threads = threads
+        self._ledger = ledger
         self._chains = chains
         self._plain_starts = plain_starts
 
@@ -95,7 +99,14 @@ class Agents:
             workspace = await asyncio.to_thread(self._workspace, request.workspace)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
-        return LoadedAgent(spec=spec, workspace=str(workspace), notify=self._notify, recalled=recalled)
+            past = await self._ledger.made(calling_thread(), after=request.after)
+        return LoadedAgent(
+            spec=spec,
+            workspace=str(workspace),
+            notify=self._notify,
+            recalled=recalled,
+            past=past if past.effects else None,
+        )
 
     async def _require_new_thread(self) -> None:
         """Refuse a thread that the record has from another run: its past would be neither known nor continued."""

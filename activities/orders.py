@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
@@ -38,17 +39,25 @@ class Chains:
         """The first run id of the chain."""
         key = (workflow_id, run_id)
         if key not in self._known:
-            client = activity.client()
-            # Not the SDK's `describe`: in 1.35 it raises for a workflow that somebody has paused in Temporal.
-            asked = DescribeWorkflowExecutionRequest(
-                namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-            )
-            found = await client.workflow_service.describe_workflow_execution(asked, timeout=WITHIN)
-            self._known[key] = found.workflow_execution_info.first_run_id
+            self._known[key] = (await _describe(workflow_id, run_id)).first_run_id
             while len(self._known) > self._limit:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]
+
+    async def current_run_id(self, workflow_id: str) -> str:
+        """The run that Temporal has under this id now."""
+        return (await _describe(workflow_id)).execution.run_id
+
+
+async def _describe(workflow_id: str, run_id: str = "") -> WorkflowExecutionInfo:
+    """What Temporal says of a run; of the current one without a run id."""
+    client = activity.client()
+    # Not the SDK's `describe`: in 1.35 it raises for a workflow that somebody has paused in Temporal.
+    asked = DescribeWorkflowExecutionRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
+    )
+    return (await client.workflow_service.describe_workflow_execution(asked, timeout=WITHIN)).workflow_execution_info
 
 
 class CheckedOrders(Interceptor):
@@ -98,7 +107,8 @@ class _Activity(ActivityInboundInterceptor):
             return f"the order {order.order!r} was given by another run than {info.workflow_id} ({chain})"
         if isinstance(order, ToolRequest):
             call, thread = order.call, info.workflow_id
-            key = effect_key(thread=thread, first_run_id=chain, number=order.number, call_digest=call.digest)
+            began = order.first_run_id or chain
+            key = effect_key(thread=thread, first_run_id=began, number=order.number, call_digest=call.digest)
             if key != order.key:
                 return f"call {order.number} of {thread} has the effect key {key}, and not {order.key}"
         return ""

@@ -15,12 +15,15 @@ from temporalio.exceptions import ApplicationError
 from activities.calling import calling_thread
 from activities.clipping import Clipped, clip_to
 from activities.heartbeats import heartbeats
+from activities.orders import Chains
 from activities.stores.ledger import Entry, Ledger
 from activities.transcripts import Sessions
 from holdfast.arguments import ArgumentsInvalid
 from holdfast.catalog import Catalog
 from holdfast.contracts import ToolOutcome, ToolRequest
-from holdfast.effects import Effect, second_attempt
+from holdfast.decide import CLOSED_EARLY, IN_DOUBT
+from holdfast.describe import describe_call
+from holdfast.effects import Effect, PastEffect, second_attempt
 from holdfast.events import ToolStatus
 from holdfast.secrets import NO_SECRETS, Secrets
 from holdfast.stores import ArtifactStore
@@ -36,6 +39,7 @@ class Tools:
     Args:
         catalog: What this worker offers.
         ledger: Where effects are written down before and after they happen.
+        chains: Which run belongs to which chain.
         sessions: What this worker has read of each thread.
         artifacts: Where results go that are too long for the log.
         secrets: Those that tools may ask for, and all others that must not be in a result.
@@ -45,12 +49,14 @@ class Tools:
         self,
         catalog: Catalog,
         ledger: Ledger,
+        chains: Chains,
         sessions: Sessions,
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
+        self._chains = chains
         self._sessions = sessions
         self._artifacts = artifacts
         self._secrets = secrets
@@ -91,8 +97,7 @@ class Tools:
         """The outcome of arguments that this worker's tool cannot run. An earlier attempt, elsewhere, may have."""
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
-            claim = self._ledger.claim(request.key, request.epoch, thread=calling_thread(), tool=tool.spec.name)
-            async with claim as entry:
+            async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
                 if entry.outcome is not None:
                     return entry.outcome.model_copy(update={"adopted": True})
                 if entry.started_before:
@@ -106,11 +111,25 @@ class Tools:
         clip = _Clip(self._artifacts, context.thread, request.clip, self._secrets)
         if tool.spec.effect is Effect.READ:
             return await _run(tool, arguments, context, clip)
-        if request.undo:
+        if request.undo and not request.settle:
             return await _undo(tool, arguments, context, clip)
-        claim = self._ledger.claim(request.key, request.epoch, thread=context.thread, tool=tool.spec.name)
-        async with claim as entry:
+        async with self._ledger.claim(await self._effect(request), thread=context.thread) as entry:
+            if request.settle:
+                return await _find_out(entry, tool, arguments, context, clip)
             return await _run_once(entry, tool, arguments, context, clip)
+
+    async def _effect(self, request: ToolRequest) -> PastEffect:
+        """The effect that a call has, as the ledger names it."""
+        own = activity.info().workflow_run_id or ""
+        return PastEffect(
+            number=request.number,
+            first_run_id=request.first_run_id or await self._chains.first_run_id(calling_thread(), own),
+            tool=request.call.name,
+            call_digest=request.call.digest,
+            key=request.key,
+            epoch=request.epoch,
+            call=describe_call(request.call),
+        )
 
 
 @dataclass(frozen=True)
@@ -158,6 +177,24 @@ async def _run_once(
     if outcome.status != "unknown":
         await entry.finish(outcome)
     return outcome
+
+
+async def _find_out(
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip
+) -> ToolOutcome:
+    """What became of an effect whose run was closed from outside. Nothing happens any more."""
+    if entry.outcome is not None:
+        return entry.outcome.model_copy(update={"adopted": True})
+    if not entry.started_before:
+        return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
+    if second_attempt(tool.spec.effect) != "check":
+        return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {IN_DOUBT}")
+    settled = await _settle(tool, arguments, context, clip)
+    if settled is None:
+        return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} Its check says that it did not happen.")
+    if settled.status != "unknown":
+        await entry.finish(settled)
+    return settled
 
 
 async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome | None:

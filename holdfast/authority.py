@@ -11,6 +11,7 @@ from datetime import datetime
 from temporalio import workflow
 
 from holdfast.approval import DecisionOutcome, Request, RequestKind
+from holdfast.effects import PastEffect, words_of
 from holdfast.events import (
     AgentEvent,
     ApprovalEscalated,
@@ -82,6 +83,7 @@ def new_request(
     why: str = "",
     at: datetime,
     ahead: int = 0,
+    past: PastEffect | None = None,
 ) -> Request:
     """A question to people about a call.
 
@@ -94,9 +96,12 @@ def new_request(
         why: What people are told; the verdict's reason where it is empty.
         at: Now.
         ahead: How many other questions open with it, before it.
+        past: The effect that the call has had before the run was reset, where the state does not say.
     """
     tool = state.spec.tool(call.name) if state.spec else None
-    epoch = next((each.epoch for each in state.calls if each.number == number), 0)
+    past = past or state.past_of(number, call)
+    epoch = next((each.epoch for each in state.calls if each.number == number), past.epoch if past else 0)
+    why = why or verdict.reason or verdict.rule
     request = Request(
         request=str(state.asked + ahead + 1),
         kind=kind,
@@ -105,9 +110,9 @@ def new_request(
         arguments=call.arguments,
         digest="",
         spec_hash=state.spec_hash,
-        effect_key=state.effect_key(number, call),
+        effect_key=past.key if past else state.effect_key(number, call),
         epoch=epoch,
-        why=why or verdict.reason or verdict.rule,
+        why=f"{why}; {past.words}" if past and kind == "approval" else why,
         rule=verdict.rule,
         asked_at=at,
         terms=verdict.terms,
@@ -194,6 +199,7 @@ def _consequences(state: RunState, decision: Decision, request: Request, votes: 
     number = request.number
     by = ", ".join(vote.by for vote in votes)
     because = f": {decision.reason}" if decision.reason else ""
+    past = state.call(number).past
     match decision.decision:
         case "approve":
             rule = made_by(votes, number=state.remembered_count + 1, quorum=request.terms.quorum)
@@ -204,11 +210,11 @@ def _consequences(state: RunState, decision: Decision, request: Request, votes: 
         case "absent" | "undo":
             return []
         case "deny":
-            content = f"Denied by {decision.by}{because}"
+            content = words_of(f"Denied by {decision.by}{because}", past)
             return [ToolCallFinished(number=number, status="denied", content=content)]
         case "respond":
             verb = "answer" if len(votes) > 1 else "answers"
-            content = f"Not called. {by} {verb} in its place: {decision.result}"
+            content = words_of(f"Not called. {by} {verb} in its place: {decision.result}", past)
             return [ToolCallFinished(number=number, status="answered", content=content)]
         case "happened":
             content = decision.result or f"Done. ({by} looked it up{because})"
@@ -226,7 +232,8 @@ def on_due(state: RunState, *, at: datetime) -> Events:
             decision = request.terms.on_expiry
             events.append(ApprovalExpired(request=request.request, decision=decision))
             if decision == "deny":
-                content = "Denied: nobody has decided in time."
+                past = state.call(request.number).past
+                content = words_of("Denied: nobody has decided in time.", past)
                 events.append(ToolCallFinished(number=request.number, status="denied", content=content))
             continue
         if request.escalate_at and request.escalate_at <= at:

@@ -7,12 +7,14 @@ from holdfast.contracts import (
     AgentRequest,
     Archived,
     ArchiveRequest,
+    EffectsRequest,
     LLMReply,
     LLMRequest,
     LoadedAgent,
     LoadedThread,
     Notice,
     Notified,
+    PastEffects,
     RunInput,
     RunResult,
     ThreadRequest,
@@ -20,8 +22,8 @@ from holdfast.contracts import (
     ToolRequest,
 )
 
-Request = ThreadRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
-Result = LoadedThread | LoadedAgent | LLMReply | ToolOutcome | Notified | Archived
+Request = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
+Result = LoadedThread | PastEffects | LoadedAgent | LLMReply | ToolOutcome | Notified | Archived
 
 
 @dataclass(frozen=True)

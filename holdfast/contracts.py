@@ -14,6 +14,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
+from holdfast.effects import PastEffect
 from holdfast.events import RecalledTier, ToolStatus
 from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
@@ -76,6 +77,26 @@ class RunResult(Sealed):
     usage: Usage
 
 
+class EffectsRequest(Order):
+    """Input of `load_effects`."""
+
+    after: int
+    """The number of the last call that is finished for good: what came later is asked for."""
+    position: int = 0
+    """Where the Temporal run's own events begin: the record has to lead there."""
+    head: str = GENESIS
+    """The digest of the event before."""
+
+
+class PastEffects(Answer):
+    """Result of `load_effects`: what the ledger has of the thread."""
+
+    effects: tuple[PastEffect, ...] = ()
+    """Oldest first."""
+    left_out: int = 0
+    """How many older ones there are besides."""
+
+
 class ThreadRequest(Order):
     """Input of `load_thread`."""
 
@@ -100,6 +121,8 @@ class AgentRequest(Order):
     """The run takes the thread to be new: the permanent record must have nothing of it."""
     plain: bool = False
     """The start was not sealed; a worker may refuse those."""
+    after: int = 0
+    """How many calls the thread's log has: the ledger may have later ones, if the run was reset to its beginning."""
 
 
 class LoadedAgent(Answer):
@@ -112,6 +135,8 @@ class LoadedAgent(Answer):
     """The worker has somebody to tell of requests and endings."""
     recalled: tuple[RecalledTier, ...] = ()
     """What of its memory the LLM is shown from the start."""
+    past: PastEffects | None = None
+    """What the thread has done already, and its log does not have: the run was reset to its beginning."""
 
 
 class LLMRequest(Order):
@@ -151,6 +176,8 @@ class ToolRequest(Order):
     """Names the effect; the activity recomputes it from the call, its number and the chain of runs."""
     number: int = 0
     """The call's number in the thread; 0 for one that no LLM asked for."""
+    first_run_id: str = ""
+    """Of the chain of runs that gave the effect its key; empty for the calling one."""
     epoch: int = 0
     """Separates the ledger's rows when a person has said that the effect did not happen."""
     workspace: str
@@ -158,6 +185,8 @@ class ToolRequest(Order):
     """Characters of the result that are kept."""
     undo: bool = False
     """Take the effect back, instead of making it."""
+    settle: bool = False
+    """Find out what became of it, and make nothing happen."""
     origin: Origin | None = None
     """For tools that want to know."""
 
@@ -292,6 +321,12 @@ def cause_of(error: ActivityError) -> tuple[str, str]:
 @activity.defn(name="load_thread")
 async def load_thread(request: ThreadRequest) -> LoadedThread:
     """Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
+    raise NotImplementedError
+
+
+@activity.defn(name="load_effects")
+async def load_effects(request: EffectsRequest) -> PastEffects:
+    """Read what a run that was reset has done already. Fails for good with RECORD_CONFLICT."""
     raise NotImplementedError
 
 

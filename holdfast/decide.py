@@ -23,7 +23,7 @@ from holdfast.contracts import (
     LLMReply,
     ToolOutcome,
 )
-from holdfast.effects import Effect
+from holdfast.effects import Effect, words_of
 from holdfast.events import (
     AgentEvent,
     ApprovalRequested,
@@ -44,9 +44,12 @@ from holdfast.inbox import too_long, unfit
 from holdfast.messages import Content, Usage, text_of
 from holdfast.names import person_name
 from holdfast.policy import Terms, Verdict
-from holdfast.state import Phase, RunState
+from holdfast.state import CallState, Phase, RunState
 
 Events = list[AgentEvent]
+
+CLOSED_EARLY = "The run was closed from outside before this was done."
+IN_DOUBT = "Nobody can tell whether it happened."
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,13 @@ class Verify:
 
 
 @dataclass(frozen=True)
+class Settle:
+    """Find out what became of these calls, which were under way when the thread's last run was closed."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class StartCalls:
     """Start these tool calls, concurrently."""
 
@@ -106,18 +116,20 @@ class Finish:
     """The run is over."""
 
 
-Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | StartCalls | Park | Wait | Finish
+Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | Settle | StartCalls | Park | Wait | Finish
 
 
 def next_action(state: RunState) -> Action:
     """What the run does next."""
     if state.outcome:
         return Finish()
+    if state.spec and (orphaned := tuple(call.number for call in state.calls if call.phase == "orphaned")):
+        return Settle(orphaned)
     if state.stale_seconds and state.spec:
         return Verify(state.spec.verify)
     if cleared := tuple(call.number for call in state.calls if call.phase == "cleared"):
         return StartCalls(cleared)
-    if state.parked or any(call.phase != "finished" for call in state.calls):
+    if state.parked or any(call.phase not in ("finished", "orphaned") for call in state.calls):
         return Wait()
     if state.spec is None:
         return LoadAgent()
@@ -250,19 +262,28 @@ def on_fold(state: RunState, summary: str, *, folded: int, kept: int, usage: Usa
 
 
 def on_reopen(state: RunState) -> Events:
-    """The events that end what was under way when a thread was closed from outside."""
-    return _ended(state, "The run was closed from outside before this was done.", in_doubt=("started", "unclear"))
+    """The events that end what was under way when a thread was closed from outside.
+
+    But for effects that were begun, or asked about: the ledger and the tool's `check` may say what became of them.
+    """
+    return _ended(state, CLOSED_EARLY, but=tuple(call.number for call in state.calls if _is_effect(state, call)))
 
 
-def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...]) -> Events:
+def _is_effect(state: RunState, call: CallState) -> bool:
+    """Whether a call may have had an effect that nobody has recorded."""
+    tool = state.spec.tool(call.call.name) if state.spec else None
+    reads = tool is not None and tool.effect is Effect.READ
+    return call.phase == "orphaned" or (call.phase in ("started", "unclear") and not reads)
+
+
+def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: tuple[int, ...] = ()) -> Events:
     """Every open call ends; of those in doubt, nobody can tell whether they happened."""
-    doubt = f"{why} Nobody can tell whether it happened."
     return [
-        ToolCallFinished(number=call.number, status="unknown", content=doubt)
+        ToolCallFinished(number=call.number, status="unknown", content=f"{why} {IN_DOUBT}")
         if call.phase in in_doubt
-        else ToolCallFinished(number=call.number, status="cancelled", content=why)
+        else ToolCallFinished(number=call.number, status="cancelled", content=words_of(why, call.past))
         for call in state.calls
-        if call.phase != "finished"
+        if call.phase != "finished" and call.number not in but
     ]
 
 
@@ -271,11 +292,15 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     assert reply.message is not None
     events: Events = []
     questions = 0
+    before = list(state.past)
     for number, written in enumerate(reply.message.tool_calls, start=state.call_count + 1):
         # What is judged, shown, signed and recorded is what runs: one value, never the LLM's text beside it.
         arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
         call = written.model_copy(update={"arguments": arguments})
-        events.append(ToolCallRequested(number=number, call=call))
+        past = next((each for each in before if (each.tool, each.call_digest) == (call.name, call.digest)), None)
+        if past:
+            before.remove(past)
+        events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
         tool = state.spec.tool(call.name)
         if tool is None or call.id in reply.problems:
             problem = reply.problems.get(call.id) or f"there is no tool named {call.name!r}"
@@ -286,9 +311,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted))
         if verdict.verdict == "deny":
             denial = f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
-            events.append(ToolCallFinished(number=number, status="denied", content=denial))
+            events.append(ToolCallFinished(number=number, status="denied", content=words_of(denial, past)))
         elif verdict.verdict == "ask":
-            request = new_request(state, "approval", number, call, verdict, at=at, ahead=questions)
+            request = new_request(state, "approval", number, call, verdict, at=at, ahead=questions, past=past)
             questions += 1
             events.append(ApprovalRequested(request=request))
     if not any(isinstance(event, VerdictGiven) for event in events):
@@ -302,7 +327,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     if call.undo and outcome.status != "ok":
         why = f"it could not be taken back: {outcome.content}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
-    if outcome.status == "unknown":
+    if outcome.status == "unknown" and call.phase != "orphaned":
         # Those who may let it run, and as many of them, say what became of it. Nobody else can: it never expires.
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
@@ -338,7 +363,7 @@ def on_cancel(state: RunState) -> Events:
     """The events that cancellation leads to: every open call ends, then the run, unless it has ended already."""
     if state.outcome:
         return []
-    ended = _ended(state, "The run was cancelled.", in_doubt=("unclear",))
+    ended = _ended(state, "The run was cancelled.", in_doubt=("unclear", "orphaned"))
     return [*ended, RunFinished(outcome="cancelled", result="cancelled")]
 
 

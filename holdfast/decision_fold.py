@@ -189,6 +189,7 @@ def _cleared(state: RunState, request: Request, arguments: str, by: str = "", **
     call = state.call(request.number).call
     if arguments != call.arguments:
         more |= {"call": call.model_copy(update={"arguments": arguments}), "edited_by": by or "a vote"}
+        more |= {"past": None, "epoch": 0}  # another effect than the one that the call has had
     return moved(state, request.number, phase="cleared", request=None, grant=request.request, **more)
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import DecisionOutcome, Request
+from holdfast.effects import PastEffect
 from holdfast.inbox import Message, WhenBusy
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
@@ -55,7 +56,7 @@ class RunStarted(Event):
     type: Literal["run_started"] = "run_started"
     thread: str
     run_id: str
-    """Temporal's run id."""
+    """Temporal's run id; a run that is reset keeps the one that it began with."""
     first_run_id: str
     """The first of the chain of Temporal runs: it names the effects of this run, and of those that it continues in."""
     sealed: bool = True
@@ -80,6 +81,20 @@ class RunContinued(Event):
     type: Literal["run_continued"] = "run_continued"
     run_id: str
     """Temporal's id of the new run."""
+
+
+class RunReset(Event):
+    """Temporal has taken the run back to an earlier event (`temporal workflow reset`). What happened after that event
+    is not in this branch of the log, but in the ledger, and was not taken back.
+    """
+
+    type: Literal["run_reset"] = "run_reset"
+    effects: tuple[PastEffect, ...] = ()
+    """What happened, or may have, in the branch that was left; the oldest first."""
+    left_out: int = 0
+    """How many older ones there are besides."""
+    asking: bool = False
+    """An LLM call was under way: the LLM is told after its answer."""
 
 
 class UserMessageReceived(Event, Proven):
@@ -210,6 +225,8 @@ class ToolCallRequested(Event):
     number: int
     """Counted from 1 through the thread."""
     call: ToolCall
+    past: str = ""
+    """The key of an effect that this very call had before the run was reset: it is adopted, not made again."""
 
 
 class VerdictGiven(Event):
@@ -446,6 +463,7 @@ class RunFinished(Event):
 AgentEvent = Annotated[
     RunStarted
     | RunContinued
+    | RunReset
     | UserMessageReceived
     | MessageTaken
     | AgentLoaded

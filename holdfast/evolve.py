@@ -16,6 +16,7 @@ from holdfast.decision_fold import (
     taken_back,
     voted,
 )
+from holdfast.effects import PastEffect
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
@@ -39,6 +40,7 @@ from holdfast.events import (
     RunContinued,
     RunFinished,
     RunParked,
+    RunReset,
     RunStarted,
     RunUnparked,
     SignalRejected,
@@ -62,6 +64,9 @@ STANDING = 50
 
 STANDING_CHARS = 1_000
 """Characters of each."""
+
+REASON_CHARS = 2_000
+"""Of why a person is asked, after a reset."""
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
@@ -92,6 +97,8 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
     match event:
         case RunStarted():
             return _started(state, event)
+        case RunReset():
+            return _reset(state, event)
         case RunContinued() | SignalRejected():
             return {}
         case UserMessageReceived():
@@ -129,8 +136,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case ReplyRejected():
             return {"rejected_replies": state.rejected_replies + 1}
         case ToolCallRequested():
-            call = CallState(number=event.number, call=event.call)
-            return {"calls": (*state.calls, call), "call_count": event.number}
+            return _called(state, event)
         case VerdictGiven(verdict="allow"):
             return {"rejected_replies": 0, "calls": moved(state, event.number, phase="cleared", terms=event.terms)}
         case VerdictGiven():
@@ -160,7 +166,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case DelegationRevoked():
             return taken_back(state, event)
         case ToolCallStarted():
-            return {"calls": moved(state, event.number, phase="started", grant="")}
+            return {"calls": moved(state, event.number, phase="started", grant="", begun=True)}
         case ToolCallFinished():
             return _finished(state, event)
         case RunParked():
@@ -188,12 +194,55 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
     ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
     ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
+    ended |= {"calls": tuple(_orphaned(state, call) for call in state.calls), "requests": (), "past": ()}
     ended["user_proven"] = state.user_proven and event.user_proven
     ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
     # A start that is older is refused for its age (`holdfast.starts`).
     starts = {name: at for name, at in state.starts.items() if event.at - at < 3 * START_WITHIN}
     ended["starts"] = {**starts, event.start: event.at} if event.start else starts
     return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
+
+
+def _orphaned(state: RunState, call: CallState) -> CallState:
+    """A call as a thread that is continued has it: an effect under way when the thread was closed is to be settled."""
+    if call.phase == "finished":
+        return call
+    past = PastEffect(
+        number=call.number,
+        first_run_id=state.first_run_id,
+        tool=call.call.name,
+        call_digest=call.call.digest,
+        key=state.effect_key(call.number, call.call),
+        epoch=call.epoch,
+    )
+    return call.model_copy(update={"phase": "orphaned", "request": None, "past": call.past or past})
+
+
+def _reset(state: RunState, event: RunReset) -> dict[str, Any]:
+    """What happened after the point that the run is at again: calls that have not begun meet their own effects."""
+    own = {state.effect_key(call.number, call.call): call for call in state.calls}
+    known = {effect.key for effect in state.past}
+    change: dict[str, Any] = {"calls": state.calls, "requests": state.requests, "past": state.past}
+    for effect in event.effects:
+        call = own.get(effect.key)
+        if call is None:
+            change["past"] += (effect,) if effect.key not in known else ()
+        elif not call.begun:
+            change["calls"] = moved(state.model_copy(update=change), call.number, past=effect)
+            change["requests"] = tuple(
+                each.model_copy(update={"why": f"{each.why}; {effect.words}"[:REASON_CHARS]})
+                if each.number == call.number
+                else each
+                for each in change["requests"]
+            )
+    return change
+
+
+def _called(state: RunState, event: ToolCallRequested) -> dict[str, Any]:
+    past = next((effect for effect in state.past if event.past and effect.key == event.past), None)
+    call = CallState(number=event.number, call=event.call, past=past, epoch=past.epoch if past else 0)
+    left = tuple(effect for effect in state.past if effect is not past)
+    return {"calls": (*state.calls, call), "call_count": event.number, "past": left}
 
 
 def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:

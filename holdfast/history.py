@@ -27,12 +27,14 @@ from holdfast.contracts import (
     AgentRequest,
     Archived,
     ArchiveRequest,
+    EffectsRequest,
     LLMReply,
     LLMRequest,
     LoadedAgent,
     LoadedThread,
     Notice,
     Notified,
+    PastEffects,
     RunInput,
     ThreadRequest,
     ToolOutcome,
@@ -52,7 +54,6 @@ from holdfast.recorded import (
     decode_any,
     error_of,
     result_payloads,
-    run_id_of,
     scheduled_by,
     unreadable,
 )
@@ -61,6 +62,7 @@ from holdfast.signals import SIGNALS
 
 _ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
     ThreadRequest: ("load_thread", LoadedThread),
+    EffectsRequest: ("load_effects", PastEffects),
     AgentRequest: ("load_agent", LoadedAgent),
     LLMRequest: ("call_llm", LLMReply),
     ToolRequest: ("call_tool", ToolOutcome),
@@ -88,7 +90,7 @@ def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConvert
     events = list(history.events if isinstance(history, History) else history)
     begin = check_history(events)
     started_at = events[0].event_time.ToNanoseconds()
-    reader = _Reader(begin, run_id=run_id_of(events), started_at=started_at, admitted=admitted_updates(events), by=by)
+    reader = _Reader(begin, started_at=started_at, admitted=admitted_updates(events), by=by)
     for task in completed_tasks(events):
         reader.take(task)
     return reader.events
@@ -101,7 +103,6 @@ class _Reader:
         self,
         begin: WorkflowExecutionStartedEventAttributes,
         *,
-        run_id: str,
         started_at: int,
         admitted: Mapping[str, UpdateRequest],
         by: PayloadConverter,
@@ -109,7 +110,6 @@ class _Reader:
         self._begin = begin
         self._by = by
         self._input = decode(1, begin.input.payloads, RunInput, by)
-        self._run_id = run_id
         self._started_at = _time(started_at)
         self._admitted = admitted
         self._run: AgentRun | None = None
@@ -129,6 +129,7 @@ class _Reader:
 
     def take(self, task: WorkflowTask) -> None:
         """Record what one workflow task recorded."""
+        first = self._run is None
         run = self._at_work(task)
         if run.end:
             unreadable(task.event_id, "the run was over before this workflow task")
@@ -138,6 +139,8 @@ class _Reader:
         for event in task.made:
             if event.HasField("workflow_execution_update_accepted_event_attributes"):
                 self._update(run, event)
+        if task.reset and not first:
+            run.was_reset()
         self._collect(run)
         for event in task.seen:
             if event.event_type in ENDS:
@@ -160,7 +163,7 @@ class _Reader:
             self._run = AgentRun(
                 self._input,
                 thread=begin.workflow_id,
-                run_id=self._run_id,
+                run_id=begin.original_execution_run_id,
                 first_run_id=begin.first_execution_run_id,
                 at=now,
                 started_at=self._started_at,

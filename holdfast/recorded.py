@@ -65,6 +65,7 @@ _READ = (
     }
 )
 
+_RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _SINGLE_BATCH = 2
 """The SDK's flag for another order within a task (`_WorkflowLogicFlag`), which no release of ours has switched on."""
@@ -79,6 +80,8 @@ class WorkflowTask:
     started: HistoryEvent
     seen: list[HistoryEvent]
     made: list[HistoryEvent] = field(default_factory=list)
+    reset: bool = False
+    """It is the first after a reset: what came before it was copied from another run."""
     closed: HistoryEvent | None = None
     """What closed the run."""
 
@@ -107,11 +110,11 @@ def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEve
 
 
 def run_id_of(events: Sequence[HistoryEvent]) -> str:
-    """The run's id. A reset copies the start of another run, and leaves the new id where it broke off."""
+    """Temporal's id of the run. A reset copies the start of another run, and leaves the new id where it broke off."""
     run_id = events[0].workflow_execution_started_event_attributes.original_execution_run_id
     for event in events:
         failed = event.workflow_task_failed_event_attributes
-        if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
+        if failed.cause == _RESET:
             run_id = failed.new_run_id or run_id
     return run_id
 
@@ -131,6 +134,7 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
     tasks: list[WorkflowTask] = []
     waiting: list[HistoryEvent] = []
     started: tuple[int, HistoryEvent] | None = None
+    reset = False
     for event in events:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
@@ -139,13 +143,14 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
                 started = (len(waiting), event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED | EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
                 started = None
+                reset |= event.workflow_task_failed_event_attributes.cause == _RESET
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 if started is None:
                     unreadable(event.event_id, "a workflow task is completed that was not started")
                 if _SINGLE_BATCH in event.workflow_task_completed_event_attributes.sdk_metadata.lang_used_flags:
                     unreadable(event.event_id, "the worker's SDK ordered what happens at once in a way not known here")
-                tasks.append(WorkflowTask(event.event_id, started[1], waiting[: started[0]]))
-                waiting, started = waiting[started[0] :], None
+                tasks.append(WorkflowTask(event.event_id, started[1], waiting[: started[0]], reset=reset))
+                waiting, started, reset = waiting[started[0] :], None, False
             case kind if kind in _SEEN:
                 waiting.append(event)
             case kind if kind in _MADE or kind in _CLOSED:

@@ -11,8 +11,9 @@ Temporal; `holdfast.history` finds them again in a recorded history. So both rec
 3. Events are written into the permanent record when the run pauses, before it goes on elsewhere, and before it ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, cast
 
 from holdfast.agent import shared
@@ -25,12 +26,14 @@ from holdfast.contracts import (
     AgentRequest,
     Archived,
     ArchiveRequest,
+    EffectsRequest,
     LLMReply,
     LLMRequest,
     LoadedAgent,
     LoadedThread,
     Notice,
     Notified,
+    PastEffects,
     RunInput,
     RunResult,
     ThreadRequest,
@@ -38,11 +41,14 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.decide import (
+    CLOSED_EARLY,
+    IN_DOUBT,
     CallLLM,
     Finish,
     Fold,
     LoadAgent,
     Park,
+    Settle,
     StartCalls,
     TakeMessages,
     Verify,
@@ -70,6 +76,7 @@ from holdfast.events import (
     MessageTaken,
     RunContinued,
     RunParked,
+    RunReset,
     RunStarted,
     SignalRejected,
     StateVerified,
@@ -98,7 +105,7 @@ class AgentRun:
     Args:
         begin: The workflow's input.
         thread: The workflow id.
-        run_id: Temporal's id of this run.
+        run_id: Temporal's id of this run, as it began: it is the same after a reset, and so are the events until then.
         first_run_id: Temporal's first execution run id, which names effects.
         at: The time.
         started_at: When the start reached Temporal.
@@ -118,9 +125,12 @@ class AgentRun:
         self._ids = begin.orders
         self._commands: list[Command] = []
         self._calls: dict[int, Call | Sleep] = {}
-        self._held: list[tuple[str, Any]] = []
-        """Signals that came before the thread's past was loaded."""
+        self._held: list[Callable[[], None]] = []
+        """What came before the run's past was loaded: it is taken in afterwards, in its order."""
         self._loaded = True
+        """Whether the run's past is here: that of the thread, and what happened before a reset."""
+        self._reset = False
+        """Whether it was reset while its thread's past was being loaded."""
         self._agent: str | None = None
         self._stopping = False
         self._moving = False
@@ -142,6 +152,7 @@ class AgentRun:
         self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
         if begin.snapshot:
             self.record(RunContinued(run_id=run_id))
+            self._look_back()  # it may have been reset to here
         elif begin.resume:
             self._loaded = False
             self._call(ThreadRequest(previous_run=begin.previous_run))
@@ -157,7 +168,7 @@ class AgentRun:
     def signal(self, name: str, payload: Any) -> None:
         """A signal arrived."""
         if not self._loaded:
-            self._held.append((name, payload))
+            self._held.append(partial(self.signal, name, payload))
             return
         self.record(*on_due(self.state, at=self.at))
         if name == "say":
@@ -170,10 +181,11 @@ class AgentRun:
         """An update arrived; returns its outcome and an explanation."""
         if not self._loaded:
             if name == "say":
-                self._held.append((name, payload))
+                self._held.append(partial(self.signal, name, payload))
                 expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
                 return {"outcome": expected, "explanation": why}
-            return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+            why = "the run's past is being loaded; try again in a moment"
+            return {"outcome": "unknown_request", "explanation": why}
         self.record(*on_due(self.state, at=self.at))
         outcome, explanation = self._answer(name, payload)
         self._go_on()
@@ -181,6 +193,9 @@ class AgentRun:
 
     def ended(self, call_id: int, result: Result | Unsealed | None = None) -> None:
         """A call returned, or a sleep is over."""
+        if not self._loaded and not self._loads(call_id):
+            self._held.append(partial(self.ended, call_id, result))
+            return
         if refused := self._no_answer(call_id, result):
             self.failed(call_id, refused)
             return
@@ -194,12 +209,17 @@ class AgentRun:
 
     def failed(self, call_id: int, failure: Failure) -> None:
         """A call came to nothing."""
+        if not self._loaded and not self._loads(call_id):
+            self._held.append(partial(self.failed, call_id, failure))
+            return
         if (call := self._calls.pop(call_id, None)) is None or self.end:
             return
         assert isinstance(call, Call)
         cause, message = failure.cause, failure.message
         match call.request:
-            case ThreadRequest():
+            case EffectsRequest() if cause == NOT_SEALED:
+                self._call(call.request)
+            case ThreadRequest() | EffectsRequest():
                 self.end = End(failure=failure)
             case AgentRequest():
                 self.record(*on_lost_agent(cause, message))
@@ -222,6 +242,9 @@ class AgentRun:
 
     def cancel(self) -> None:
         """The run is to stop: tools under way are stopped and waited for, everything else is given up."""
+        if not self._loaded and self._under_way(EffectsRequest):
+            self._held.append(self.cancel)
+            return
         if not self._loaded:
             self.end = End(failure=Failure("CancelledError", "cancelled before the thread was loaded", cancelled=True))
             return
@@ -234,6 +257,15 @@ class AgentRun:
             elif isinstance(call.request, ToolRequest):
                 self._commands.append(Stop(call.id))
         self._go_on()
+
+    def was_reset(self) -> None:
+        """Temporal has taken the run back to an earlier event, and it goes on from here.
+
+        What it did after that event is in the ledger alone, so nothing more happens before that was looked up.
+        """
+        if self._loaded and not self.end and not self.state.outcome:
+            self._reset = True
+            self._look_back()
 
     def record(self, *events: AgentEvent) -> None:
         """Append events to the log and fold them. Nothing else changes what the run knows."""
@@ -250,7 +282,7 @@ class AgentRun:
 
     def _open(self, snapshot: RunSnapshot) -> None:
         """Stand where a snapshot does."""
-        self._base = snapshot.model_copy(update={"tail": ()})
+        self._base, self._opened = snapshot.model_copy(update={"tail": ()}), snapshot.head
         self.log = EventLog(snapshot.position, snapshot.head)
         self.state = snapshot.state
         self.transcript = Transcript(snapshot.transcript)
@@ -301,11 +333,11 @@ class AgentRun:
         match call.request, result:
             case ThreadRequest(), LoadedThread():
                 self._open(result.snapshot)
-                self._loaded = True
                 self._start()
-                held, self._held = self._held, []
-                for name, payload in held:
-                    self.signal(name, payload)
+                self._release()
+            case EffectsRequest(), PastEffects():
+                self._looked_back(result)
+                self._release()
             case AgentRequest(), LoadedAgent():
                 spec = shared(result.spec)
                 self.record(
@@ -317,6 +349,8 @@ class AgentRun:
                         notify=result.notify,
                     )
                 )
+                if result.past:
+                    self._looked_back(result.past)
                 if result.recalled:
                     self.record(MemoryRecalled(tiers=result.recalled))
                 self.record(*on_loaded(self.state))
@@ -336,6 +370,32 @@ class AgentRun:
                 self._base = self._archiving
             case _:
                 raise TypeError(f"{type(result).__name__} is no answer to {type(call.request).__name__}")
+
+    def _loads(self, call_id: int) -> bool:
+        """Whether a call brings the run's past."""
+        call = self._calls.get(call_id)
+        return isinstance(call, Call) and isinstance(call.request, ThreadRequest | EffectsRequest)
+
+    def _look_back(self) -> None:
+        """Find out what the run has done already, before anything else."""
+        self._loaded = False
+        first = min((call.number for call in self.state.calls), default=self.state.call_count + 1)
+        self._call(EffectsRequest(after=first - 1, position=self.log.first, head=self._opened))
+
+    def _looked_back(self, past: PastEffects) -> None:
+        asking = bool(self._under_way(LLMRequest))
+        begun = {self.state.effect_key(call.number, call.call) for call in self.state.calls if call.begun}
+        effects = tuple(effect for effect in past.effects if effect.key not in begun)
+        if effects or self._reset:
+            self.record(RunReset(effects=effects, left_out=past.left_out, asking=asking))
+        self._reset = False
+
+    def _release(self) -> None:
+        """Take in what came while the past was loaded."""
+        self._loaded = True
+        held, self._held = self._held, []
+        for take_in in held:
+            take_in()
 
     def _found(self, tool: str, outcome: ToolOutcome) -> None:
         """A `verify` tool has looked; when all have, the LLM will be told."""
@@ -395,7 +455,7 @@ class AgentRun:
 
     def _carry_out(self, action: Any) -> bool:
         match action:
-            case Verify() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
+            case Verify() | Settle() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
                 if refused := on_task(self._begin.task, by=self._begin.by):
@@ -408,6 +468,12 @@ class AgentRun:
                 self._fold(action)
             case TakeMessages():
                 self.record(*(MessageTaken(message=waiting.message) for waiting in self.state.inbox))
+            case Settle(numbers=numbers):
+                under_way = {call.number for call in self._under_way(ToolRequest)}
+                for number in numbers:
+                    if number not in under_way:
+                        self._settle(number)
+                return not under_way >= set(numbers)
             case StartCalls(numbers=numbers):
                 for number in numbers:
                     self._start_call(number)
@@ -435,6 +501,7 @@ class AgentRun:
                 user=self.state.proven_user,
                 fresh=not begin.resume,
                 plain=not begin.proven,
+                after=self.state.call_count,
             )
         )
 
@@ -452,6 +519,15 @@ class AgentRun:
         self.record(ToolCallStarted(number=number, key=key, request=state.grant, undo=state.undo))
         self._call_tool(call, number=number, epoch=state.epoch, undo=state.undo, origin=origin)
 
+    def _settle(self, number: int) -> None:
+        """Find out what became of an effect that was under way when the thread's last run was closed."""
+        orphan, spec = self.state.call(number), self.state.spec
+        if spec and spec.tool(orphan.call.name):
+            self._call_tool(orphan.call, number=number, epoch=orphan.epoch, undo=orphan.undo, settle=True)
+        else:
+            why = f"{CLOSED_EARLY} The agent has no {orphan.call.name} any more to find out with. {IN_DOUBT}"
+            self.record(*on_outcome(self.state, number, ToolOutcome(status="unknown", content=why), at=self.at))
+
     def _origin(self, call: ToolCall, *, approved: bool) -> Origin | None:
         """Where a call that is about to start comes from, for tools that want to know."""
         spec = self.state.spec
@@ -462,17 +538,27 @@ class AgentRun:
         return Origin(agent=spec.name, user=self.state.proven_user, position=position, trust=trust, approved=approved)
 
     def _call_tool(
-        self, call: ToolCall, *, number: int = 0, epoch: int = 0, undo: bool = False, origin: Origin | None = None
+        self,
+        call: ToolCall,
+        *,
+        number: int = 0,
+        epoch: int = 0,
+        undo: bool = False,
+        settle: bool = False,
+        origin: Origin | None = None,
     ) -> None:
         assert self.state.spec is not None
+        past = self.state.past_of(number, call)
         request = ToolRequest(
             call=call,
             key=self._effect_key(call, number),
-            number=number,
+            number=past.number if past else number,
+            first_run_id=past.first_run_id if past else "",
             epoch=epoch,
             workspace=self.state.workspace,
             clip=self.state.spec.limits.tool_result_chars,
             undo=undo,
+            settle=settle,
             origin=origin,
         )
         self._call(request, number=number)

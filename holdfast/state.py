@@ -3,7 +3,8 @@
 1. Nothing about a run lives outside its state, and a state is what its events make of it.
 2. A call goes `requested → asked → cleared → started → finished`; a policy that allows skips `asked`, a denial or
    an invalid call goes straight to `finished`, and an unknown outcome goes `started → unclear`, from where a
-   person's word leads to `cleared` (to run again in the next epoch, or to be undone) or `finished`.
+   person's word leads to `cleared` (to run again in the next epoch, or to be undone) or `finished`. An effect that
+   was under way when its run was closed from outside is `orphaned` until it is settled.
 3. The status is derived, never set.
 4. A state is bounded, whatever the length of its thread: it is carried from one Temporal run to the next.
 """
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
-from holdfast.effects import effect_key
+from holdfast.effects import PastEffect, effect_key
 from holdfast.events import (
     RunOutcome,
 )
@@ -26,7 +27,7 @@ from holdfast.statements import Delegation
 from holdfast.trust import Trust
 from holdfast.votes import Vote
 
-Phase = Literal["requested", "asked", "cleared", "started", "unclear", "finished"]
+Phase = Literal["requested", "asked", "cleared", "started", "unclear", "orphaned", "finished"]
 Status = Literal[
     "running", "waiting_approval", "waiting_message", "dormant", "blocked", "completed", "failed", "cancelled"
 ]
@@ -52,6 +53,10 @@ class CallState(Frozen):
     """Who has changed the arguments."""
     approved: bool = False
     """A person has approved it as it is; that nobody decided in time is no approval."""
+    begun: bool = False
+    """It was started by this run."""
+    past: PastEffect | None = None
+    """The effect that it has had before the run was reset, or in a run that was closed."""
 
 
 class Parked(Frozen):
@@ -167,6 +172,8 @@ class RunState(Frozen):
     """Messages that were not taken yet, oldest first."""
     said: tuple[str, ...] = ()
     """Follow-up messages that were taken."""
+    past: tuple[PastEffect, ...] = ()
+    """Effects from before a reset that no call of this branch has adopted yet, oldest first."""
     trust: Trust = "agent"
     """What the LLM's words are worth after all that it has read; kept where the agent's tools or rules mind."""
     memory: str = ""
@@ -227,8 +234,18 @@ class RunState(Frozen):
         return min((due for request in self.requests if (due := request.due_at)), default=None)
 
     def effect_key(self, number: int, call: ToolCall) -> str:
-        """The key of the one effect that a call has: in no other run of the thread, and under no other number."""
+        """The key of the one effect that a call has: in no other run of the thread, and under no other number.
+
+        A call that has had its effect before the run was reset, or in a run that was closed, keeps that key.
+        """
+        if past := self.past_of(number, call):
+            return past.key
         return effect_key(thread=self.thread, first_run_id=self.first_run_id, number=number, call_digest=call.digest)
+
+    def past_of(self, number: int, call: ToolCall) -> PastEffect | None:
+        """The effect that a call of the current step has had before; None with other arguments."""
+        known = next((each.past for each in self.calls if each.number == number), None)
+        return known if known and (known.tool, known.call_digest) == (call.name, call.digest) else None
 
     def request(self, name: str) -> Request | None:
         """The open request of that id."""

@@ -15,6 +15,7 @@ from holdfast.events import (
     MemoryRecalled,
     MessageTaken,
     ReplyRejected,
+    RunReset,
     StateVerified,
     ToolCallFinished,
     ToolCallRequested,
@@ -64,8 +65,8 @@ class TranscriptBase(Frozen):
     """Results that came before those of earlier calls."""
     waiting: dict[int, Content] = {}
     """Messages that were not taken yet, by position."""
-    verified: str = ""
-    """What `verify` tools found, to be told when the calls of the step have their results."""
+    notes: tuple[str, ...] = ()
+    """What the LLM is to read when the calls of the step have their results, as messages."""
 
 
 class Transcript:
@@ -88,7 +89,9 @@ class Transcript:
         self._open = dict(self._base.open)
         self._early = dict(self._base.early)
         self._waiting = dict(self._base.waiting)
-        self._verified = self._base.verified
+        self._notes = list(self._base.notes)
+        self._to_come = 0
+        """Calls of the last reply whose events are still to come; they are recorded together with it."""
 
     @property
     def length(self) -> int:
@@ -106,7 +109,7 @@ class Transcript:
         unanswered = tuple(message.decode() for message in self._kept.since(self._base.shown - self.first))
         now = {"length": self.length, "head": self.head, "unanswered": unanswered}
         pending = {"open": dict(self._open), "early": dict(self._early), "waiting": dict(self._waiting)}
-        return self._base.model_copy(update={**now, **pending, "verified": self._verified})
+        return self._base.model_copy(update={**now, **pending, "notes": tuple(self._notes)})
 
     @property
     def unanswered(self) -> int:
@@ -129,23 +132,27 @@ class Transcript:
             case MessageTaken():
                 self._append(UserMessage(content=self._waiting.pop(event.message)))
             case MemoryRecalled():
-                self._append(UserMessage(content=recollection(event)))
+                self._note(recollection(event))
+            case RunReset() if event.effects:
+                self._note(looking_back(event), at_once=not event.asking)
             case LLMReplied():
                 # A message that waits now may be taken before the next reply.
                 shown = {"shown": self.length, "shown_head": self.head, "reply": min([event.position, *self._waiting])}
                 self._base = self._base.model_copy(update=shown)
                 if event.message is not None:
                     self._append(event.message)
+                self._to_come = len(event.message.tool_calls) if event.message else 0
+                self._flush()
             case ReplyRejected() if event.notice:
                 self._append(UserMessage(content=event.notice))
             case ToolCallRequested():
                 self._open[event.number] = event.call.id
+                self._to_come -= 1
             case ToolCallFinished():
                 self._early[event.number] = event.content
                 self._flush()
             case StateVerified():
-                self._verified = verification(event)
-                self._flush()
+                self._note(verification(event))
             case Folded():
                 self._fold(event)
             case _:
@@ -168,14 +175,18 @@ class Transcript:
         for message in kept:
             self._keep(message)
 
+    def _note(self, text: str, *, at_once: bool = True) -> None:
+        self._notes.append(text)
+        if at_once:
+            self._flush()
+
     def _flush(self) -> None:
         for number in list(self._open):
             if number not in self._early:
                 break
             self._append(ToolMessage(tool_call_id=self._open.pop(number), content=self._early.pop(number)))
-        if self._verified and not self._open:  # the results of a step's calls stand together
-            self._append(UserMessage(content=self._verified))
-            self._verified = ""
+        while self._notes and not self._open and not self._to_come:  # the results of a step's calls stand together
+            self._append(UserMessage(content=self._notes.pop(0)))
 
     def _append(self, message: UserMessage | AssistantMessage | ToolMessage) -> None:
         self._keep(encode(message))
@@ -195,6 +206,16 @@ def verification(event: StateVerified) -> str:
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
     return f"This run has waited for {hours:,.1f} hours. What was looked up before it went on:\n\n{found}"
+
+
+def looking_back(event: RunReset) -> str:
+    """What the LLM is told after a reset."""
+    done = "\n".join(f"- {effect.call or effect.tool}: {effect.words}" for effect in event.effects)
+    older = f"\n- and {event.left_out} older ones" if event.left_out else ""
+    return (
+        "This conversation was taken back to an earlier point. What came after that point is not in it any more, but "
+        f"happened, and was not taken back. A call that you repeat word for word has that result:\n\n{done}{older}"
+    )
 
 
 def clip(text: str, limit: int, *, address: str = "") -> str:

@@ -40,7 +40,7 @@ class AgentRunWorkflow:
         self._run = AgentRun(
             run,
             thread=info.workflow_id,
-            run_id=info.run_id,
+            run_id=info.original_execution_run_id,
             first_run_id=info.first_execution_run_id,
             at=workflow.now(),
             started_at=info.workflow_start_time,
@@ -52,6 +52,10 @@ class AgentRunWorkflow:
         self._settled: tuple[int, RunState] | None = None
         """How many events are settled, and the state after them, where there are some that are not."""
         self._outdated = False
+        self._seed = workflow.random_seed()
+        self._begun = (workflow.now(), info.get_current_history_length())
+        loop = asyncio.get_running_loop()
+        workflow.register_random_seed_callback(lambda _: self._soon(loop))
 
     @workflow.run
     async def run(self, run: RunInput) -> RunResult:
@@ -94,13 +98,30 @@ class AgentRunWorkflow:
         return self._run.end is not None
 
     def _at_work(self) -> AgentRun:
-        """The run, told what time it is."""
+        """The run, told what time it is, and whether Temporal has taken it back to an earlier event."""
         self._notice_foresight()
         info = workflow.info()
         self._run.at = workflow.now()
         self._run.history_length = info.get_current_history_length()
         self._run.crowded = info.is_continue_as_new_suggested()
+        if self._reset():
+            self._seed = workflow.random_seed()
+            self._run.was_reset()
         return self._run
+
+    def _soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Go to work though nothing else arrives."""
+        loop.call_soon(self._go_back)
+
+    def _go_back(self) -> None:
+        self._at_work()
+        self._carry_out()
+
+    def _reset(self) -> bool:
+        """Whether the run was reset to where it is now: a reset changes the seed there, in history and on replay."""
+        if (workflow.now(), workflow.info().get_current_history_length()) == self._begun:
+            self._seed = workflow.random_seed()  # taken back to its very beginning, a run looks back anyway
+        return self._seed != workflow.random_seed()
 
     def _carry_out(self) -> None:
         """Carry out what the run wants done, in its order."""
@@ -108,7 +129,8 @@ class AgentRunWorkflow:
         for command in commands:
             match command:
                 case Stop(id=call_id):
-                    self._calls[call_id].cancel()
+                    if call := self._calls.get(call_id):  # it may have ended while its end could not be taken in
+                        call.cancel()
                 case Call() | Sleep():
                     self._calls[command.id] = started = calls.start(command, self._run.state)
                     waiter = asyncio.create_task(self._wait_for(command.id, started))

@@ -13,6 +13,7 @@ from holdfast.commands import Call, Sleep
 from holdfast.contracts import (
     AgentRequest,
     ArchiveRequest,
+    EffectsRequest,
     LLMRequest,
     Notice,
     Notified,
@@ -22,6 +23,7 @@ from holdfast.contracts import (
     call_llm,
     call_tool,
     load_agent,
+    load_effects,
     load_thread,
     notify,
     settle_iteration,
@@ -68,6 +70,8 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     match command.request:
         case ThreadRequest() as request:
             return _start(load_thread, request, "load the thread")
+        case EffectsRequest() as request:
+            return _start(load_effects, request, "what was done before the reset")
         case AgentRequest() as request:
             return _start(load_agent, request, f"load {request.agent or 'the default agent'}")
         case LLMRequest() as request:
@@ -80,7 +84,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
             return _start(
                 call_tool,
                 request,
-                ("undo " if request.undo else "") + describe_call(request.call),
+                ("undo " if request.undo else "settle " if request.settle else "") + describe_call(request.call),
                 within=timedelta(seconds=tool.timeout) + MARGIN,
                 # An effect under way is not lost from sight.
                 cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

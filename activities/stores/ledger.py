@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import structlog
@@ -18,19 +19,39 @@ from temporalio.exceptions import ApplicationError
 
 from activities.stores.away import retried_by_temporal
 from activities.stores.postgres import unlock_all
-from holdfast.contracts import ToolOutcome
+from holdfast.contracts import PastEffects, ToolOutcome
+from holdfast.effects import PastEffect
+from holdfast.transcript import clip
 
 log = structlog.get_logger(__name__)
+
+MADE = 500
+"""How many effects a run that was reset is given at the most. It can hold them; more are counted."""
+
+MADE_CHARS = 500
+"""Of what each has come to."""
+
+_COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
+_START = (
+    f"INSERT INTO holdfast.effects (thread, {', '.join(_COLUMNS)}) "  # noqa: S608  # constants
+    f"VALUES (%s{', %s' * len(_COLUMNS)}) ON CONFLICT DO NOTHING"
+)
+_MADE = f"""
+    SELECT {", ".join(_COLUMNS)}, outcome FROM (
+        SELECT DISTINCT ON (key) * FROM holdfast.effects
+        WHERE thread = %s AND number > %s
+        ORDER BY key, epoch DESC
+    ) AS last
+    ORDER BY started_at DESC
+"""  # noqa: S608  # constants
 
 
 @dataclass
 class Entry:
     """One effect, claimed by one attempt."""
 
-    key: str
-    epoch: int
+    effect: PastEffect
     thread: str
-    tool: str
     started_before: bool
     """An earlier attempt got as far as starting it."""
     outcome: ToolOutcome | None
@@ -41,8 +62,8 @@ class Entry:
     async def start(self) -> None:
         """Write down that the effect may happen from here on."""
         await self._connection.execute(
-            "INSERT INTO holdfast.effects (key, epoch, thread, tool) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-            [self.key, self.epoch, self.thread, self.tool],
+            _START,
+            [self.thread, *(getattr(self.effect, column) for column in _COLUMNS)],
         )
 
     async def finish(self, outcome: ToolOutcome) -> None:
@@ -58,13 +79,13 @@ class Entry:
                 async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as fresh:
                     return await self._record(fresh, outcome)
             except psycopg.OperationalError as error:
-                log.warning("ledger_waits", key=self.key, tool=self.tool, reason=str(error))
+                log.warning("ledger_waits", key=self.effect.key, tool=self.effect.tool, reason=str(error))
                 await asyncio.sleep(1)
 
     async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> None:
         await connection.execute(
             "UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s",
-            [outcome.model_dump_json(), self.key, self.epoch],
+            [outcome.model_dump_json(), self.effect.key, self.effect.epoch],
         )
 
 
@@ -81,28 +102,44 @@ class Ledger:
         self._url = url
 
     @asynccontextmanager
-    async def claim(self, key: str, epoch: int, *, thread: str, tool: str) -> AsyncIterator[Entry]:
-        """Have the effect to oneself for the length of the block.
+    async def claim(self, effect: PastEffect, *, thread: str) -> AsyncIterator[Entry]:
+        """Have an effect to oneself for the length of the block.
+
+        Args:
+            effect: Key and epoch name it; the rest says which call it is.
+            thread: Whose it is.
 
         Raises:
             ApplicationError: Another attempt still has it, or the database is away; to be tried again.
         """
-        with retried_by_temporal(tool):
+        with retried_by_temporal(effect.tool):
             async with self._pool.connection() as connection:
-                entry = await self._read(connection, key, epoch, thread=thread, tool=tool)
+                entry = await self._read(connection, effect, thread=thread)
                 try:
                     yield entry
                 finally:
                     if not connection.closed:
                         await unlock_all(connection)
 
-    async def _read(
-        self, connection: psycopg.AsyncConnection, key: str, epoch: int, *, thread: str, tool: str
-    ) -> Entry:
+    async def made(self, thread: str, *, after: int) -> PastEffects:
+        """The effects of a thread whose calls have a higher number, oldest first: the newest `MADE` of them.
+
+        Args:
+            thread: The thread.
+            after: That number.
+        """
+        with retried_by_temporal(f"the effects of {thread}"):
+            async with self._pool.connection() as connection:
+                rows = await connection.execute(_MADE, [thread, after])
+                found = [_past(*row) for row in await rows.fetchall()]
+        return PastEffects(effects=tuple(reversed(found[:MADE])), left_out=max(0, len(found) - MADE))
+
+    async def _read(self, connection: psycopg.AsyncConnection, effect: PastEffect, *, thread: str) -> Entry:
+        key, epoch = effect.key, effect.epoch
         locked = await connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, %s))", [key, epoch])
         if await locked.fetchone() != (True,):
             raise ApplicationError(
-                f"another attempt of {tool} is still running",
+                f"another attempt of {effect.tool} is still running",
                 type="EffectClaimed",
                 next_retry_delay=timedelta(seconds=2),
             )
@@ -111,4 +148,13 @@ class Ledger:
         )
         row = await rows.fetchone()
         outcome = ToolOutcome.model_validate_json(row[0]) if row and row[0] else None
-        return Entry(key, epoch, thread, tool, row is not None, outcome, connection, self._url)
+        return Entry(effect, thread, row is not None, outcome, connection, self._url)
+
+
+def _past(*row: Any) -> PastEffect:
+    *known, outcome = row
+    effect = PastEffect.model_validate(dict(zip(_COLUMNS, known, strict=True)))
+    if outcome is None:
+        return effect
+    told = ToolOutcome.model_validate_json(outcome)
+    return effect.model_copy(update={"status": told.status, "content": clip(told.content, MADE_CHARS)})

@@ -88,6 +88,7 @@ def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
     }
     implementations: dict[str, Any] = {
         "load_thread": Record.load_thread,
+        "load_effects": Record.load_effects,
         "load_agent": Agents.load_agent,
         "call_llm": LLM.call_llm,
         "call_tool": Tools.call_tool,

@@ -12,6 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.orders import Chains
 from activities.stores.artifacts import PostgresArtifacts
 from activities.stores.ledger import Ledger
 from activities.stores.postgres import migrate, open_pool
@@ -36,11 +37,12 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
         tools = Tools(
             Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
             Ledger(pool, database_url),
+            Chains(),
             Sessions(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
-        request = ToolRequest(call=call, key=key, epoch=epoch, workspace=str(tmp_path), clip=1000)
+        request = ToolRequest(call=call, key=key, first_run_id="run", epoch=epoch, workspace=str(tmp_path), clip=1000)
         outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, request)
         return outcome
 
@@ -202,11 +204,12 @@ async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) ->
         tools = Tools(
             Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]),
             Ledger(pool, nowhere),
+            Chains(),
             Sessions(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name="act", arguments="{}")
-        request = ToolRequest(call=call, key="k", workspace=str(tmp_path), clip=1000)
+        request = ToolRequest(call=call, key="k", first_run_id="run", workspace=str(tmp_path), clip=1000)
         with pytest.raises(ApplicationError, match="no connection to the database; act waits for one") as error:
             await ActivityEnvironment().run(tools.call_tool, request)
         assert not error.value.non_retryable

@@ -11,6 +11,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.testing import ActivityEnvironment
 
+from activities.orders import Chains
 from activities.stores.artifacts import PostgresArtifacts
 from activities.stores.ledger import Ledger
 from activities.stores.record import PostgresThreads
@@ -225,11 +226,12 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
         tools = Tools(
             Catalog(agents=[Agent(name="a", instructions="")], tools=[catalogued]),
             Ledger(pool, database_url),
+            Chains(),
             Sessions(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         order = ToolCall(id="c", name=catalogued.spec.name, arguments=arguments)
-        request = ToolRequest(call=order, key=key, workspace=str(tmp_path))
+        request = ToolRequest(call=order, key=key, first_run_id="run", workspace=str(tmp_path))
         outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, request)
         return outcome
 

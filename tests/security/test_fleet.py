@@ -170,6 +170,7 @@ async def test_no_activity_takes_an_order_that_is_not_sealed(rig: StartRig, stac
                 ("archive", {"start": 0, "stop": 1, "head": "0" * 64}),
                 ("load_agent", {"agent": "clerk", "workspace": "/"}),
                 ("load_thread", {"previous_run": None}),
+                ("load_effects", {"after": 0}),
                 ("notify", {"occasion": "run_finished", "position": 1}),
                 ("survey_workspace", {"workspace": str(r.workspace), "agent": None, "key": "k"}),
             ]:

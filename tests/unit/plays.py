@@ -15,6 +15,7 @@ from holdfast.contracts import (
     RECORD_CONFLICT,
     AgentRequest,
     ArchiveRequest,
+    EffectsRequest,
     LLMReply,
     LLMRequest,
     Notice,
@@ -22,7 +23,7 @@ from holdfast.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.effects import Effect
+from holdfast.effects import Effect, PastEffect, effect_key
 from holdfast.events import DecisionReceived, RecalledTier
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
@@ -137,6 +138,8 @@ class Play:
                 self._say()
             case dice if dice < 0.95:
                 thread.signal("retry", chance.choice([*GARBAGE, {"by": "bob"}]))
+            case dice if dice < 0.96:
+                thread.take_back()
             case dice if dice < 0.99:
                 name = chance.choice([*sorted(SIGNALS), "what?", ""])
                 thread.signal(name, chance.choice(GARBAGE))
@@ -187,6 +190,8 @@ class Play:
                 thread.load_thread()
             case AgentRequest():
                 thread.load()
+            case EffectsRequest():
+                thread.look_back(*self._past())
             case LLMRequest(folding=True):
                 self._reply_to_fold()
             case LLMRequest():
@@ -206,6 +211,24 @@ class Play:
                     thread.archive_refused(RECORD_CONFLICT)
                 else:
                     thread.archive()
+
+    def _past(self) -> list[PastEffect]:
+        """What happened before a reset: of the calls that wait, and of some that the LLM may yet make."""
+        chance, state = self.chance, self.thread.state
+        waiting = [(call.number, call.call) for call in state.calls if not call.begun and chance.random() < 0.5]
+        made = [ToolCall(id="", name="pay", arguments=f'{{"at":{chance.randrange(3)},"n":2}}') for _ in range(2)]
+        later = list(enumerate(made, state.call_count + 1))
+        return [
+            PastEffect(
+                number=number,
+                first_run_id=state.first_run_id,
+                tool=call.name,
+                call_digest=call.digest,
+                key=effect_key(thread="t", first_run_id=state.first_run_id, number=number, call_digest=call.digest),
+                status=chance.choice(["started", "ok", "failed"]),
+            )
+            for number, call in waiting + later
+        ]
 
     def _reply(self) -> None:
         thread, chance = self.thread, self.chance
@@ -243,6 +266,8 @@ class Play:
 
     def _decide(self) -> None:
         thread, chance = self.thread, self.chance
+        if thread.waiting(EffectsRequest):
+            return  # a signal would count later, and is not told its outcome
         request = str(chance.randint(0, thread.state.asked + 1))
         decision = chance.choice(DECISIONS)
         if thread.state.requests and chance.random() < 0.8:
@@ -278,6 +303,8 @@ class Play:
 
     def _say(self) -> None:
         thread, chance = self.thread, self.chance
+        if thread.waiting(EffectsRequest):
+            return
         text = f"<said {len(self.said)}>"
         message: Any = text if chance.random() < 0.7 else [{"type": "text", "text": text}, {"type": "image_url"}]
         payload = {"message": message, "when_busy": chance.choice(["queue", "interrupt", "reject"])}

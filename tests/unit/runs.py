@@ -19,18 +19,20 @@ from holdfast.contracts import (
     AgentRequest,
     Archived,
     ArchiveRequest,
+    EffectsRequest,
     LLMReply,
     LLMRequest,
     LoadedAgent,
     LoadedThread,
     Notice,
     Notified,
+    PastEffects,
     RunInput,
     ThreadRequest,
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.effects import Effect
+from holdfast.effects import Effect, PastEffect
 from holdfast.events import AgentEvent, RecalledTier
 from holdfast.fold import fold_tail
 from holdfast.log import event_line, first_altered
@@ -202,6 +204,17 @@ class Thread:
         """The thread's past is read."""
         (call,) = self.waiting(ThreadRequest)
         self.end(call, LoadedThread(snapshot=snapshot_of(self.recorded())))
+
+    def take_back(self) -> None:
+        """Temporal has reset the run to where it is now."""
+        self._tell()
+        self.run.was_reset()
+        self._carry_out()
+
+    def look_back(self, *effects: PastEffect) -> None:
+        """The ledger says what happened before the reset."""
+        (call,) = self.waiting(EffectsRequest)
+        self.end(call, PastEffects(effects=effects))
 
     def reply(self, reply: LLMReply) -> None:
         """The LLM answers."""
@@ -393,8 +406,8 @@ class Thread:
             return
         for command in self.run.commands():
             if isinstance(command, Stop):
-                call = self.under_way[command.id]
-                if not isinstance(call, Call) or not isinstance(call.request, ToolRequest):
+                call = self.under_way.get(command.id)
+                if call and not (isinstance(call, Call) and isinstance(call.request, ToolRequest)):
                     del self.under_way[command.id]
                 continue
             self.under_way[command.id] = command
@@ -402,7 +415,7 @@ class Thread:
                 assert through_json(command.request) == command.request
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
-                elif isinstance(command.request, ToolRequest) and command.number:
+                elif isinstance(command.request, ToolRequest) and command.number and not command.request.settle:
                     self.attempts[command.request.key, command.request.epoch] += 1
         assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, "one thing is asked at a time"
         end = self.run.end

@@ -16,7 +16,8 @@ from pydantic_core import to_json
 
 from holdfast.agent import Limits
 from holdfast.approval import Request
-from holdfast.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest
+from holdfast.commands import Call
+from holdfast.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
 from holdfast.describe import current_details
 from holdfast.events import (
     AgentEvent,
@@ -538,9 +539,10 @@ def test_a_snapshot_that_is_too_large_stays_and_is_written_down_once() -> None:
 
 
 def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> None:
-    """An effect under way is in doubt, a request is closed, a message that waited is taken; the numbers go on."""
+    """An effect under way is settled, a request is closed, a message that waited is taken; the numbers go on."""
     thread = at_work()
-    thread.reply(calls("look", "pay"))
+    thread.reply(calls("look", "pay", "pay"))
+    thread.decide("2")
     thread.say("wait for me")
     thread.reopen("go on")
     assert thread.say("early") == "queued"
@@ -549,6 +551,13 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
     assert thread.decide("1") == "unknown_request"
     thread.load_thread()
     thread.load()
+    assert thread.at_tools == [3]
+    (settling,) = thread.waiting(ToolRequest)
+    assert isinstance(settling, Call)
+    assert isinstance(settling.request, ToolRequest)
+    assert settling.request.settle
+    assert settling.request.first_run_id == "r1"
+    thread.finish(3, "paid")
     assert [message["content"] for message in thread.messages() if message["role"] == "user"] == [
         "the task",
         "wait for me",
@@ -556,9 +565,9 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
         "early",
     ]
     statuses = {event.number: event.status for event in of(thread.log, ToolCallFinished)}
-    assert statuses == {1: "unknown", 2: "cancelled"}
+    assert statuses == {1: "cancelled", 2: "cancelled", 3: "ok"}
     thread.reply(calls("look"))
-    assert thread.at_tools == [3]
+    assert thread.at_tools == [4]
     thread.check_whole()
 
 

@@ -19,7 +19,7 @@ PROGRESS = frozenset(
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
-        *("message_taken", "message_awaited", "context_exceeded", "folded"),
+        *("run_reset", "message_taken", "message_awaited", "context_exceeded", "folded"),
         *("run_parked", "run_unparked", "run_finished"),
     }
 )
@@ -33,6 +33,7 @@ _STYLES = {
     "approval_expired": "bold yellow",
     "reply_rejected": "yellow",
     "run_parked": "bold red",
+    "run_reset": "yellow",
     "signal_rejected": "yellow",
     "context_exceeded": "yellow",
     "message_awaited": "bold green",
@@ -91,6 +92,9 @@ def _summary(event: JSON) -> str:
             return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}"
         case "run_continued":
             return f"in Temporal run {event['run_id']}"
+        case "run_reset":
+            done = "; ".join(f"{effect['call'] or effect['tool']}: {effect['status']}" for effect in event["effects"])
+            return brief(f"taken back to here; since then it had done: {done or 'nothing'}", 240)
         case "user_message_received":
             by = f"{event['by']}: " if event["by"] else ""
             return brief(by + text_of(event["content"]))

@@ -1,0 +1,261 @@
+"""`temporal workflow reset`, and runs that are closed in mid-call: no effect is made twice, nor said to be prevented.
+
+Each test takes a real run back on the real server, to any workflow task, as whoever reaches Temporal's port can.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHandle
+
+from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
+from holdfast.events import ToolCallFinished
+from holdfast.testing import Conversation, Reply, call, say, steps, together
+from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
+
+Run = WorkflowHandle[Any, Any]
+
+
+def made(folder: Path) -> list[str]:
+    """The effects that there have been, in order."""
+    file = folder / "made"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def make(context: ToolContext, what: str) -> str:
+    """Have an effect, which everybody can see."""
+    with (context.workspace / "made").open("a") as file:
+        file.write(f"{what}\n")
+    return what
+
+
+@tool(effect="unsafe")
+def pay(amount: int, context: ToolContext) -> str:
+    """Pay."""
+    return make(context, f"paid {amount}")
+
+
+@tool(effect="unsafe")
+def mail(to: str, context: ToolContext) -> str:
+    """Send a mail."""
+    return make(context, f"mailed {to}")
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+def catalog(**limits: Any) -> Catalog:
+    """An agent that asks before it pays, and not before it sends a mail."""
+    policy = Policy(rules=(ask("pay"), allow("mail"), allow("look")))
+    agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
+    return Catalog(agents=[agent], tools=[pay, mail, look])
+
+
+async def reset(rig: Rig, run: Run, *, to: int, again: bool = True) -> Run:
+    """Take a run back to the workflow task that this event completed; signals that came later are sent `again`."""
+    request = ResetWorkflowExecutionRequest(
+        namespace=rig.client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id or run.first_execution_run_id or ""),
+        reason="a test",
+        request_id=uuid4().hex,
+        workflow_task_finish_event_id=to,
+        reset_reapply_exclude_types=[] if again else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL],
+    )
+    answer = await rig.client.workflow_service.reset_workflow_execution(request)
+    return rig.client.get_workflow_handle(run.id, run_id=answer.run_id)
+
+
+async def tasks_of(run: Run) -> list[int]:
+    """Where a run can be reset to."""
+    history = (await run.fetch_history()).events
+    return [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")]
+
+
+async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:
+    """Decide what is asked until the run ends, and return its result."""
+    current = rig.client.get_workflow_handle(run.id)
+    while (await status_of(current, "waiting_approval", "completed"))["status"] != "completed":
+        for request in await current.query("pending_approvals"):
+            await current.signal(decision, {"request": request["request"], "by": "alice"})
+    result: str = (await current.result())["result"]
+    return result
+
+
+def clerk(conversation: Conversation) -> Reply:
+    """Looks, pays and sends mails, some of it side by side, and one payment twice."""
+    plan: list[Reply] = [
+        call("look", at="the books"),
+        together(call("pay", amount=1), call("mail", to="ann")),
+        call("look", at="the till"),
+        together(call("pay", amount=2), call("pay", amount=2)),
+        say("done"),
+    ]
+    return plan[conversation.replies]
+
+
+ALL = ["mailed ann", "paid 1", "paid 2", "paid 2"]
+
+
+class Numbering:
+    """An LLM that, once it has been `changed`, makes the same calls in other steps and under other numbers."""
+
+    changed = False
+
+    def __call__(self, conversation: Conversation) -> Reply:
+        """Reply."""
+        if not self.changed:
+            return clerk(conversation)
+        asked = [
+            (each["function"]["name"], each["function"]["arguments"])
+            for message in conversation.messages
+            for each in message.get("tool_calls") or ()
+        ]
+        left = [
+            (name, arguments)
+            for name, arguments, times in (
+                ("mail", {"to": "ann"}, 1),
+                ("pay", {"amount": 2}, 2),
+                ("pay", {"amount": 1}, 1),
+            )
+            for _ in range(times - sum(each[0] == name and str(*arguments.values()) in each[1] for each in asked))
+        ]
+        if not left:
+            return say("done")
+        name, arguments = left[0]
+        return together(call("look", at="it again"), call(name, **arguments))
+
+
+ANY = slice(None)
+FEW = slice(1, None, 5)
+
+
+@pytest.mark.parametrize(
+    ("renumbers", "which"),
+    [
+        pytest.param(True, FEW, id="few-other-numbers"),
+        pytest.param(False, ANY, id="any-the-same-calls", marks=pytest.mark.slow),
+        pytest.param(True, ANY, id="any-other-numbers", marks=pytest.mark.slow),
+    ],
+)
+async def test_no_reset_to_any_task_repeats_an_effect(rig: StartRig, renumbers: bool, which: slice) -> None:
+    """Whichever task it is taken back to, whatever numbers the LLM gives its calls then: each effect once."""
+    llm = Numbering()
+    async with rig(catalog(), llm) as r:
+        run = await r.start()
+        assert await finish(r, run) == "done"
+        assert sorted(made(r.workspace)) == ALL
+        llm.changed = renumbers
+        for task in (await tasks_of(run))[which]:
+            again = await reset(r, run, to=task)
+            assert await finish(r, again) == "done"
+            assert sorted(made(r.workspace)) == ALL, task
+            await check_thread(r.client, again)
+
+
+@pytest.mark.parametrize("limit", [50, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(rig: StartRig, limit: int) -> None:
+    """Each Temporal run of a thread can be taken back, also one that has gone on in another."""
+    async with rig(catalog(history_events=limit), clerk) as r:
+        run = await r.start(thread=f"chain-{uuid4().hex[:6]}")
+        assert await finish(r, run) == "done"
+        chain = await runs_of(r.client, run)
+        assert len(chain) > 1
+        for each in chain:
+            tasks = await tasks_of(each)
+            for task in sorted({tasks[0], tasks[len(tasks) // 2]}):
+                again = await reset(r, each, to=task)
+                assert await finish(r, again) == "done"
+                assert sorted(made(r.workspace)) == ALL, (each.run_id, task)
+
+
+async def test_a_run_of_a_thread_with_a_past_is_not_taken_for_closed_when_it_is_reset(rig: StartRig) -> None:
+    """Taken back to its very beginning, it does not read its own events as those of a run before it."""
+    async with rig(catalog(), steps([say("nothing"), call("pay", amount=1), say("done"), *[say("done")] * 3])) as r:
+        first = await r.start(thread=f"past-{uuid4().hex[:6]}")
+        await first.result()
+        run = await r.start("pay now", thread=first.id, resume=True, previous_run=first.first_execution_run_id)
+        assert await finish(r, run) == "done"
+        again = await reset(r, run, to=(await tasks_of(run))[0])
+        await finish(r, again)
+        assert made(r.workspace) == ["paid 1"]
+        events = await events_of(again)
+        assert [event.type for event in events].count("run_started") == 1
+        assert events[0].position == 5, "it goes on behind the first run's events"
+
+
+async def test_a_request_that_opens_again_says_what_has_happened_and_so_does_its_denial(rig: StartRig) -> None:
+    """Who is asked again reads that it was paid, and a denial does not claim to have prevented it."""
+    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
+        run = await r.start()
+        await finish(r, run)
+        assert made(r.workspace) == ["paid 1"]
+        asked = next(event.event_id for event in (await run.fetch_history()).events if _signals(event))
+        again = await reset(r, run, to=max(each for each in await tasks_of(run) if each < asked), again=False)
+        (request,) = await eventually(
+            lambda: again.query("pending_approvals"), lambda asked: "made before" in str(asked)
+        )
+        assert "it was made before, as call 1, and came to: ok: paid 1" in request["why"]
+        assert await finish(r, again, "deny") == "done"
+        (denied,) = [event for event in await check_thread(r.client, again) if isinstance(event, ToolCallFinished)]
+        assert denied.status == "denied"
+        assert "came to: ok: paid 1. That was not taken back." in denied.content
+
+
+def _signals(event: Any) -> bool:
+    return bool(event.HasField("workflow_execution_signaled_event_attributes"))
+
+
+class Bank:
+    """Takes a transfer, or does not, and never says so."""
+
+    books = True
+
+    async def transfer(self, amount: int, context: ToolContext) -> str:
+        """Transfer money, and hang."""
+        if self.books:
+            make(context, f"transferred {amount}")
+        (context.workspace / "inside").touch()
+        await asyncio.Event().wait()
+        return "never"
+
+    def booked(self, amount: int, context: ToolContext) -> Found | Absent:
+        """Whether it was booked."""
+        return Found("booked") if f"transferred {amount}" in made(context.workspace) else Absent()
+
+
+@pytest.mark.parametrize(
+    ("effect", "books", "status"),
+    [("verifiable", True, "ok"), ("verifiable", False, "cancelled"), ("unsafe", True, "unknown")],
+    ids=["found", "absent", "nobody-can-tell"],
+)
+async def test_a_thread_that_was_closed_in_mid_payment_settles_it_when_it_goes_on(
+    rig: StartRig, effect: str, books: bool, status: str
+) -> None:
+    """The tool's check says what became of it; where there is none, nobody can tell; and nothing is made again."""
+    bank = Bank()
+    bank.books = books
+    check = bank.booked if effect == "verifiable" else None
+    transfer = tool(effect=effect, check=check, name="transfer")(bank.transfer)
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("transfer"),)))
+    script = steps([call("transfer", amount=5), say("done")])
+    async with rig(Catalog(agents=[agent], tools=[transfer]), script) as r:
+        run = await r.start()
+        await eventually(lambda: asyncio.sleep(0, (r.workspace / "inside").exists()), bool)
+        await run.terminate()
+        last = (await run.describe()).run_id
+        again = await r.start("go on", thread=run.id, resume=True, previous_run=last)
+        assert (await again.result())["result"] == "done"
+        (settled,) = [event for event in await events_of(again) if isinstance(event, ToolCallFinished)]
+        assert (settled.status, settled.number) == (status, 1)
+        assert len(made(r.workspace)) == int(books)
+        messages = r.llm.requests[-1].json()["messages"]
+        assert [message["role"] for message in messages[-2:]] == ["tool", "user"]

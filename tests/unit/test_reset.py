@@ -1,0 +1,94 @@
+"""A run that was reset meets what it has done already: `holdfast.run` with the ledger's answer made up."""
+
+from holdfast.effects import PastEffect, effect_key
+from holdfast.events import ToolCallFinished, ToolCallStarted
+from holdfast.messages import ToolCall
+from tests.unit.runs import at_work, calls
+from tests.unit.test_run_properties import of
+
+
+def test_nothing_happens_after_a_reset_before_the_past_is_known() -> None:
+    """What arrives meanwhile is taken in afterwards, in its order, and counts."""
+    thread = at_work()
+    thread.reply(calls("pay"))
+    thread.take_back()
+    thread.say("wait for me")
+    assert thread.decide("1") == "unknown_request"
+    thread.signal("approve", {"request": "1", "by": "alice"})
+    assert thread.at_tools == []
+    thread.look_back()
+    assert thread.at_tools == [1]
+    assert thread.types()[-4:] == ["run_reset", "user_message_received", "decision_received", "tool_call_started"]
+    thread.check_whole()
+
+
+def past(number: int, tool: str = "pay", status: str = "ok", first_run_id: str = "r1") -> PastEffect:
+    """What the ledger has of a call without arguments."""
+    call = ToolCall(id="", name=tool, arguments="{}")
+    key = effect_key(thread="t", first_run_id=first_run_id, number=number, call_digest=call.digest)
+    return PastEffect(
+        number=number,
+        first_run_id=first_run_id,
+        tool=tool,
+        call_digest=call.digest,
+        key=key,
+        status=status,
+        content="paid" if status == "ok" else "",
+    )
+
+
+def test_the_same_call_keeps_the_key_that_it_had_before_a_reset() -> None:
+    """Under whatever number the LLM makes it now; once for each time that it was made, and then it is another one."""
+    thread = at_work()
+    thread.take_back()
+    thread.look_back(past(2), past(3))
+    thread.reply(calls("look", "pay", "pay", "pay"))
+    keys = [request.effect_key for request in thread.state.requests]
+    assert keys == [past(2).key, past(3).key, past(4).key]
+    assert [("it was made before, as call" in request.why) for request in thread.state.requests] == [True, True, False]
+    thread.decide("1")
+    started = of(thread.log, ToolCallStarted)
+    assert (started[-1].number, started[-1].key) == (2, past(2).key)
+    thread.check_whole()
+
+
+def test_a_request_that_opens_again_says_that_its_call_has_happened_and_no_denial_says_otherwise() -> None:
+    """A request that is open at the reset says so, too; whoever denies it is not told that it was prevented."""
+    thread = at_work()
+    thread.reply(calls("pay", "pay"))
+    thread.take_back()
+    thread.look_back(past(1), past(2, status="started"))
+    first, second = thread.state.requests
+    assert "it was made before, as call 1, and came to: ok: paid" in first.why
+    assert "it may have taken place before, as call 2" in second.why
+    thread.decide("1", "deny")
+    thread.decide("2", "deny")
+    contents = [event.content for event in of(thread.log, ToolCallFinished)]
+    assert all("was not taken back" in content for content in contents)
+    assert "paid" in contents[0]
+    thread.check_whole()
+
+
+def test_arguments_that_a_person_changes_are_another_effect_also_after_a_reset() -> None:
+    """A call that has happened is not taken for the edited one."""
+    thread = at_work()
+    thread.reply(calls("pay"))
+    thread.take_back()
+    thread.look_back(past(1))
+    thread.decide("1", arguments={"n": 2})
+    (started,) = of(thread.log, ToolCallStarted)
+    assert started.key != past(1).key
+
+
+def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:
+    """Once, in a message of its own: at once, or after the answer that was under way."""
+    thread = at_work()
+    thread.take_back()
+    thread.look_back(past(5))
+    assert [message["role"] for message in thread.messages()] == ["user"]
+    thread.reply(calls("look"))
+    thread.finish(1, "seen")
+    roles = [message["role"] for message in thread.messages()]
+    assert roles == ["user", "assistant", "tool", "user"]
+    assert "taken back to an earlier point" in thread.messages()[-1]["content"]
+    thread.check_whole()

@@ -780,7 +780,8 @@ Read = Callable[[str], None]
 Talk = Callable[[int, Read], None]
 CTRL_C = b"\x03"
 ON_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # also where whoever started the tests ignores it
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C interrupts
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """

@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from activities.stores.away import retried_by_temporal
 from activities.stores.postgres import unlock_all
 from holdfast.contracts import ToolOutcome
+from holdfast.stores import EffectRow
 
 log = structlog.get_logger(__name__)
 
@@ -112,3 +113,15 @@ class Ledger:
         row = await rows.fetchone()
         outcome = ToolOutcome.model_validate_json(row[0]) if row and row[0] else None
         return Entry(key, epoch, thread, tool, row is not None, outcome, connection, self._url)
+
+
+async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
+    """The rows of a thread, as they are kept, the oldest first."""
+    with retried_by_temporal(f"the ledger of {thread}"):
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT key, epoch, tool, outcome FROM holdfast.effects WHERE thread = %s "
+                "ORDER BY started_at, key, epoch",
+                [thread],
+            )
+            return [EffectRow(*row) for row in await rows.fetchall()]

@@ -110,6 +110,8 @@ class Audit:
         """All effects that were begun."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
+        self.policies: set[str] = set()
+        """Digests of the policies that were in force."""
         self._thread = thread
         self._trusted = trusted
         self._under_way: dict[int, tuple[str, int]] = {}
@@ -121,13 +123,17 @@ class Audit:
         """Judge events that follow those before, up to the first fault."""
         index = 0
         while index < len(events) and self.fault is None:
-            ahead = events[index:] if isinstance(events[index], LLMReplied) else events[index : index + 200]
             try:
-                index += self._judge(ahead)
+                index += self._judge(events[index : index + self._reach(events[index])])
             # A forged log can hold anything, in any order, and the fold trips over it in as many ways.
             except Exception as error:
                 told = str(error) if isinstance(error, _Wrong) else f"nothing that came before leads to it ({error!r})"
                 self.fault = Fault(events[index].position, f"{events[index].type}: {told}")
+
+    def _reach(self, event: AgentEvent) -> int:
+        """How many events can be recorded together with this one, at the most."""
+        state, calls = self.state, event.message.tool_calls if isinstance(event, LLMReplied) and event.message else ()
+        return 10 + 4 * max(len(calls), len(state.calls), len(state.requests), len(state.inbox))
 
     def _judge(self, events: Sequence[AgentEvent]) -> int:
         """Judge the first of `events` and all that follows from it; returns how many those are.
@@ -156,6 +162,8 @@ class Audit:
     def _fold(self, event: AgentEvent) -> None:
         if isinstance(event, Proven):
             self._check_proof(event)
+        if isinstance(event, AgentLoaded):
+            self.policies.add(event.spec.policy.hash)
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):

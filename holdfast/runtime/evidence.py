@@ -12,7 +12,7 @@ from holdfast.contracts import ToolOutcome
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
 from holdfast.runtime.record import Evidence, answered
 from holdfast.runtime.thread_errors import RecordAway
-from holdfast.stores import EffectRow, address_of
+from holdfast.stores import ArtifactStore, EffectRow, address_of
 
 Where = Literal["record", "history", "ledger", "artifacts"]
 
@@ -20,7 +20,10 @@ ADVICE: Mapping[Where, str] = {
     "record": "Trust nothing from there on: compare with a backup of the database, and find out who could write to it.",
     "history": "Trust nothing from there on, and find out who could write to Temporal's database.",
     "ledger": "Ask the system that the effect is in whether it happened, and find out who could write to the database.",
-    "artifacts": "Restore the content from a backup; with HOLDFAST_ARTIFACTS, set it as the workers have it.",
+    "artifacts": (
+        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where they "
+        "keep artifacts in a store of your own, leave them out with --no-artifacts."
+    ),
 }
 """What to do about a fault, by where it is."""
 
@@ -133,12 +136,24 @@ def _disagreement(begun: Begun, row: EffectRow | None) -> str:
     return ""
 
 
-async def artifact_faults(evidence: Evidence, artifacts: Mapping[str, int], unchecked: list[Unchecked]) -> list[Found]:
-    """Artifacts that are not what the log refers to."""
+async def artifact_faults(
+    store: ArtifactStore | None, artifacts: Mapping[str, int], unchecked: list[Unchecked]
+) -> list[Found]:
+    """Artifacts that are not what the log refers to.
+
+    Args:
+        store: Where they are; None where that is not known.
+        artifacts: Address → position of the first event that refers to it.
+        unchecked: Gets a line where they cannot be read.
+    """
     faults: list[Found] = []
+    if store is None:
+        why = f"the log refers to {len(artifacts)}, and no store of them was given"
+        unchecked += [Unchecked("artifacts", why)] if artifacts else []
+        return faults
     for address, position in artifacts.items():
         try:
-            content = await answered(evidence.artifacts.get(address))
+            content = await answered(store.get(address))
             if await asyncio.to_thread(address_of, content) != address:
                 faults.append(Found("artifacts", f"the content of {address} is another than was kept", position))
         except (ArtifactAltered, ArtifactNotFound) as error:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import TypeVar
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import PayloadCodec, PayloadConverter
@@ -14,9 +15,11 @@ from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.history import read_events
-from holdfast.recorded import READING, decode, result_payloads, scheduled_by
+from holdfast.recorded import READING, decode, decode_any, result_payloads, scheduled_by
 from holdfast.runtime.runs import Runs
 from holdfast.snapshot import RunSnapshot
+
+_T = TypeVar("_T")
 
 _LIMIT = timedelta(seconds=30)
 
@@ -50,9 +53,8 @@ class Recorded:
         given = decode(1, self.events[0].workflow_execution_started_event_attributes.input.payloads, RunInput, self.by)
         if given.snapshot or not given.resume:
             return given.snapshot or RunSnapshot()
-        for event in self._completed("load_thread"):
-            return decode(event.event_id, result_payloads(event), LoadedThread, self.by).snapshot
-        return RunSnapshot()
+        loaded = self._answers("load_thread", LoadedThread)
+        return next((answer.snapshot for answer in loaded), RunSnapshot())
 
     @property
     def archived(self) -> int:
@@ -61,18 +63,18 @@ class Recorded:
         Raises:
             HistoryUnreadable: This release cannot read it.
         """
-        written = self._completed("archive")
-        lengths = [decode(event.event_id, result_payloads(event), Archived, self.by).length for event in written]
-        return max(lengths, default=0)
+        return max((answer.length for answer in self._answers("archive", Archived)), default=0)
 
-    def _completed(self, activity: str) -> Iterator[HistoryEvent]:
-        """The completions of all activities of that type."""
+    def _answers(self, activity: str, kind: type[_T]) -> Iterator[_T]:
+        """What activities of that type answered; the run took nothing for an answer that was not sealed."""
         scheduled = set()
         for event in self.events:
             if event.activity_task_scheduled_event_attributes.activity_type.name == activity:
                 scheduled.add(event.event_id)
             elif event.HasField("activity_task_completed_event_attributes") and scheduled_by(event) in scheduled:
-                yield event
+                answer = decode_any(event.event_id, result_payloads(event), kind, self.by)
+                if isinstance(answer, kind):
+                    yield answer
 
     @property
     def previous(self) -> str | None:

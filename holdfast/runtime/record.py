@@ -80,7 +80,8 @@ class Evidence:
     """The ledger's rows of a thread."""
     asides: Callable[[str], Awaitable[Sequence[str]]]
     """The ids under which resets have left events of a thread behind."""
-    artifacts: ArtifactStore
+    artifacts: ArtifactStore | None
+    """None where they are in a store that is not known here."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Forgeries by who can write to the database, or to Temporal: `verify` names each. Made in the real stores."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,14 @@ class Desk:
 
     async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verified:
         """What the check comes to."""
-        store = PostgresThreads(self.pool)
-        evidence = Evidence(partial(effects_of, self.pool), store.asides, PostgresArtifacts(self.pool))
         threads = self.forgotten if forgotten else self.threads
-        return await verify(threads, self.thread, evidence=evidence, trusted=trusted)
+        return await verify(threads, self.thread, evidence=self.evidence, trusted=trusted)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Ledger and artifacts."""
+        asides = PostgresThreads(self.pool).asides
+        return Evidence(partial(effects_of, self.pool), asides, PostgresArtifacts(self.pool))
 
     async def log(self) -> list[AgentEvent]:
         """The thread's events, as the record has them."""
@@ -198,6 +202,8 @@ async def test_a_log_that_was_written_anew_does_not_follow(
         good = await desk.verify(forgotten=True, trusted=KNOWN)
         assert (good.ok, good.signatures, good.sources) == (True, 2, ("record",))
         assert {one.what for one in good.unchecked} == {"history", "policy"}
+        whole_policy = await desk.verify(forgotten=True, trusted=SIGNED)
+        assert (whole_policy.ok, {one.what for one in whole_policy.unchecked}) == (True, {"history"})
         own_keys = await desk.verify(forgotten=True)
         assert (own_keys.ok, {one.what for one in own_keys.unchecked}) == (True, {"history", "keys"})
 
@@ -333,7 +339,11 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         assert address in found.reason
         async with pool.connection() as connection:
             await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
-        assert "there is no artifact" in (await desk.verify()).reason
+        gone = await desk.verify()
+        assert (gone.ok, gone.where) == (False, "artifacts")
+        assert "there is no artifact" in gone.reason
+        left_out = await verify(desk.threads, desk.thread, evidence=replace(desk.evidence, artifacts=None))
+        assert (left_out.ok, "artifacts" in {one.what for one in left_out.unchecked}) == (True, True)
 
 
 async def test_the_record_of_an_open_run_cannot_be_cut(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
@@ -421,7 +431,7 @@ async def test_a_history_that_a_strangers_worker_made_is_not_ours(
     assert (found.ok, found.where) == (False, "history")
     assert "does not come from our own processes" in found.reason
     keyless = await verify(Threads(await connect(stack_config(stack)), record=store), run.id)
-    assert (keyless.ok, {one.what for one in keyless.unchecked}) == (True, {"seals", "ledger"})
+    assert (keyless.ok, {one.what for one in keyless.unchecked}) == (True, {"seals", "ledger", "artifacts"})
     others = Seals({"another": b"y" * 32})
     unknown = await verify(Threads(await connect(stack_config(stack), seals=others), record=store), run.id)
     assert unknown.ok

@@ -114,6 +114,9 @@ class Looking(Group):
                 metavar="FILE", help="People, gateways and their keys, as a policy lists them: trust no others."
             ),
         ] = None,
+        no_artifacts: Annotated[
+            bool, typer.Option("--no-artifacts", help="Leave artifacts out: workers keep them in a store of their own.")
+        ] = False,
         json: Json = False,
         debug: Debug = False,
     ) -> None:
@@ -123,4 +126,6 @@ class Looking(Group):
         signatures and quorum included; the ledger and the artifacts agree with them. Exit 1 names the first fault. What
         could not be checked is said.
         """
-        self._carry_out(lambda verbs: verbs.verify(thread, keys=keys), json=json, debug=debug)
+        self._carry_out(
+            lambda verbs: verbs.verify(thread, keys=keys, artifacts=not no_artifacts), json=json, debug=debug
+        )

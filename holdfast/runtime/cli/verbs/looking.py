@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +140,14 @@ class Looking(Invocation):
             return OK
         return await self.show(thread)
 
-    async def verify(self, thread: str, *, keys: Path | None) -> int:
+    async def verify(self, thread: str, *, keys: Path | None, artifacts: bool) -> int:
         """Whether a thread is what was recorded: events, decisions, effects and artifacts."""
         trusted = load_policy(keys) if keys else None
         threads = await self._connect(thread)
-        found = await verify(threads, thread, evidence=await self._evidence(), trusted=trusted)
+        evidence = await self._evidence()
+        if evidence and not artifacts:
+            evidence = replace(evidence, artifacts=None)
+        found = await verify(threads, thread, evidence=evidence, trusted=trusted)
         told = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
         self._output.result(told, verify_screen(found))
         return OK if found.ok else FAILED

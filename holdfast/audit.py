@@ -144,7 +144,7 @@ class Audit:
         first, nearest = events[0], None
         if self.state.thread not in ("", self._thread):
             raise _Wrong(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
-        for expected in self._leads_to(first, events):
+        for expected in filter(None, self._leads_to(first, events)):
             differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
             if differs is None:
                 own = [event for event, wanted in zip(events, expected, strict=False) if not isinstance(wanted, type)]
@@ -191,10 +191,8 @@ class Audit:
                 self._check_start(event)
                 yield [*on_reopen(state), event, *_task(events)]
             case AgentLoaded() if state.spec is None and not state.outcome:
-                if (event.spec_hash, event.policy_hash or event.spec.policy.hash) != (
-                    event.spec.hash,
-                    event.spec.policy.hash,
-                ):
+                policy = event.spec.policy
+                if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
                     raise _Wrong("its digests are not those of the agent and of the policy that it holds")
                 yield [event]
             case MemoryRecalled() if self._last == "agent_loaded":
@@ -216,8 +214,7 @@ class Audit:
             case MessageTaken() if isinstance(next_action(state), TakeMessages):
                 yield [MessageTaken(message=waiting.message) for waiting in state.inbox]
             case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
-                if due := on_due(state, at=at):
-                    yield due
+                yield on_due(state, at=at)
             case StateVerified() if isinstance(next_action(state), Verify):
                 yield [event]
             case ToolCallStarted():
@@ -252,8 +249,8 @@ class Audit:
             yield on_outcome(state, number, as_outcome(event), at=event.at)
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
-        if cancelled := on_cancel(state):
-            yield cancelled
+        if not isinstance(event, RunFinished) or event.outcome == "cancelled":
+            yield on_cancel(state)
         if isinstance(event, RunFinished) and not state.outcome:
             if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
                 yield [event]

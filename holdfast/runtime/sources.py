@@ -57,7 +57,10 @@ async def from_histories(threads: Threads, thread: str) -> Log:
     log = Log()
     found = await threads.reader.find(thread)
     if found is None:
-        why = "Temporal has none of this thread: what was altered as a whole, its digests included, cannot be seen"
+        why = (
+            "Temporal has none of this thread: what nobody signs can have been written anew, or cut off at the end of "
+            "a run, and that cannot be seen"
+        )
         log.unchecked.append(Unchecked("history", why))
         return log
     by = _checking(threads, thread)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from temporalio.client import WorkflowHistory
+from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.audit import Audit, Fault
 from holdfast.errors import RecordUnreadable
@@ -21,6 +22,7 @@ from holdfast.events import (
     RightDelegated,
     RuleRemembered,
     RunFinished,
+    RunOutcome,
     RunStarted,
     ToolCallFinished,
     ToolCallRequested,
@@ -30,9 +32,11 @@ from holdfast.events import (
 )
 from holdfast.inbox import Message
 from holdfast.log import EventLog
+from holdfast.payloads import SEAL, sealing
 from holdfast.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.runtime.histories import Recorded
 from holdfast.runtime.signing import signed
+from holdfast.seals import Seals
 from holdfast.signatures import encode_key, public_key, sign
 from holdfast.snapshot import snapshot_of
 from holdfast.state import RunState
@@ -143,6 +147,18 @@ def test_no_call_starts_from_nowhere(seed: int, data: st.DataObject) -> None:
     found = fault([other if event is start else event for event in events])
     assert found is not None
     assert found.position == start.position
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.data())
+def test_whatever_a_log_holds_the_audit_ends(seed: int, data: st.DataObject) -> None:
+    """Events in any order, twice, or of another thread: there is a fault or none, and nothing is raised."""
+    events, others = play(seed).thread.log, play((seed + 1) % 60).thread.log
+    for _ in range(3):
+        place = data.draw(st.integers(1, len(events)))
+        events = [*events[:place], data.draw(st.sampled_from([*events, *others])), *events[place:]]
+        fault(events)
+        fault([*events[:place], *reversed(events[place:])])
 
 
 def signed_off(**more: Any) -> Thread:
@@ -266,6 +282,28 @@ def test_what_the_fold_trips_over_is_a_fault() -> None:
     with pytest.raises(RecordUnreadable):
         snapshot_of([log[0], RuleRemembered(rule="1", tool="pay", call_digest="c", by=("alice",))])
     assert "begins with run_started" in str(fault(log[1:]))
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
+def test_a_run_ends_where_it_does(outcome: RunOutcome) -> None:
+    """An end that is put in while the LLM is asked, or at once after a message, follows from nothing."""
+    thread = at_work()
+    found = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
+    cancelled = outcome == "cancelled"  # which can come at any time, from outside
+    assert found == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
+
+
+def test_an_answer_that_the_run_did_not_take_is_not_looked_at() -> None:
+    """Somebody answers for `archive` without a seal: that says nothing of what the record has to have."""
+    file = next(file for file in RECORDED if file.stem == "plain")
+    history = WorkflowHistory.from_json("", file.read_text()).events
+    place = WorkflowSerializationContext(namespace="default", workflow_id="plain")
+    by = sealing(Seals({"ours": bytes(32)}))().with_context(place)
+    assert Recorded("plain", "", history).archived > 0
+    for event in history:
+        for payload in event.activity_task_completed_event_attributes.result.payloads:
+            payload.metadata.pop(SEAL, None)
+    assert Recorded("plain", "", history, by).archived == 0
 
 
 # Keys from elsewhere.

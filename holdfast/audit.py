@@ -164,6 +164,8 @@ class Audit:
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
+            for address in (address for skill in event.spec.skills for address in skill.files.values()):
+                self.artifacts.setdefault(address, event.position)
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):

@@ -54,7 +54,7 @@ class Unchecked:
 
 async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
     """The ledger's rows of a thread; None, and a line in `unchecked`, where they cannot be read."""
-    why = "no database is known here: set DATABASE_URL as the workers have it"
+    why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
     if evidence:
         try:
             return await answered(evidence.effects(thread))

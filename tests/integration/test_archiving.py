@@ -228,6 +228,7 @@ async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRi
         for thread, sources in ((run.id, ("history", "record")), (aside, ("record",))):
             found = await verify(Reading(r.client, record=r.threads), thread, evidence=evidence)
             assert (found.ok, found.sources, found.reason) == (True, sources, "")
+            assert (await Reading(r.client, record=r.threads).state(thread))["status"] == "completed"
 
 
 @pytest.mark.timeout(90)

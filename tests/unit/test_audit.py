@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from temporalio.client import WorkflowHistory
 from temporalio.converter import WorkflowSerializationContext
 
+from holdfast.agent import SkillSpec
 from holdfast.audit import Audit, Fault
+from holdfast.contracts import ToolOutcome, ToolRequest
 from holdfast.errors import RecordUnreadable
 from holdfast.events import (
     AgentEvent,
@@ -41,6 +43,7 @@ from holdfast.signatures import encode_key, public_key, sign
 from holdfast.snapshot import snapshot_of
 from holdfast.state import RunState
 from holdfast.statements import Decision, Delegation
+from holdfast.stores import address_of
 from tests.replay.record import HISTORIES, LOOP
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says
@@ -111,6 +114,21 @@ def test_a_recorded_history_passes(file: Path) -> None:
     audit = Audit(file.stem.partition(".")[0], state=run.begin.state if run.begin.position else None)
     audit.take(run.log)
     assert audit.fault is None
+
+
+def test_what_a_log_refers_to_is_known() -> None:
+    """Effects by key and epoch, and artifacts: of results, of replies, and the files of skills."""
+    addresses = {name: address_of(name.encode()) for name in ("skill", "reply", "result")}
+    skill = SkillSpec(name="s", description="d", files={"SKILL.md": addresses["skill"]})
+    thread = at_work(agent_spec(skills=(skill,)))
+    thread.reply(calls("look").model_copy(update={"artifact": addresses["reply"]}))
+    (call,) = thread.waiting(ToolRequest)
+    thread.end(call, ToolOutcome(status="ok", content="head … tail", artifact=addresses["result"], size=9))
+    audit = Audit("t")
+    audit.take(thread.log)
+    assert audit.fault is None
+    assert set(audit.artifacts) == set(addresses.values())
+    assert audit.effects == {}  # a read has none
 
 
 # What was written by somebody else than a run.

@@ -75,16 +75,21 @@ async def _pool(url: str) -> AsyncIterator["AsyncConnectionPool"]:
 
 
 @asynccontextmanager
-async def _record(url: str) -> AsyncIterator["OpenRecord"]:
-    """The permanent record in the database at `url`."""
+async def _record(url: str, artifacts: Path | None = None) -> AsyncIterator["OpenRecord"]:
+    """The permanent record in the database at `url`, with ledger and artifacts."""
     from functools import partial
 
+    from activities.stores.artifacts import FolderArtifacts, PostgresArtifacts
+    from activities.stores.ledger import effects_of
     from activities.stores.prune import prunable, prune
     from activities.stores.record import PostgresThreads
-    from holdfast.runtime.record import OpenRecord
+    from holdfast.runtime.record import Evidence, OpenRecord
 
     async with _pool(url) as pool:
-        yield OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
+        threads = PostgresThreads(pool)
+        kept = FolderArtifacts(artifacts) if artifacts else PostgresArtifacts(pool)
+        evidence = Evidence(partial(effects_of, pool), threads.asides, kept)
+        yield OpenRecord(threads, partial(prunable, pool), partial(prune, pool), evidence)
 
 
 @asynccontextmanager

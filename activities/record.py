@@ -32,7 +32,7 @@ from holdfast.events import AgentEvent, RunStarted
 from holdfast.history import read_events
 from holdfast.log import digest_after, event_json, event_line
 from holdfast.snapshot import snapshot_of
-from holdfast.stores import SetsAside, ThreadStore, read_lines
+from holdfast.stores import SetsAside, ThreadStore, origin_of, read_lines
 from holdfast.upcasters import decode_event
 
 log = structlog.get_logger(__name__)
@@ -63,6 +63,7 @@ class Record:
     async def _archive(self, request: ArchiveRequest) -> Archived:
         run = CallingRun.of()
         thread = run.thread
+        _require_own_id(thread)
         await self._ensure(run.handle, request.start, request.base)
         position, digest = request.start, request.base
         while position < request.stop:
@@ -133,6 +134,7 @@ class Record:
     async def load_thread(self, request: ThreadRequest) -> LoadedThread:
         """See `holdfast.contracts.load_thread`."""
         thread = calling_thread()
+        _require_own_id(thread)
         async with heartbeats():
             try:
                 events = await read_thread(self._store, thread)
@@ -219,6 +221,17 @@ def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
         if isinstance(event, RunStarted) and event.first_run_id == chain:
             return events[: event.position]
     return events
+
+
+def _require_own_id(thread: str) -> None:
+    """Refuse a run under an id that only logs have which were set aside: anybody who reaches Temporal can choose one.
+
+    Raises:
+        ApplicationError: It has such an id.
+    """
+    if origin := origin_of(thread):
+        message = f"{thread} is an id for what resets leave behind of {origin}: no run is recorded under it"
+        raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
 
 async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int | None = None) -> list[AgentEvent]:

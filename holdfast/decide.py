@@ -37,6 +37,7 @@ from holdfast.events import (
     RunParked,
     ToolCallFinished,
     ToolCallRequested,
+    ToolCallStarted,
     VerdictGiven,
 )
 from holdfast.fold import handoff
@@ -319,6 +320,13 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     if not any(isinstance(event, VerdictGiven) for event in events):
         events.append(ReplyRejected(reason="no call in it can run"))
     return events
+
+
+def on_start(state: RunState, number: int) -> ToolCallStarted:
+    """The event that the start of a cleared call leads to: its intent, with the key of its one effect."""
+    call = state.call(number)
+    key = state.effect_key(number, call.call)
+    return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
 
 def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:

@@ -22,6 +22,7 @@
     ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
     │   └── EventOutOfPlace  an event follows from nothing that was recorded before it
     ├── ArtifactNotFound     no artifact has this address
+    ├── ArtifactAltered      what is kept at an artifact's address has another digest
     ├── SecretNotDeclared    a tool asks for a secret that it does not name
     ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
     └── BodyInvalid          a request to the codec server is not what the protocol says
@@ -115,6 +116,10 @@ class EventOutOfPlace(RecordUnreadable):
 
 class ArtifactNotFound(HoldfastError):
     """No artifact has this address."""
+
+
+class ArtifactAltered(HoldfastError):
+    """What is kept at an artifact's address is not what was put there: its digest is another."""
 
 
 class HistoryFileNotFound(HoldfastError):

@@ -63,6 +63,7 @@ from holdfast.decide import (
     on_outcome,
     on_reopen,
     on_reply,
+    on_start,
     on_summary,
     on_task,
     on_time,
@@ -80,7 +81,6 @@ from holdfast.events import (
     RunStarted,
     SignalRejected,
     StateVerified,
-    ToolCallStarted,
     UserMessageReceived,
 )
 from holdfast.evolve import evolve
@@ -514,9 +514,8 @@ class AgentRun:
 
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call
-        key = self._effect_key(call, number)
         origin = self._origin(call, approved=state.approved)
-        self.record(ToolCallStarted(number=number, key=key, request=state.grant, undo=state.undo))
+        self.record(on_start(self.state, number))
         self._call_tool(call, number=number, epoch=state.epoch, undo=state.undo, origin=origin)
 
     def _settle(self, number: int) -> None:

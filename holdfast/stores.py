@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from holdfast.errors import ArtifactNotFound, EventUnreadable, RecordUnreadable
@@ -65,10 +66,27 @@ class SetsAside(Protocol):
     """A thread store that keeps what a run has left behind which was reset. Without it, such runs are blocked."""
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
-        """Keep the events from the first one on that is not that of `lines`, which are to be appended at `start`, as
-        a thread of its own, and return its id.
+        """Make room for `lines`, which are to be appended at `start`: the log as it is becomes a thread of its own,
+        whole, and the thread loses the events from the first one on that is not that of `lines`.
+
+        Returns:
+            The id that the log is kept under: an `aside_id` that no thread had.
         """
         ...
+
+
+_ASIDE = re.compile(r"(.+)~reset-([1-9]\d*)", re.ASCII | re.DOTALL)
+
+
+def aside_id(thread: str, number: int) -> str:
+    """The id for the log that a thread's reset leaves behind, `number` counted from 1. No run has such an id."""
+    return f"{thread}~reset-{number}"
+
+
+def origin_of(thread: str) -> str | None:
+    """The thread that a log set aside is of (`aside_id`); None for the id of a thread."""
+    match = _ASIDE.fullmatch(thread)
+    return match[1] if match else None
 
 
 class ArtifactStore(Protocol):
@@ -86,10 +104,13 @@ class ArtifactStore(Protocol):
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
         """The content, or the part of it from byte `offset` on, `limit` bytes at the most (neither is negative).
 
-        Empty where `offset` is at the end or beyond. A part of large content must not cost as much as all of it.
+        Empty where `offset` is at the end or beyond. What is given is what was put: the digest of the content is
+        compared with the address before any of it is. Reading one part after the other of large content must not cost
+        as much as all of it each time.
 
         Raises:
             ArtifactNotFound: There is nothing at this address, or it is none.
+            ArtifactAltered: What is kept there is not what was put.
         """
         ...
 
@@ -100,6 +121,18 @@ class ArtifactStore(Protocol):
             ArtifactNotFound: There is nothing at this address, or it is none.
         """
         ...
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """A row of the effect ledger, as it is kept."""
+
+    key: str
+    """Names the effect (`holdfast.effects.effect_key`)."""
+    epoch: int
+    tool: str
+    outcome: str | None
+    """A `ToolOutcome` as JSON; None while nobody has written down what the effect came to."""
 
 
 def address_of(content: bytes) -> str:

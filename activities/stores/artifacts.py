@@ -1,7 +1,15 @@
-"""Artifacts: large content under its own digest, in PostgreSQL or in a folder."""
+"""Artifacts: large content under its own digest, in PostgreSQL or in a folder.
+
+What is given is what was put. The first read of an artifact in a process reads all of it, and compares its digest with
+the address; later reads load the parts that they need, and compare those with what the first one found.
+"""
 
 import asyncio
+import hashlib
 import os
+from collections import OrderedDict
+from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,11 +18,14 @@ from psycopg_pool import AsyncConnectionPool
 
 from activities.stores.away import retried_by_temporal
 from activities.stores.record import hold_thread
-from holdfast.errors import ArtifactNotFound
+from holdfast.errors import ArtifactAltered, ArtifactNotFound
 from holdfast.stores import address_of, digest_of
 
 PART_BYTES = 1_000_000
-"""What one row holds: the most that is loaded, beyond what is asked for, to read a part of an artifact."""
+"""What one row holds: the most that is loaded, beyond what is asked for, to read a part of an artifact again."""
+
+KNOWN = 1_000
+"""Artifacts whose parts' digests a store keeps in memory; of each, 32 bytes a part."""
 
 
 class PostgresArtifacts:
@@ -28,6 +39,7 @@ class PostgresArtifacts:
 
     def __init__(self, pool: AsyncConnectionPool) -> None:
         self._pool = pool
+        self._known = _Known()
 
     async def put(self, content: bytes, *, thread: str) -> str:
         """Keep `content`, note that `thread` refers to it, and return its address."""
@@ -55,27 +67,22 @@ class PostgresArtifacts:
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
         """The content, or a part of it."""
-        digest = _key(address)
-        pieces: list[bytes] = []
         with retried_by_temporal(f"artifact {address}"):
             async with self._pool.connection() as connection:
                 size = await _size(connection, address)
-                stop = size if limit is None else min(size, offset + limit)
-                while offset < stop:
-                    part, skip = divmod(offset, PART_BYTES)
-                    row = await (
-                        await connection.execute(
-                            "SELECT substring(content FROM %s FOR %s) FROM holdfast.artifact_parts "
-                            "WHERE digest = %s AND part = %s",
-                            [skip + 1, min(stop - offset, PART_BYTES), digest, part],
-                            binary=True,
-                        )
-                    ).fetchone()
-                    if row is None or not row[0]:  # pruned in this very moment
+                reading = _reading(address, size, offset, limit, self._known)
+                part, content = await asyncio.to_thread(_step, reading, None)
+                while content is None:
+                    rows = await connection.execute(
+                        "SELECT content FROM holdfast.artifact_parts WHERE digest = %s AND part = %s",
+                        [_key(address), part],
+                        binary=True,
+                    )
+                    row = await rows.fetchone()
+                    if row is None:  # pruned in this very moment
                         raise _not_found(address)
-                    pieces.append(row[0])
-                    offset += len(row[0])
-        return b"".join(pieces)
+                    part, content = await asyncio.to_thread(_step, reading, row[0])
+                return content
 
     async def size(self, address: str) -> int:
         """How many bytes the content has."""
@@ -111,6 +118,7 @@ class FolderArtifacts:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._known = _Known()
 
     async def put(self, content: bytes, *, thread: str) -> str:
         """Keep `content` and return its address. The file appears whole, whoever writes it at the same time."""
@@ -143,11 +151,13 @@ class FolderArtifacts:
 
     def _get(self, address: str, offset: int, limit: int | None) -> bytes:
         try:
-            with self._file(address).open("rb") as content:
-                content.seek(offset)
-                # Never more than there is: `read` makes room for all that it is asked for.
-                left = max(0, os.fstat(content.fileno()).st_size - offset)
-                return content.read(left if limit is None else min(limit, left))
+            with self._file(address).open("rb") as file:
+                reading = _reading(address, os.fstat(file.fileno()).st_size, offset, limit, self._known)
+                part, content = _step(reading, None)
+                while content is None:
+                    file.seek(part * PART_BYTES)
+                    part, content = _step(reading, file.read(PART_BYTES))
+                return content
         except FileNotFoundError:
             raise _not_found(address) from None
 
@@ -162,9 +172,84 @@ class FolderArtifacts:
         return self._path / digest[:2] / digest[2:4] / digest  # no folder with a million files
 
 
+@dataclass(frozen=True)
+class _Whole:
+    """Content that was read whole, and had the digest that its address says."""
+
+    size: int
+    parts: tuple[bytes, ...]
+    """The digest of each part."""
+
+
+class _Known:
+    """What a process has read whole, by address; what was used least recently makes room."""
+
+    def __init__(self) -> None:
+        self._wholes: OrderedDict[str, _Whole] = OrderedDict()
+
+    def get(self, address: str) -> _Whole | None:
+        """What is known of this content."""
+        if whole := self._wholes.get(address):
+            self._wholes.move_to_end(address)
+        return whole
+
+    def put(self, address: str, whole: _Whole) -> None:
+        """Know this content from now on."""
+        self._wholes[address] = whole
+        while len(self._wholes) > KNOWN:
+            self._wholes.popitem(last=False)
+
+
+def _reading(address: str, size: int, offset: int, limit: int | None, known: _Known) -> Generator[int, bytes, bytes]:
+    """Reads content, checked: yields the number of the part that it needs, is sent it, and returns what was asked for.
+
+    Raises:
+        ArtifactAltered: It is not the content of this address.
+    """
+    stop = size if limit is None else min(size, offset + limit)
+    whole, all_parts = known.get(address), -(-size // PART_BYTES)
+    numbers = range(all_parts)
+    if whole:
+        numbers = range(offset // PART_BYTES, -(-stop // PART_BYTES))
+        if size != whole.size:
+            raise _altered(address)
+    pieces: list[bytes] = []
+    digests: list[bytes] = []
+    digest = hashlib.sha256()
+    for number in numbers:
+        part, begin = (yield number), number * PART_BYTES
+        digests.append(hashlib.sha256(part).digest())
+        # Parts of other lengths could be the same whole, and would give other bytes for an offset.
+        if len(part) != min(PART_BYTES, size - begin) or (whole and digests[-1] != whole.parts[number]):
+            raise _altered(address)
+        if not whole:
+            digest.update(part)
+        pieces.append(part[max(0, offset - begin) : max(0, stop - begin)])
+    if not whole:
+        if digest.hexdigest() != digest_of(address):
+            raise _altered(address)
+        known.put(address, _Whole(size, tuple(digests)))
+    return b"".join(pieces)
+
+
+def _step(reading: Generator[int, bytes, bytes], part: bytes | None) -> tuple[int, bytes | None]:
+    """Go on reading: the number of the part that is needed next, or the content."""
+    try:
+        return (next(reading) if part is None else reading.send(part)), None
+    except StopIteration as end:
+        return -1, end.value
+
+
 def _key(address: str) -> bytes:
     return bytes.fromhex(digest_of(address))
 
 
 def _not_found(address: str) -> ArtifactNotFound:
     return ArtifactNotFound(f"there is no artifact {address}: it was pruned, or is kept in another store")
+
+
+def _altered(address: str) -> ArtifactAltered:
+    return ArtifactAltered(
+        f"what is kept as artifact {address} is not what was put: its digest is another, and none of it is given; "
+        "restore it from a backup, and find out who could write to the store"
+    )

@@ -21,6 +21,7 @@ from activities.stores.away import retried_by_temporal
 from activities.stores.postgres import unlock_all
 from holdfast.contracts import PastEffects, ToolOutcome
 from holdfast.effects import PastEffect
+from holdfast.stores import EffectRow
 from holdfast.transcript import clip
 
 log = structlog.get_logger(__name__)
@@ -158,3 +159,15 @@ def _past(*row: Any) -> PastEffect:
         return effect
     told = ToolOutcome.model_validate_json(outcome)
     return effect.model_copy(update={"status": told.status, "content": clip(told.content, MADE_CHARS)})
+
+
+async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
+    """The rows of a thread, as they are kept, the oldest first."""
+    with retried_by_temporal(f"the ledger of {thread}"):
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT key, epoch, tool, outcome FROM holdfast.effects WHERE thread = %s "
+                "ORDER BY started_at, key, epoch",
+                [thread],
+            )
+            return [EffectRow(*row) for row in await rows.fetchall()]

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
+from activities.stores.record import asides_of
 from activities.stores.rows import EPOCH, Row, unpack
 from holdfast.model import Frozen
+from holdfast.stores import origin_of
 
 _LAST_EVENTS = """
     SELECT threads.id, threads.thread, last.position, last.at, last.digest, last.body
@@ -53,7 +55,8 @@ class Prunable(Frozen):
 
 
 async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Prunable]:
-    """The threads whose last event is `run_finished` and is older than that; the oldest first.
+    """The threads whose last event is `run_finished` and is older than that; the oldest first. Logs that
+    were set aside go with their thread, and are not listed.
 
     A thread whose last event does not decode is left out: nobody can tell that it ended.
 
@@ -66,7 +69,7 @@ async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Pru
     async with pool.connection() as connection:
         async for number, thread, *columns in connection.cursor(binary=True).stream(_LAST_EVENTS, [cutoff]):
             row = Row(*columns)
-            at = _finished_at(row)
+            at = None if origin_of(thread) else _finished_at(row)
             if at is not None and at < before:
                 ended[number] = thread, row, at
         sizes = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
@@ -79,7 +82,8 @@ async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Pru
 
 
 async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -> bool:
-    """Remove a thread: its events, its effects in the ledger, and the artifacts that only it refers to.
+    """Remove a thread: its events, its effects in the ledger, the artifacts that only it refers to, and its logs that
+    were set aside.
 
     Args:
         pool: Open, to a migrated database.
@@ -101,10 +105,16 @@ async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -
         last = await connection.execute("SELECT max(position) FROM holdfast.events WHERE thread = %s", [number])
         if await last.fetchone() != (last_position,):
             return False
-        await _remove_artifacts(connection, number)
-        for statement in _REMOVE_THREAD:
-            await connection.execute(statement, [number])
+        for aside, _ in await asides_of(connection, thread):  # what resets left behind goes with its thread
+            await _remove(connection, aside)
+        await _remove(connection, number)
         return True
+
+
+async def _remove(connection: psycopg.AsyncConnection, number: int) -> None:
+    await _remove_artifacts(connection, number)
+    for statement in _REMOVE_THREAD:
+        await connection.execute(statement, [number])
 
 
 async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) -> None:

@@ -1,9 +1,10 @@
-"""The permanent record in PostgreSQL. Rows are only ever inserted; `activities.stores.prune` removes whole threads.
+"""The permanent record in PostgreSQL. Rows are only inserted, or set aside; `activities.stores.prune` removes threads.
 
 Appends to one thread take turns, by a lock on the thread's row, so that its positions have no gaps.
 """
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -14,6 +15,7 @@ from activities.stores.away import retried_by_temporal
 from activities.stores.rows import Row, pack, unpack
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.model import PAGE_BYTES
+from holdfast.stores import aside_id, origin_of
 
 _PAGE_ROWS = 2000
 """The most rows that are looked at to fill a page."""
@@ -76,12 +78,10 @@ class PostgresThreads:
         return await asyncio.to_thread(_page, thread, rows)
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
-        """Make room for `lines`: what the record has from the first other event on is kept as a thread of its own.
+        """Make room for `lines`: the log as it is becomes a thread of its own, whole, with its artifacts; the thread
+        keeps the events before the first one that is not that of `lines`.
 
         That is what became of a run that was reset: its thread goes on from an earlier event.
-
-        Returns:
-            The id that the events are kept under: `THREAD~1`, or the next number that is free.
         """
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection, connection.transaction():
@@ -91,17 +91,28 @@ class PostgresThreads:
                     if _line(thread, row) != line:
                         break
                     other = row.position + 1
-                taken = await connection.execute(
-                    "SELECT count(*) FROM holdfast.threads WHERE starts_with(thread, %s)", [f"{thread}~"]
+                aside, branch = await _new_aside(connection, thread)
+                await connection.execute(
+                    "INSERT INTO holdfast.events (thread, position, at, digest, body) "
+                    "SELECT %s, position, at, digest, body FROM holdfast.events WHERE thread = %s AND position < %s",
+                    [branch, number, other],
                 )
-                count = await taken.fetchone()
-                aside = f"{thread}~{(count[0] if count else 0) + 1}"
-                branch = await hold_thread(connection, aside, lock="NO KEY UPDATE")
                 await connection.execute(
                     "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND position >= %s",
                     [branch, number, other],
                 )
+                await connection.execute(
+                    "INSERT INTO holdfast.artifact_threads (digest, thread) "
+                    "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
+                    [branch, number],
+                )
                 return aside
+
+    async def asides(self, thread: str) -> list[str]:
+        """The ids of the logs that were set aside of a thread, the oldest first."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                return [aside for _, aside in await asides_of(connection, thread)]
 
     async def length(self, thread: str) -> int:
         """How many events are kept."""
@@ -127,6 +138,26 @@ async def hold_thread(
             return int(row[0])
         # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind at every append.
         await connection.execute("INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING", [thread])
+
+
+async def asides_of(connection: psycopg.AsyncConnection, thread: str) -> list[tuple[int, str]]:
+    """Number and id of the logs that were set aside of a thread, the oldest first."""
+    rows = await connection.execute(
+        "SELECT id, thread FROM holdfast.threads WHERE starts_with(thread, %s) ORDER BY id", [f"{thread}~"]
+    )
+    return [(int(number), aside) for number, aside in await rows.fetchall() if origin_of(aside) == thread]
+
+
+async def _new_aside(connection: psycopg.AsyncConnection, thread: str) -> tuple[str, int]:
+    """A thread that was not there before: never one that holds anything already, whoever made it."""
+    for count in itertools.count(1):
+        made = await connection.execute(
+            "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id",
+            [aside_id(thread, count)],
+        )
+        if row := await made.fetchone():
+            return aside_id(thread, count), int(row[0])
+    raise AssertionError("numbers do not end")
 
 
 async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:

@@ -1,22 +1,25 @@
 """The histories of a thread's Temporal runs: what each recorded, where it began, and which run came before it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import TypeVar
 
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.converter import PayloadCodec
+from temporalio.converter import PayloadCodec, PayloadConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.contracts import LoadedThread, RunInput
+from holdfast.contracts import Archived, LoadedThread, RunInput
 from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.history import read_events
-from holdfast.recorded import decode, result_payloads, scheduled_by
+from holdfast.recorded import READING, decode, decode_any, result_payloads, scheduled_by
 from holdfast.runtime.runs import Runs
 from holdfast.snapshot import RunSnapshot
+
+_T = TypeVar("_T")
 
 _LIMIT = timedelta(seconds=30)
 
@@ -28,6 +31,8 @@ class Recorded:
     thread: str
     run_id: str
     events: Sequence[HistoryEvent]
+    by: PayloadConverter = READING
+    """Decodes its payloads, and checks their seals if it has the keys."""
 
     @cached_property
     def log(self) -> list[AgentEvent]:
@@ -36,7 +41,7 @@ class Recorded:
         Raises:
             HistoryUnreadable: This release cannot read them.
         """
-        return read_events(self.events)
+        return read_events(self.events, by=self.by)
 
     @property
     def begin(self) -> RunSnapshot:
@@ -45,17 +50,31 @@ class Recorded:
         Raises:
             HistoryUnreadable: This release cannot read it.
         """
-        given = decode(1, self.events[0].workflow_execution_started_event_attributes.input.payloads, RunInput)
+        given = decode(1, self.events[0].workflow_execution_started_event_attributes.input.payloads, RunInput, self.by)
         if given.snapshot or not given.resume:
             return given.snapshot or RunSnapshot()
-        loading = set()
+        loaded = self._answers("load_thread", LoadedThread)
+        return next((answer.snapshot for answer in loaded), RunSnapshot())
+
+    @property
+    def archived(self) -> int:
+        """How many events the permanent record had when it was last written to.
+
+        Raises:
+            HistoryUnreadable: This release cannot read it.
+        """
+        return max((answer.length for answer in self._answers("archive", Archived)), default=0)
+
+    def _answers(self, activity: str, kind: type[_T]) -> Iterator[_T]:
+        """What activities of that type answered; the run took nothing for an answer that was not sealed."""
+        scheduled = set()
         for event in self.events:
-            scheduled = event.activity_task_scheduled_event_attributes
-            if scheduled.activity_type.name == "load_thread":
-                loading.add(event.event_id)
-            elif event.HasField("activity_task_completed_event_attributes") and scheduled_by(event) in loading:
-                return decode(event.event_id, result_payloads(event), LoadedThread).snapshot
-        return RunSnapshot()
+            if event.activity_task_scheduled_event_attributes.activity_type.name == activity:
+                scheduled.add(event.event_id)
+            elif event.HasField("activity_task_completed_event_attributes") and scheduled_by(event) in scheduled:
+                answer = decode_any(event.event_id, result_payloads(event), kind, self.by)
+                if isinstance(answer, kind):
+                    yield answer
 
     @property
     def previous(self) -> str | None:
@@ -63,8 +82,14 @@ class Recorded:
         return _previous(self.events[0])
 
 
-async def fetch(runs: Runs, thread: str, run_id: str) -> Recorded | None:
+async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING) -> Recorded | None:
     """The history of a run, decrypted; None if Temporal has it no longer.
+
+    Args:
+        runs: Of its namespace.
+        thread: The thread id.
+        run_id: Temporal's id of the run.
+        by: Decodes its payloads; one with the fleet keys and the thread's context checks their seals, too.
 
     Raises:
         DecryptionFailed: It is encrypted with a key that is not set here.
@@ -78,7 +103,7 @@ async def fetch(runs: Runs, thread: str, run_id: str) -> Recorded | None:
             return None
         raise runs.in_words(error, thread) from error
     await opened(events, runs.client.data_converter.payload_codec)
-    return Recorded(thread, run_id, events)
+    return Recorded(thread, run_id, events, by)
 
 
 async def opened(events: Sequence[HistoryEvent], codec: PayloadCodec | None) -> None:
@@ -91,12 +116,12 @@ async def opened(events: Sequence[HistoryEvent], codec: PayloadCodec | None) -> 
         await decrypt_in_place(event, codec)
 
 
-async def runs_back(runs: Runs, thread: str, run_id: str) -> AsyncIterator[Recorded]:
-    """A run of a thread, then each one before it, as far as Temporal still has them."""
-    run = await fetch(runs, thread, run_id)
+async def runs_back(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING) -> AsyncIterator[Recorded]:
+    """A run of a thread, then each one before it, as far as Temporal still has them; `by` is that of `fetch`."""
+    run = await fetch(runs, thread, run_id, by=by)
     while run:
         yield run
-        run = await fetch(runs, thread, run.previous) if run.previous else None
+        run = await fetch(runs, thread, run.previous, by=by) if run.previous else None
 
 
 async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:

@@ -16,7 +16,7 @@ from holdfast.loops import LoopInput, LoopState, Steering
 from holdfast.runtime.client import seals_of
 from holdfast.runtime.decisions import Decided, update
 from holdfast.runtime.runs import ENDED, NeverRan
-from holdfast.runtime.starting import check_thread_id, issued, new_thread_id, summary
+from holdfast.runtime.starting import check_own_id, issued, new_thread_id, summary
 from holdfast.runtime.states import why_closed
 from holdfast.runtime.thread_errors import FleetKeyMissing, Refused, ThreadExists, ThreadNotFound
 from holdfast.runtime.threads import JSON, Started, Threads
@@ -50,7 +50,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
         ThreadExists: Temporal has a loop or thread of that id, open or closed.
         ServerUnreachable: The server does not answer.
     """
-    chosen = check_thread_id(name) if name is not None else new_thread_id("loop")
+    chosen = check_own_id(name) if name is not None else new_thread_id("loop")
     if not seals_of(threads.runs.client):
         raise FleetKeyMissing("a loop is started by those who have the fleet key alone: set HOLDFAST_FLEET_KEYS")
     try:

@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.describe import one_line
 from holdfast.errors import HoldfastError
 from holdfast.runtime.thread_errors import RecordAway
-from holdfast.stores import ThreadStore, read_lines
+from holdfast.stores import ArtifactStore, EffectRow, ThreadStore, read_lines
 
 _T = TypeVar("_T")
 
@@ -72,16 +73,29 @@ class Prune(Protocol):
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What is kept beside the log, and has to agree with it."""
+
+    effects: Callable[[str], Awaitable[Sequence[EffectRow]]]
+    """The ledger's rows of a thread."""
+    asides: Callable[[str], Awaitable[Sequence[str]]]
+    """The ids under which resets have left events of a thread behind."""
+    artifacts: ArtifactStore | None
+    """None where they are in a store that is not known here."""
+
+
+@dataclass(frozen=True)
 class OpenRecord:
     """The database that the permanent record is in, connected."""
 
     threads: ThreadStore
     prunable: Callable[[timedelta], Awaitable[Sequence[Ended]]]
     prune: Prune
+    evidence: Evidence | None = None
 
 
-Opener = Callable[[str], AbstractAsyncContextManager[OpenRecord]]
-"""Connects to the database at a URL."""
+Opener = Callable[[str, Path | None], AbstractAsyncContextManager[OpenRecord]]
+"""Connects to the database at a URL; artifacts are in it, or in a folder."""
 
 
 class LazyRecord:
@@ -91,10 +105,12 @@ class LazyRecord:
         opener: Connects.
         url: To this database.
         cleanup: Closes it.
+        artifacts: The folder that has them; None for the database.
     """
 
-    def __init__(self, opener: Opener, url: str, cleanup: AsyncExitStack) -> None:
+    def __init__(self, opener: Opener, url: str, cleanup: AsyncExitStack, *, artifacts: Path | None = None) -> None:
         self._opener = opener
+        self._artifacts = artifacts
         self._url = url
         self._cleanup = cleanup
         self._record: OpenRecord | None = None
@@ -102,7 +118,7 @@ class LazyRecord:
     async def open(self) -> OpenRecord:
         """The database, connected."""
         if self._record is None:
-            self._record = await self._cleanup.enter_async_context(self._opener(self._url))
+            self._record = await self._cleanup.enter_async_context(self._opener(self._url, self._artifacts))
         return self._record
 
     async def append(self, thread: str, start: int, lines: object) -> None:

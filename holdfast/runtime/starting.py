@@ -10,6 +10,7 @@ from holdfast.inbox import too_long
 from holdfast.messages import Content, text_of
 from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
 from holdfast.starts import Start
+from holdfast.stores import origin_of
 
 StartT = TypeVar("StartT", bound=Start)
 
@@ -35,15 +36,30 @@ def check_task(task: Content) -> None:
 
 
 def check_thread_id(thread: str) -> str:
-    """Return the thread id as given.
+    """Return the id of a thread to look at, or of a log that was set aside, as given.
 
     Raises:
         ThreadIdInvalid: It is empty, over 200 characters, or has characters that cannot be seen.
     """
-    if not thread or len(thread) > 200 or not thread.isprintable() or thread != thread.strip():
+    if not thread or len(origin_of(thread) or thread) > 200 or not thread.isprintable() or thread != thread.strip():
         shown = ascii(thread if len(thread) <= 60 else f"{thread[:60]}…")
         raise ThreadIdInvalid(
             f"{shown} cannot be a thread id; use 1 to 200 printable characters, with no space at either end"
+        )
+    return thread
+
+
+def check_own_id(thread: str) -> str:
+    """Return the id of a thread that a run can have, as given.
+
+    Raises:
+        ThreadIdInvalid: It is none that can be looked at, or one that only logs have which were set aside.
+    """
+    check_thread_id(thread)
+    if origin := origin_of(thread):
+        raise ThreadIdInvalid(
+            f"{thread!r} is what a reset has left behind of {origin!r}, and no run goes on with it; "
+            f"go on with {origin!r}, or choose another id"
         )
     return thread
 

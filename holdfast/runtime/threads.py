@@ -28,7 +28,7 @@ from holdfast.runtime.client import seals_of
 from holdfast.runtime.reading import Note, Reader
 from holdfast.runtime.runs import ENDED, NeverRan, Runs, status_of
 from holdfast.runtime.settings import ANSWER_SECONDS
-from holdfast.runtime.starting import check_task, check_thread_id, details, issued, new_thread_id, summary
+from holdfast.runtime.starting import check_own_id, check_task, details, issued, new_thread_id, summary
 from holdfast.runtime.states import CLOSED, decoded, state_at, state_of
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
@@ -112,7 +112,7 @@ class Threads:
         if thread is None:
             thread = new_thread_id(agent)
         else:
-            previous = await self._closed(check_thread_id(thread))
+            previous = await self._closed(check_own_id(thread))
         given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit)
         if seals_of(self._client):
             claims = {"workspace": workspace, "resume": resume, "previous_run": previous}

@@ -1,23 +1,31 @@
-"""Check a thread's log: the chain of digests over the permanent record's stored lines, the events rebuilt from
-Temporal's histories, that both tell the same, and that decisions were signed by those who may.
+"""Check a thread: its log by itself, Temporal's histories against the permanent record, and what is kept beside them.
+
+1. Each source's digests follow one from the other; where both have an event, it is the same one.
+2. Every event follows from those before it (`holdfast.audit`).
+3. The ledger has the effects that the log begins and ends, and no others; the artifacts are what the log refers to.
+4. What could not be checked is said, too. Nothing in a log proves that it was not written anew as a whole.
 """
 
-import json
-import re
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.errors import HistoryUnreadable, RecordUnreadable
-from holdfast.events import AgentEvent
-from holdfast.log import event_json, first_altered
-from holdfast.runtime.histories import Recorded, runs_back
-from holdfast.runtime.proofs import PROVEN, Proofs
-from holdfast.runtime.runs import ENDED
-from holdfast.runtime.thread_errors import RecordAway
+from holdfast.audit import Audit, Effects, Fault
+from holdfast.policy import Policy
+from holdfast.runtime.evidence import (
+    ADVICE,
+    Found,
+    Unchecked,
+    Where,
+    artifact_faults,
+    asides,
+    ledger_faults,
+    ledger_rows,
+)
+from holdfast.runtime.record import Evidence
+from holdfast.runtime.sources import Log, Segment, differences, from_histories, from_record, joined
 from holdfast.runtime.threads import Threads
-from holdfast.upcasters import decode_event
-
-_POSITION = re.compile(r"event (\d+) of thread")
+from holdfast.stores import origin_of
 
 
 @dataclass(frozen=True)
@@ -33,134 +41,137 @@ class Verified:
     first: int = 0
     """Position of the first event that could be checked: what came before is nowhere to be read."""
     where: str = ""
-    """`record` or `history`: which has the altered entry."""
+    """Which has the first fault: `record`, `history`, `ledger`, `artifacts`."""
     position: int | None = None
-    """Of the first altered entry."""
+    """Of the event that is at fault; None where no event is."""
     reason: str = ""
+    """What is wrong."""
+    advice: str = ""
+    """What to do."""
     signatures: int = 0
-    """How many signatures of decisions were checked."""
-    note: str = ""
-    """Why a source was left out."""
+    """How many signatures were verified."""
+    unchecked: tuple[Unchecked, ...] = ()
+    """What could not be checked, and why."""
 
 
 @dataclass
-class _Log:
-    """One source's events: digests by position, and the first fault."""
+class _Judged:
+    """What an audit of the events came to."""
 
-    digests: dict[int, str] = field(default_factory=dict)
-    fault: tuple[int, str] | None = None
-    heads: dict[int, str] = field(default_factory=dict)
-    """What each Temporal run took for the digest of the event before its first, by that event's position."""
-    closed: bool = False
-    """Whether nothing more can come."""
-    proofs: Proofs = field(default_factory=lambda: Proofs(""))
+    fault: Fault | None = None
+    effects: Effects = field(default_factory=dict)
+    past: set[str] = field(default_factory=set)
+    """Keys of effects that a reset has found in the ledger."""
+    artifacts: dict[str, int] = field(default_factory=dict)
+    policies: set[str] = field(default_factory=set)
+    """Digests of those that were in force."""
+    signatures: int = 0
+    last: str = ""
+    """The type of the last event."""
+    whole: bool = False
+    """The events begin with the thread's first."""
 
 
-async def verify(threads: Threads, thread: str) -> Verified:
-    """Check every event of a thread that can still be read.
+async def verify(
+    threads: Threads, thread: str, *, evidence: Evidence | None = None, trusted: Policy | None = None
+) -> Verified:
+    """Check all of a thread that can still be read.
+
+    Args:
+        threads: Reads it.
+        thread: The thread id, or that of a log that was set aside.
+        evidence: Ledger and artifacts; None where there is no database.
+        trusted: People, gateways and their keys, from outside the log; None to take the log's own.
 
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
-    history = await _from_histories(threads, thread)
-    record, note = _Log(), ""
-    try:
-        record = await _from_record(threads, thread)
-    except RecordAway as error:
-        note = str(error)
-    faults = [(*log.fault, where) for log, where in ((record, "record"), (history, "history")) if log.fault]
-    faults += _differences(history, record)
-    # What was altered is told as that, before its signature is.
-    faults += [
-        (*fault, where) for log, where in ((record, "record"), (history, "history")) if (fault := log.proofs.fault)
-    ]
-    sources = tuple(where for where, log in (("history", history), ("record", record)) if log.digests or log.fault)
+    unchecked: list[Unchecked] = []
+    origin = origin_of(thread) or thread
+    # Before the log: what an effect of these rows was started by is in all that is read later.
+    rows = await ledger_rows(evidence, origin, unchecked)
+    history = await from_histories(threads, thread)
+    record = await from_record(threads, thread)
+    unchecked += [*history.unchecked, *record.unchecked]
+    faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
+    log = _Judged()
+    if not faults:
+        log = await asyncio.to_thread(_judge, joined(history, record), origin, trusted)
+    if log.fault:
+        where: Where = "record" if log.fault.position in record.digests else "history"
+        faults.append(Found(where, log.fault.reason, log.fault.position))
+    if not faults and evidence and rows is not None:
+        if rows or record.digests:
+            began, past = dict(log.effects), set(log.past)
+            for aside in await asides(evidence, thread):
+                left = await from_record(threads, aside)
+                aside_log = _judge(left.segments, thread, None)
+                began |= aside_log.effects
+                past |= aside_log.past
+            # Of a log that was set aside, the ledger also has what its thread began after the reset.
+            whole = log.whole and origin == thread
+            faults += await ledger_faults(evidence, origin, rows, log.effects, began=began, past=past, whole=whole)
+        elif log.effects:
+            why = "it has nothing of this thread: is DATABASE_URL the one that the workers have?"
+            unchecked.append(Unchecked("ledger", why))
+    if not log.fault:
+        faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
+    unchecked += _not_proven(history, log, trusted=trusted)
     known = history.digests.keys() | record.digests.keys()
-    first_fault = min(faults, key=lambda fault: fault[0]) if faults else None
-    position, reason, where = first_fault or (None, "", "")
+    first = min(faults, key=lambda fault: fault.order) if faults else None
     return Verified(
         thread=thread,
-        ok=first_fault is None,
+        ok=first is None,
         events=len(known),
-        sources=sources,
+        sources=tuple(
+            name for name, log in (("history", history), ("record", record)) if log.digests or log.fault is not None
+        ),
         first=min(known, default=0),
-        where=where,
-        position=position,
-        reason=reason,
-        signatures=max(history.proofs.signed, record.proofs.signed),
-        note=note,
+        where=first.where if first else "",
+        position=first.position if first else None,
+        reason=first.reason if first else "",
+        advice=ADVICE[first.where] if first else "",
+        signatures=log.signatures,
+        unchecked=tuple(unchecked),
     )
 
 
-async def _from_histories(threads: Threads, thread: str) -> _Log:
-    """The events rebuilt from the histories of all Temporal runs that are left."""
-    log = _Log(proofs=Proofs(thread))
-    found = await threads.reader.find(thread)
-    if found is None:
-        return log
-    runs: list[Recorded] = []
-    async for run in runs_back(threads.runs, thread, found.run_id):
-        runs.append(run)
-    for run in reversed(runs):
-        try:
-            events, begin = run.log, run.begin
-        except HistoryUnreadable as error:
-            last = max(log.digests, default=-1) + 1
-            log.fault = log.fault or (last, f"the history of run {run.run_id} cannot be read: {error}")
-            continue
-        _add(log, events, start=begin.position, head=begin.head)
-    log.closed = found.status in ENDED and bool(runs) and not log.fault and _finished(runs[0].log)
-    return log
+def _judge(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> _Judged:
+    """Audit the events, up to the first fault."""
+    judged = _Judged(whole=bool(segments) and segments[0].state is None)
+    for segment in segments:
+        audit = Audit(thread, state=segment.state, trusted=trusted)
+        audit.take(segment.events)
+        judged.effects |= audit.effects
+        judged.past |= audit.past
+        judged.artifacts |= audit.artifacts
+        judged.policies |= audit.policies
+        judged.signatures += audit.signatures
+        judged.last = segment.events[-1].type
+        if audit.fault:
+            judged.fault = audit.fault
+            break
+    return judged
 
 
-def _add(log: _Log, events: Sequence[AgentEvent], *, start: int, head: str) -> None:
-    """Take in one run's events; they have to follow from those of the run before."""
-    if log.digests.get(start - 1, head) != head:
-        log.fault = log.fault or (start, "it does not follow from the run before it")
-    if start:
-        log.heads[start - 1] = head
-    altered = first_altered(list(events), start=start, head=head)
-    if altered is not None:
-        log.fault = log.fault or (altered, "its digest does not follow")
-    for event in events:
-        known = log.digests.setdefault(event.position, event.digest)
-        if known != event.digest:
-            log.fault = log.fault or (event.position, "two Temporal runs have different events here")
-        log.proofs.add(event)
-
-
-async def _from_record(threads: Threads, thread: str) -> _Log:
-    """The events of the permanent record, checked as they are stored."""
-    log = _Log(proofs=Proofs(thread))
-    if threads.reader.record is None:
-        return log
-    try:
-        async for lines in threads.reader.record.parts(thread, 0):
-            for line in lines:
-                event = json.loads(line)
-                log.digests[int(event["position"])] = str(event["digest"])
-                if event["type"] in PROVEN:
-                    log.proofs.add(decode_event(line))
-    except RecordUnreadable as error:
-        named = _POSITION.search(str(error))
-        log.fault = (int(named[1]) if named else len(log.digests), str(error))
-    return log
-
-
-def _differences(history: _Log, record: _Log) -> list[tuple[int, str, str]]:
-    """Where the record has something else than the histories, or ends before it should."""
-    if not record.digests or not history.digests:
-        return []
-    known = {**history.heads, **history.digests}
-    for position in sorted(known.keys() & record.digests.keys()):
-        if known[position] != record.digests[position]:
-            return [(position, "the record has another event here than Temporal's history, as after a reset", "record")]
-    length = len(record.digests)
-    if history.closed and not record.fault and length <= max(history.digests):
-        return [(length, "it is missing: the record ends before it, and the run has ended", "record")]
-    return []
-
-
-def _finished(events: Sequence[AgentEvent]) -> bool:
-    return bool(events) and event_json(events[-1])["type"] == "run_finished"
+def _not_proven(history: Log, log: _Judged, *, trusted: Policy | None) -> list[Unchecked]:
+    """What a log that passes does not prove."""
+    found: list[Unchecked] = []
+    if history.segments and not log.whole and not log.fault and log.last:
+        count = history.segments[0].events[0].position
+        why = (
+            f"events 0 to {count - 1} are of earlier Temporal runs, which Temporal has removed. The permanent record "
+            "has them: set DATABASE_URL to the one that the workers have"
+        )
+        found.append(Unchecked("beginning", why))
+    if not history.digests and log.last != "run_finished":
+        why = "the log does not end with run_finished: without Temporal's history, nobody can tell what came after it"
+        found.append(Unchecked("end", why))
+    if trusted is None and (log.signatures or not history.digests):
+        why = "the policy, its people and their keys were taken from the log itself: give those you know with --keys"
+        found.append(Unchecked("keys", why))
+    elif trusted is not None and not history.digests and log.policies - {trusted.hash}:
+        why = "who approves what was taken from the log itself: its policy is not the one given"
+        found.append(Unchecked("policy", why))
+    return found

@@ -10,12 +10,13 @@ They use threads and content of their own, so one database serves all of them, r
 """
 
 import asyncio
+import unittest
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from holdfast.errors import ArtifactNotFound, HoldfastError, RecordConflict, RecordGap
+from holdfast.errors import ArtifactAltered, ArtifactNotFound, HoldfastError, RecordConflict, RecordGap
 from holdfast.events import UserMessageReceived
 from holdfast.log import EventLog, event_line
 from holdfast.model import PAGE_BYTES, canonical
@@ -174,6 +175,23 @@ class ArtifactStoreConformance:
             assert await store.get(address, offset) == content[offset:]
             for limit in (0, 1, 10, 1_500_000, 2**40):
                 assert await store.get(address, offset, limit) == content[offset : offset + limit], (offset, limit)
+
+    async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
+        """Put other content at an address, behind the store's back; override it to have that tried."""
+        raise unittest.SkipTest("the test class does not say how to alter what the store keeps: override `alter`")
+
+    async def test_altered_content_is_not_given(self, store: ArtifactStore) -> None:
+        """Neither the whole nor a part, whether it was read before or not; the error names the address."""
+        for read_before in (False, True):
+            content = large_content()
+            address = await store.put(content, thread=a_thread())
+            if read_before:
+                assert await store.get(address, 0, 10) == content[:10]
+            await self.alter(store, address, content[:-1] + bytes([content[-1] ^ 1]))
+            with refused(ArtifactAltered, address):
+                await store.get(address)
+            with refused(ArtifactAltered, address):
+                await store.get(address, len(content) - 10, 10)
 
     async def test_the_same_content_has_the_same_address(self, store: ArtifactStore) -> None:
         """Content is put any number of times, by any thread, and at the same time, and stays what it is."""

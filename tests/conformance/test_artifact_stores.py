@@ -9,9 +9,21 @@ from temporalio.exceptions import ApplicationError
 
 from activities.stores.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
 from activities.stores.postgres import open_pool
-from holdfast.errors import ArtifactNotFound
+from holdfast.errors import ArtifactAltered, ArtifactNotFound
 from holdfast.stores import ArtifactStore, digest_of
 from holdfast.testing import ArtifactStoreConformance
+
+
+async def alter(pool: AsyncConnectionPool, address: str, content: bytes, part_bytes: int = PART_BYTES) -> None:
+    """Put other content at an address."""
+    digest = bytes.fromhex(digest_of(address))
+    async with pool.connection() as connection:
+        await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
+        for part, start in enumerate(range(0, len(content), part_bytes)):
+            await connection.execute(
+                "INSERT INTO holdfast.artifact_parts (digest, part, content) VALUES (%s, %s, %s)",
+                [digest, part, content[start : start + part_bytes]],
+            )
 
 
 class TestFolderArtifacts(ArtifactStoreConformance):
@@ -19,6 +31,11 @@ class TestFolderArtifacts(ArtifactStoreConformance):
     def store(self, tmp_path: Path) -> ArtifactStore:
         """A store of the test's own, in a folder that does not exist yet."""
         return FolderArtifacts(tmp_path / "artifacts")
+
+    async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
+        """Write another file in its place."""
+        assert isinstance(store, FolderArtifacts)
+        store._file(address).write_bytes(content)
 
     async def test_nothing_but_whole_files_is_left(self, tmp_path: Path) -> None:
         """However often content is put at the same time, the folder holds it once and nothing else."""
@@ -41,6 +58,21 @@ class TestPostgresArtifacts(ArtifactStoreConformance):
     def store(self, pool: AsyncConnectionPool) -> ArtifactStore:
         """The database that all tests share."""
         return PostgresArtifacts(pool)
+
+    async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
+        """Update the rows, as the database's owner can."""
+        assert isinstance(store, PostgresArtifacts)
+        await alter(store._pool, address, content)
+
+    async def test_parts_of_other_lengths_are_altered_content(
+        self, store: ArtifactStore, pool: AsyncConnectionPool
+    ) -> None:
+        """The same bytes, cut elsewhere, would give others for an offset: they are not given."""
+        content = b"\x00" * PART_BYTES + b"\x01" * 10
+        address = await store.put(content, thread="cut")
+        await alter(pool, address, content, part_bytes=PART_BYTES - 5)
+        with pytest.raises(ArtifactAltered, match=address):
+            await store.get(address, PART_BYTES, 5)
 
     async def test_large_content_is_kept_in_parts(self, store: ArtifactStore, pool: AsyncConnectionPool) -> None:
         """No row holds more than a part, so that reading a little of an artifact loads little."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +11,15 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
+from activities.stores.artifacts import PostgresArtifacts
+from activities.stores.ledger import effects_of
+from activities.stores.record import PostgresThreads
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
 from holdfast.log import event_line
+from holdfast.runtime.record import Evidence
+from holdfast.runtime.threads import Threads as Reading
+from holdfast.runtime.verifying import verify
 from holdfast.stores import address_of, read_lines
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
@@ -182,11 +189,21 @@ async def test_a_record_that_refuses_parks_the_run_where_everybody_sees_it(rig: 
 
 
 async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRig) -> None:
-    """`temporal workflow reset` takes a recorded run back: it goes on, and its record is what it did since."""
-    async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
-        run = await r.start()
+    """`temporal workflow reset` takes a recorded run back: it does something else; both logs are kept, and verify."""
+    amounts = [1]
+
+    def script(conversation: Conversation) -> Reply:
+        return say("done") if conversation.replies else call("pay", amount=amounts[-1])
+
+    async def paid(run: WorkflowHandle[Any, Any]) -> None:
         await status_of(run, "waiting_approval")
-        before = await eventually(lambda: r.threads.read(run.id), bool)
+        await run.signal("approve", {"request": "1"})
+        assert (await run.result())["result"] == "done"
+
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        await paid(run)
+        before = await r.threads.read(run.id)
         history = (await run.fetch_history()).events
         task = [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")][1]
         request = ResetWorkflowExecutionRequest(
@@ -196,16 +213,22 @@ async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRi
             request_id=run.id,
             workflow_task_finish_event_id=task,
         )
+        amounts.append(2)
         await r.client.workflow_service.reset_workflow_execution(request)
-        again = r.client.get_workflow_handle(run.id)
-        await status_of(again, "waiting_approval")
-        await again.signal("approve", {"request": "1"})
-        assert (await again.result())["result"] == "done"
+        await paid(r.client.get_workflow_handle(run.id))
         lines = await r.threads.read(run.id)
         assert [event.type for event in read_lines(run.id, 0, lines)][-1] == "run_finished"
-        aside = await r.threads.read(f"{run.id}~1")
-        assert aside
-        assert before == lines[: len(before) - len(aside)] + aside
+        assert isinstance(r.threads, PostgresThreads)
+        (aside,) = await r.threads.asides(run.id)
+        assert await r.threads.read(aside) == before
+        # The ledger has both payments: one was begun by the log that was set aside.
+        pool = r.threads._pool
+        assert len(await effects_of(pool, run.id)) == 2
+        evidence = Evidence(partial(effects_of, pool), r.threads.asides, PostgresArtifacts(pool))
+        for thread, sources in ((run.id, ("history", "record")), (aside, ("record",))):
+            found = await verify(Reading(r.client, record=r.threads), thread, evidence=evidence)
+            assert (found.ok, found.sources, found.reason) == (True, sources, "")
+            assert (await Reading(r.client, record=r.threads).state(thread))["status"] == "completed"
 
 
 @pytest.mark.timeout(90)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Policy, tool
-from holdfast.log import EventLog, event_line
 from holdfast.runtime.policies import load_policy
 from holdfast.runtime.stack import Stack
 from holdfast.testing import call, say, steps, together
@@ -102,19 +101,21 @@ async def test_two_people_sign(desk: Desk, rig: StartRig) -> None:
         assert "request 1: approve by bob (signed) → accepted" in log.out
         verified = await desk("verify", run.id, "--json")
         assert (verified.code, verified.json["signatures"], verified.json["from"]) == (0, 2, ["history", "record"])
+        assert [one["what"] for one in verified.json["unchecked"]] == ["keys"]
+        known = await desk("verify", run.id, "--keys", "policy.yaml", "--json")
+        assert (known.code, known.json["ok"], known.json["unchecked"]) == (0, True, [])
+        # Somebody else's keys under the same names: what is in the log was not signed with them.
+        other = (await desk("keygen", "--out", "other.key")).out.strip()
+        people = [f"  - {{name: {name}, {other}}}" for name in ("alice", "bob")]
+        (desk.folder / "others.yaml").write_text("\n".join(["approvers:", *people]))
+        unknown = await desk("verify", run.id, "--keys", "others.yaml", "--json")
         events = await check_thread(r.client, run)
-        # Somebody who can write the record makes up another, with a chain of digests that is right.
-        decided = next(event for event in events if event.type == "decision_received" and event.outcome == "accepted")
-        for change in ({"reason": "made up"}, {"proof": "", "signature": "", "key": ""}):
-            forged_log = EventLog()
-            for event in events:
-                changed = {"digest": "", **(change if event is decided else {})}
-                forged_log.append(event.model_copy(update=changed), at=event.at)
-            thread = f"{run.id}-{len(change)}"
-            await r.threads.append(thread, 0, [event_line(event) for event in forged_log.events])
-            found = await desk("verify", thread, "--json")
-            assert (found.code, found.json["position"], found.json["where"]) == (1, decided.position, "record")
-            assert ("counted unsigned" if "proof" in change else "does not fit") in found.json["reason"]
+        signed = next(event.position for event in events if event.type == "decision_received" and event.proof)
+        assert (unknown.code, unknown.json["position"], unknown.json["where"]) == (1, signed, "record")
+        assert "no key of alice by the given keys" in unknown.json["reason"]
+        told = await desk("verify", run.id, "--keys", "others.yaml")
+        assert (told.code, f"event {signed}, in the record: decision_received" in told.out) == (1, True)
+        assert (await desk("verify", run.id, "--keys", "nowhere.yaml")).code == 2
 
 
 @pytest.mark.slow

@@ -101,6 +101,22 @@ async def test_pruning_removes_the_thread_and_nothing_else(pool: AsyncConnection
         await artifacts.get(shared)
 
 
+async def test_what_a_reset_left_behind_goes_with_its_thread(pool: AsyncConnectionPool, thread: str) -> None:
+    """It is not listed by itself, keeps its artifacts while it is there, and goes when its thread does."""
+    threads, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
+    await record(pool, thread, age=30 * DAY)
+    lines = await threads.read(thread)
+    address = await artifacts.put(thread.encode(), thread=thread)
+    aside = await threads.set_aside(thread, 0, [b"{}"])
+    await threads.append(thread, 0, lines)
+    assert [one.thread for one in await prunable(pool, 29 * DAY) if one.thread.startswith(thread)] == [thread]
+    assert await artifacts.get(address) == thread.encode()
+    assert await prune(pool, thread, last_position=1)
+    assert (await threads.length(aside), await threads.asides(thread)) == (0, [])
+    with pytest.raises(ArtifactNotFound):
+        await artifacts.get(address)
+
+
 async def test_a_thread_that_has_grown_is_not_pruned(pool: AsyncConnectionPool, thread: str) -> None:
     """Somebody sent a message after it was listed: nothing of it is removed."""
     await record(pool, thread, age=30 * DAY)

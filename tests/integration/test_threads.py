@@ -288,6 +288,7 @@ async def test_a_thread_that_temporal_has_forgotten_goes_on(
         assert [f"events 0 to {len(events) - 1}" in note for note in notes] == [True]
         partly = await verify(alone, thread)
         assert (partly.ok, partly.first) == (True, len(events))
+        assert {"record", "beginning"} <= {one.what for one in partly.unchecked}
 
 
 async def test_a_message_finds_the_run_or_reopens_it(rig: StartRig, pool: AsyncConnectionPool) -> None:

@@ -190,7 +190,11 @@ def verify_screen(verified: Verified) -> Text:
     if verified.ok and verified.signatures:
         screen.append(f", {count(verified.signatures, 'signature')}")
     if not verified.ok:
-        screen.append(f"\n         event {verified.position}, in the {verified.where}: {visible(verified.reason)}")
+        event = "" if verified.position is None else f"event {verified.position}, "
+        place = verified.where if verified.where == "artifacts" else f"the {verified.where}"
+        screen.append(f"\n         {event}in {place}: {visible(verified.reason)}\n         {verified.advice}")
+    for one in verified.unchecked:
+        screen.append(f"\n         not checked: {one.what}: {visible(one.why)}", "dim")
     return screen
 
 

@@ -1,6 +1,7 @@
 """Commands that read threads, and change nothing; `watch` also takes decisions and messages."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -103,12 +104,28 @@ class Looking(Group):
             farewell="Left; the run goes on.",
         )
 
-    @examples("verify rel-1.2", "verify rel-1.2 --json")
-    def verify(self, thread: Thread, json: Json = False, debug: Debug = False) -> None:
-        """Check that no event was altered.
+    @examples("verify rel-1.2", "verify rel-1.2 --keys people.yaml", "verify rel-1.2 --json | jq .unchecked")
+    def verify(
+        self,
+        thread: Thread,
+        keys: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FILE", help="People, gateways and their keys, as a policy lists them: trust no others."
+            ),
+        ] = None,
+        no_artifacts: Annotated[
+            bool, typer.Option("--no-artifacts", help="Leave artifacts out: workers keep them in a store of their own.")
+        ] = False,
+        json: Json = False,
+        debug: Debug = False,
+    ) -> None:
+        """Check that a thread is what was recorded.
 
-        The chain of digests is computed anew, from Temporal's histories and from the permanent record, and both are
-        compared; the signatures of decisions are checked with the policy's keys. Exit 1 names the first event that does
-        not fit.
+        Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
+        signatures and quorum included; the ledger and the artifacts agree with them. Exit 1 names the first fault. What
+        could not be checked is said.
         """
-        self._carry_out(lambda verbs: verbs.verify(thread), json=json, debug=debug)
+        self._carry_out(
+            lambda verbs: verbs.verify(thread, keys=keys, artifacts=not no_artifacts), json=json, debug=debug
+        )

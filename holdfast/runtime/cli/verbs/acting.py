@@ -14,7 +14,7 @@ from holdfast.runtime.cli.text import command, visible
 from holdfast.runtime.cli.verbs.looking import Looking
 from holdfast.runtime.following import follow
 from holdfast.runtime.saying import say
-from holdfast.runtime.starting import check_task, check_thread_id
+from holdfast.runtime.starting import check_own_id, check_task
 from holdfast.runtime.states import CLOSED
 from holdfast.runtime.threads import JSON, Started, Threads
 
@@ -36,7 +36,7 @@ class Acting(Looking):
         """Start a run or continue a closed thread, and with `wait` stay until it ends or waits for a message."""
         check_task(task)
         if thread is not None:
-            check_thread_id(thread)
+            check_own_id(thread)
         threads = await self._connect()
         giver = self._spelt(by or self._settings.by or "")
         if not self._is_own(giver):

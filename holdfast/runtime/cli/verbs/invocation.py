@@ -25,6 +25,7 @@ from holdfast.runtime.signing import read_key, readable_by_others
 from holdfast.runtime.stack import read_stack
 from holdfast.runtime.starting import check_thread_id
 from holdfast.runtime.threads import Threads
+from holdfast.stores import origin_of
 
 
 class Invocation:
@@ -58,7 +59,7 @@ class Invocation:
         self._debug = debug
         self._config = connect_config(environ, home=settings.home)
         url = self._database_url()
-        self._record = LazyRecord(record, url, cleanup) if url else None
+        self._record = LazyRecord(record, url, cleanup, artifacts=settings.artifacts) if url else None
 
     async def _connect(self, thread: str | None = None) -> Threads:
         if thread is not None:
@@ -127,6 +128,9 @@ class Invocation:
 
     def _forgotten(self, thread: str) -> None:
         """Say that only the permanent record has a thread."""
+        if origin := origin_of(thread):
+            self._output.note(f"{visible(thread)} is what a reset has left behind of {visible(origin)}.")
+            return
         self._output.note(
             f"Temporal does not have {visible(thread)} any more; this is from its permanent record. "
             "A message (`say`) lets it go on."

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
 from holdfast.runtime.following import follow
 from holdfast.runtime.listing import all_pending, overview
+from holdfast.runtime.policies import load_policy
 from holdfast.runtime.prompts import prompt_of
+from holdfast.runtime.record import Evidence, answered
 from holdfast.runtime.runs import retrying
 from holdfast.runtime.states import CLOSED
-from holdfast.runtime.thread_errors import EventsMissing
+from holdfast.runtime.thread_errors import EventsMissing, RecordAway
 from holdfast.runtime.threads import JSON, Threads
 from holdfast.runtime.verifying import verify
 
@@ -138,20 +140,24 @@ class Looking(Invocation):
             return OK
         return await self.show(thread)
 
-    async def verify(self, thread: str) -> int:
-        """Whether the events of a thread are what was recorded."""
+    async def verify(self, thread: str, *, keys: Path | None, artifacts: bool) -> int:
+        """Whether a thread is what was recorded: events, decisions, effects and artifacts."""
+        trusted = load_policy(keys) if keys else None
         threads = await self._connect(thread)
-        found = await verify(threads, thread)
+        evidence = await self._evidence()
+        if evidence and not artifacts:
+            evidence = replace(evidence, artifacts=None)
+        found = await verify(threads, thread, evidence=evidence, trusted=trusted)
         told = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
-        self._output.result({name: value for name, value in told.items() if name != "note"}, verify_screen(found))
-        if found.note:
-            self._output.note(visible(found.note))
-        if found.first:
-            self._output.note(
-                f"Events 0 to {found.first - 1} are of earlier Temporal runs, which Temporal has removed, and were not "
-                "checked. The permanent record has them: set DATABASE_URL to the one that the workers have."
-            )
+        self._output.result(told, verify_screen(found))
         return OK if found.ok else FAILED
+
+    async def _evidence(self) -> Evidence | None:
+        """Ledger and artifacts; None where the database does not answer, which the record will say."""
+        try:
+            return (await answered(self._record.open())).evidence if self._record else None
+        except RecordAway:
+            return None
 
     def _show(self, threads: Threads, state: JSON, found: WorkflowExecutionDescription | None, *, running: Any) -> None:
         link = self._link(threads, found.id, found.run_id) if found else None

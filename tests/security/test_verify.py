@@ -1,0 +1,478 @@
+"""Forgeries by who can write to the database, or to Temporal: `verify` names each. Made in the real stores."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import WorkflowFailureError
+
+from activities.stores.artifacts import PostgresArtifacts
+from activities.stores.ledger import effects_of
+from activities.stores.postgres import migrate, open_pool
+from activities.stores.record import PostgresThreads
+from holdfast import Agent, Approver, Catalog, Policy, Terms, ToolContext, allow, ask, tool
+from holdfast.contracts import WORKFLOW
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalRequested,
+    DecisionReceived,
+    LLMReplied,
+    ToolCallFinished,
+    ToolCallStarted,
+    UserMessageReceived,
+)
+from holdfast.log import EventLog, event_line
+from holdfast.runtime.client import connect, connect_stack, stack_config
+from holdfast.runtime.fleet_keys import stack_seals
+from holdfast.runtime.record import Evidence
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.thread_errors import ThreadIdInvalid
+from holdfast.runtime.threads import Threads
+from holdfast.runtime.verifying import Verified, verify
+from holdfast.seals import Seals
+from holdfast.signatures import public_key
+from holdfast.stores import aside_id, digest_of, origin_of, read_lines
+from holdfast.testing import Conversation, Reply, call, say, steps
+from holdfast.testing.conformance import record
+from tests.rig import Rig, StartRig, events_of, eventually, start_rig
+from tests.security.people import KEYS, PEOPLE, answer, decision, request_of
+
+SIGNED = Policy(
+    rules=(allow("dump"), ask("pay", terms=Terms(by=("finance",), quorum=2))), approvers=PEOPLE, signatures="required"
+)
+KNOWN = Policy(approvers=PEOPLE, signatures="required")
+"""What a verifier knows from elsewhere: `--keys`."""
+SCRIPT = steps([call("dump"), call("pay", cents=100), say("done")])
+
+Log = Sequence[AgentEvent]
+Forge = Callable[[Log], Log]
+
+
+@tool(effect="unsafe")
+def pay(cents: int, context: ToolContext) -> str:
+    """Pay, by a line in a file."""
+    with (context.workspace / "paid").open("a") as paid:
+        paid.write(f"{cents}\n")
+    return f"paid {cents}"
+
+
+@tool(effect="read")
+def dump() -> str:
+    """Return more than the log takes in."""
+    return "0123456789" * 5_000
+
+
+def catalog(policy: Policy = SIGNED) -> Catalog:
+    """A clerk who pays under that policy."""
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay, dump])
+
+
+@pytest.fixture
+async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
+    """Connections to the database of the rig's worker, as its owner has them."""
+    await migrate(stack.database_url)
+    async with open_pool(stack.database_url, size=2) as pool:
+        yield pool
+
+
+@dataclass
+class Desk:
+    """Somebody who verifies a thread, and somebody who forges it."""
+
+    pool: AsyncConnectionPool
+    threads: Threads
+    forgotten: Threads
+    """The same, where Temporal has no history any more."""
+    thread: str
+
+    async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verified:
+        """What the check comes to."""
+        threads = self.forgotten if forgotten else self.threads
+        return await verify(threads, self.thread, evidence=self.evidence, trusted=trusted)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Ledger and artifacts."""
+        asides = PostgresThreads(self.pool).asides
+        return Evidence(partial(effects_of, self.pool), asides, PostgresArtifacts(self.pool))
+
+    async def log(self) -> list[AgentEvent]:
+        """The thread's events, as the record has them."""
+        return read_lines(self.thread, 0, await PostgresThreads(self.pool).read(self.thread))
+
+    async def write(self, events: Log) -> None:
+        """Replace the thread's record by these events, in a chain of digests that is right."""
+        log = EventLog()
+        for event in events:
+            log.append(event.model_copy(update={"digest": ""}), at=event.at)
+        await self.sql("DELETE FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)")
+        await PostgresThreads(self.pool).append(self.thread, 0, [event_line(event) for event in log.events])
+
+    async def sql(self, statement: str, *values: Any) -> None:
+        """Do what the database's owner can; the thread is the last value."""
+        async with self.pool.connection() as connection:
+            await connection.execute(statement, [*values, self.thread])
+
+
+async def desk_of(rig: Rig, pool: AsyncConnectionPool, stack: Stack, thread: str) -> Desk:
+    """Who looks at a thread with a fleet key, and with and without Temporal's history."""
+    elsewhere = await connect_stack(stack.model_copy(update={"namespace": "temporal-system"}))
+    store = PostgresThreads(pool)
+    return Desk(pool, Threads(rig.client, record=store), Threads(elsewhere, record=store), thread)
+
+
+async def paid(rig: Rig, pool: AsyncConnectionPool, stack: Stack) -> Desk:
+    """A thread in which two people have signed a payment, which was made; closed."""
+    run = await rig.start()
+    for name in ("alice", "bob"):
+        assert await answer(run, "decide", decision(run.id, await request_of(run), by=name)) in (
+            "accepted",
+            "waiting_for_quorum",
+        )
+    await run.result()
+    return await desk_of(rig, pool, stack, run.id)
+
+
+def without(*kinds: Any) -> Forge:
+    """Leave events out."""
+    return lambda log: [event for event in log if not isinstance(event, kinds)]
+
+
+def with_keys_of_their_own(log: Log) -> Log:
+    """The approvers' keys are replaced in the recorded policy, its digests included."""
+    own = tuple(person.model_copy(update={"keys": (public_key(KEYS["mallory"]),)}) for person in PEOPLE)
+
+    def swapped(event: AgentEvent) -> AgentEvent:
+        if not isinstance(event, AgentLoaded):
+            return event
+        spec = event.spec.model_copy(update={"policy": event.spec.policy.model_copy(update={"approvers": own})})
+        return event.model_copy(
+            update={"spec": spec, "spec_hash": spec.hash, "policy_hash": spec.policy.hash}
+        ).model_copy()
+
+    return [swapped(event) for event in log]
+
+
+def with_one_vote(log: Log) -> Log:
+    """One of two signed decisions is made the one that decided, and the other is gone."""
+    first, second = (event for event in log if isinstance(event, DecisionReceived))
+    return [
+        event.model_copy(update={"outcome": "accepted", "explanation": ""}) if event is first else event
+        for event in log
+        if event is not second
+    ]
+
+
+def with_another_task(log: Log) -> Log:
+    """What the person has asked for is another thing."""
+    return [
+        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
+        for event in log
+    ]
+
+
+def with_another_payment(log: Log) -> Log:
+    """The request and the call are about another sum than was signed."""
+    text = '{"cents":999}'
+
+    def altered(event: AgentEvent) -> AgentEvent:
+        if isinstance(event, ApprovalRequested):
+            request = event.request.model_copy(update={"arguments": text})
+            return event.model_copy(update={"request": request.model_copy(update={"digest": request.seen.digest})})
+        if event.type == "tool_call_requested" and event.call.name == "pay":
+            return event.model_copy(update={"call": event.call.model_copy(update={"arguments": text})})
+        return event
+
+    return [altered(event) for event in log]
+
+
+async def test_a_log_that_was_written_anew_does_not_follow(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """Recomputed chains, without Temporal's history: each names the first event that nothing before it leads to."""
+    async with rig(catalog(), SCRIPT) as r:
+        desk = await paid(r, pool, stack)
+        log = await desk.log()
+        good = await desk.verify(forgotten=True, trusted=KNOWN)
+        assert (good.ok, good.signatures, good.sources) == (True, 2, ("record",))
+        assert {one.what for one in good.unchecked} == {"history", "policy"}
+        whole_policy = await desk.verify(forgotten=True, trusted=SIGNED)
+        assert (whole_policy.ok, {one.what for one in whole_policy.unchecked}) == (True, {"history"})
+        own_keys = await desk.verify(forgotten=True)
+        assert (own_keys.ok, {one.what for one in own_keys.unchecked}) == (True, {"history", "keys"})
+
+        forgeries: list[tuple[Forge, type[Any], str]] = [
+            (without(ApprovalRequested, DecisionReceived), ToolCallStarted, "leads to approval_requested"),
+            (without(DecisionReceived), ToolCallStarted, "was not cleared to run: it is asked"),
+            (with_one_vote, DecisionReceived, "comes to waiting_for_quorum"),
+            (with_keys_of_their_own, ApprovalRequested, "its digest is"),
+            (with_another_payment, ApprovalRequested, "its digest is"),
+            (without(AgentLoaded), LLMReplied, "nothing that came before leads to it"),
+        ]
+        for forge, kind, words in forgeries:
+            forged = forge(log)
+            await desk.write(forged)
+            found = await desk.verify(forgotten=True)
+            assert (found.ok, found.where) == (False, "record"), words
+            assert words in found.reason
+            assert found.advice
+            named = next(index for index, event in enumerate(forged) if isinstance(event, kind))
+            if kind is ToolCallStarted:  # the second one: the first is a read
+                named = [index for index, event in enumerate(forged) if isinstance(event, kind)][1]
+            assert found.position == named, words
+
+        await desk.write(log)
+        assert (await desk.verify(forgotten=True)).ok
+
+
+async def test_a_thread_that_somebody_else_has_signed_needs_keys_from_elsewhere(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """A whole thread under others' names, keys included: right by itself, and not by the keys that people know."""
+    mallory = (Approver(name="alice", roles=("finance",), keys=(public_key(KEYS["mallory"]),)),)
+    policy = Policy(rules=(allow("dump"), ask("pay")), approvers=mallory, signatures="required")
+    async with rig(catalog(policy), SCRIPT) as r:
+        run = await r.start()
+        approval = decision(run.id, await request_of(run), by="alice", key=KEYS["mallory"])
+        assert await answer(run, "decide", approval) == "accepted"
+        await run.result()
+        desk = await desk_of(r, pool, stack, run.id)
+        alone = await desk.verify(forgotten=True)
+        assert alone.ok
+        assert "keys" in {one.what for one in alone.unchecked}
+        found = await desk.verify(forgotten=True, trusted=KNOWN)
+        assert (found.ok, found.where) == (False, "record")
+        assert "that is no key of alice by the given keys" in found.reason
+
+
+async def test_the_log_of_another_thread_is_not_this_ones(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """A whole log that is right, under another thread's id: the first event names the thread that it is of."""
+    async with rig(catalog(), SCRIPT) as r:
+        desk = await paid(r, pool, stack)
+        other = Desk(pool, desk.threads, desk.forgotten, f"other-{uuid4().hex[:8]}")
+        await other.write(await desk.log())
+        found = await other.verify(forgotten=True)
+        assert (found.ok, found.where, found.position) == (False, "record", 0)
+        assert f"it is the log of thread {desk.thread!r}" in found.reason
+
+
+async def test_a_tail_that_was_cut_is_seen_by_what_it_left(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """Without the history, the ledger has an effect that no event starts; without that, nobody can tell: it is said."""
+    async with rig(catalog(), SCRIPT) as r:
+        desk = await paid(r, pool, stack)
+        log = await desk.log()
+        start = [event.position for event in log if isinstance(event, ToolCallStarted)][-1]
+        await desk.write(log[:start])
+        found = await desk.verify(forgotten=True)
+        assert (found.ok, found.where, found.position) == (False, "ledger", None)
+        assert "no event starts it" in found.reason
+        short = await desk.verify()
+        assert (short.ok, short.where, short.position) == (False, "record", start)
+        await desk.sql("DELETE FROM holdfast.effects WHERE thread = %s")
+        unseen = await desk.verify(forgotten=True)
+        assert (unseen.ok, "end" in {one.what for one in unseen.unchecked}) == (True, True)
+        await desk.write(log)
+        gone = await desk.verify(forgotten=True)
+        assert (gone.ok, gone.where) == (False, "ledger")
+        assert "the log has its result, and the ledger does not have it" in gone.reason
+
+
+async def test_history_record_ledger_and_artifacts_are_compared(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """With Temporal's history there, too: what was written anew, planted or altered is named by where it is."""
+    async with rig(catalog(), SCRIPT) as r:
+        desk = await paid(r, pool, stack)
+        log = await desk.log()
+        good = await desk.verify(trusted=KNOWN)
+        assert (good.ok, good.unchecked, good.sources) == (True, (), ("history", "record"))
+
+        await desk.write(with_another_task(log))
+        found = await desk.verify()
+        assert (found.ok, found.where, found.position) == (False, "record", 1)
+        assert "another event here than Temporal's history" in found.reason
+        assert (await desk.verify(forgotten=True)).ok  # nobody signs a task: that it stands alone is said
+        await desk.write(log)
+
+        plant = "INSERT INTO holdfast.effects (key, epoch, tool, thread) VALUES (%s, 0, 'pay', %s)"
+        await desk.sql(plant, "k" * 40)
+        found = await desk.verify()
+        assert (found.ok, found.where, found.position) == (False, "ledger", None)
+        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, and no event starts it" in found.reason
+        await desk.sql("DELETE FROM holdfast.effects WHERE key = %s AND thread = %s", "k" * 40)
+        assert (await desk.verify()).ok
+
+        finished = [event for event in log if isinstance(event, ToolCallFinished)]
+        swap = "UPDATE holdfast.effects SET outcome = replace(outcome, %s, %s) WHERE thread = %s"
+        for old, new in (("paid 100", "paid 999"), ('"ok"', '"failed"'), ("{", "")):
+            kept = "UPDATE holdfast.effects SET outcome = %s WHERE thread = %s"
+            (row,) = await effects_of(pool, desk.thread)
+            await desk.sql(swap, old, new)
+            found = await desk.verify()
+            assert (found.ok, found.where, found.position) == (False, "ledger", finished[-1].position)
+            await desk.sql(kept, row.outcome)
+        await desk.sql("UPDATE holdfast.effects SET tool = 'look' WHERE thread = %s")
+        assert "the ledger has it as one of look" in (await desk.verify()).reason
+        await desk.sql("UPDATE holdfast.effects SET tool = 'pay' WHERE thread = %s")
+        assert (await desk.verify()).ok
+
+        address = finished[0].artifact
+        digest = bytes.fromhex(digest_of(address))
+        async with pool.connection() as connection:
+            await connection.execute(
+                "UPDATE holdfast.artifact_parts SET content = overlay(content PLACING 'X'::bytea FROM 5) "
+                "WHERE digest = %s",
+                [digest],
+            )
+        found = await desk.verify()
+        assert (found.ok, found.where, found.position) == (False, "artifacts", finished[0].position)
+        assert address in found.reason
+        async with pool.connection() as connection:
+            await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
+        gone = await desk.verify()
+        assert (gone.ok, gone.where) == (False, "artifacts")
+        assert "there is no artifact" in gone.reason
+        left_out = await verify(desk.threads, desk.thread, evidence=replace(desk.evidence, artifacts=None))
+        assert (left_out.ok, "artifacts" in {one.what for one in left_out.unchecked}) == (True, True)
+
+
+async def test_the_record_of_an_open_run_cannot_be_cut(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
+    """A run that waits has written its events down: that some are gone is seen while it waits."""
+    async with rig(catalog(), SCRIPT) as r:
+        run = await r.start()
+        await request_of(run)
+        desk = await desk_of(r, pool, stack, run.id)
+        length = await eventually(lambda: PostgresThreads(pool).length(run.id), bool)
+        await eventually(lambda: desk.verify(), lambda found: found.ok)
+        log = await desk.log()
+        assert len(log) == length
+
+        async def cut() -> Verified:
+            await desk.write(log[:-2])
+            return await desk.verify()
+
+        found = await eventually(cut, lambda found: not found.ok)  # once history has it that the record was written
+        assert (found.where, found.position) == ("record", length - 2)
+        await desk.write(log)
+        assert (await desk.verify()).ok
+        await run.cancel()
+
+
+async def test_an_artifact_that_was_altered_reaches_no_llm(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """Nor does a part of it that is as it was: the call fails, and the LLM is told why."""
+    content = "altered content"
+    altered = "UPDATE holdfast.artifact_parts SET content = %s || substr(content, 16) WHERE digest = %s"
+
+    addresses: list[str] = []
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.replies == 1:
+            addresses.append(conversation.results[0].split('read_artifact("')[1].split('"')[0])
+        replies = [
+            call("dump"),
+            call("pay", cents=1),
+            call("read_artifact", address=(addresses or [""])[0]),
+            say("done"),
+        ]
+        return replies[conversation.replies]
+
+    policy = Policy(rules=(allow("dump"), allow("read_artifact")))
+    async with rig(catalog(policy), script) as r:
+        run = await r.start()
+        await request_of(run)
+        (dumped,) = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
+        async with pool.connection() as connection:
+            await connection.execute(altered, [content.encode(), bytes.fromhex(digest_of(dumped.artifact))])
+        await run.signal("approve", {"request": "1"})
+        await run.result()
+        last = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][-1]
+        assert last.status == "failed"
+        assert "ArtifactAltered" in last.content
+        assert not any(content in request.body.decode() for request in r.llm.requests)
+        async with pool.connection() as connection:  # the same content may be another test's
+            await connection.execute(
+                "DELETE FROM holdfast.artifact_parts WHERE digest = %s", [bytes.fromhex(digest_of(dumped.artifact))]
+            )
+
+
+async def test_a_history_that_a_strangers_worker_made_is_not_ours(
+    stack: Stack, pool: AsyncConnectionPool, tmp_path: Path
+) -> None:
+    """Our own code with another key, at our Temporal: right in every event, and its orders carry no seal of ours."""
+    stranger = Seals({next(iter(stack_seals(stack).keys)): b"x" * 32})
+    theirs = await connect(stack_config(stack), seals=stranger)
+    workers = await connect(stack_config(stack), seals=stranger)
+    async with start_rig(
+        theirs,
+        catalog(Policy(rules=(allow(),))),
+        SCRIPT,
+        worker_client=workers,
+        database_url=stack.database_url,
+        folder=tmp_path,
+        debug_mode=True,
+    ) as r:
+        task = {"task": "do it", "agent": "clerk"}  # a plain start, which is read alike with every key
+        run = await theirs.start_workflow(WORKFLOW, task, id=f"theirs-{uuid4().hex[:8]}", task_queue=r.task_queue)
+        await run.result()
+    store = PostgresThreads(pool)
+    found = await verify(Threads(await connect_stack(stack), record=store), run.id)
+    assert (found.ok, found.where) == (False, "history")
+    assert "does not come from our own processes" in found.reason
+    keyless = await verify(Threads(await connect(stack_config(stack)), record=store), run.id)
+    assert (keyless.ok, {one.what for one in keyless.unchecked}) == (True, {"seals", "ledger", "artifacts"})
+    others = Seals({"another": b"y" * 32})
+    unknown = await verify(Threads(await connect(stack_config(stack), seals=others), record=store), run.id)
+    assert unknown.ok
+    assert "is sealed with the fleet key" in next(one.why for one in unknown.unchecked if one.what == "seals")
+
+
+# What resets leave behind.
+
+
+async def test_what_a_reset_leaves_behind_joins_no_log_that_is_there(pool: AsyncConnectionPool) -> None:
+    """Whoever has made a thread under the next id first keeps theirs, and nothing is added to it."""
+    store, thread = PostgresThreads(pool), f"reset-{uuid4().hex[:8]}"
+    old, new = record("task", "old", "older"), record("task", "new")
+    await store.append(thread, 0, old)
+    taken = aside_id(thread, 1)
+    await store.append(taken, 0, new)
+    aside = await store.set_aside(thread, 1, new[1:])
+    assert (aside, origin_of(aside)) == (aside_id(thread, 2), thread)
+    assert await store.read(taken) == new
+    assert await store.read(aside) == old
+    await store.append(thread, 1, new[1:])
+    assert await store.read(thread) == new
+    assert await store.asides(thread) == [taken, aside]
+    assert await store.asides(f"{thread}x") == []
+
+
+async def test_no_run_is_recorded_under_the_id_of_what_was_set_aside(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """Temporal takes any id from anybody: such a run is kept out of the record, and reads nothing of it."""
+    store = PostgresThreads(pool)
+    for resume in (False, True):
+        name = aside_id(f"victim-{uuid4().hex[:8]}", 1)
+        async with rig(catalog(Policy(rules=(allow(),))), steps([say("done")])) as r:
+            if resume:
+                await store.append(name, 0, record("task"))
+            run = await r.start(thread=name, resume=resume)
+            if resume:
+                with pytest.raises(WorkflowFailureError) as failed:
+                    await run.result()
+                assert "no run is recorded under it" in str(failed.value.cause)
+            else:
+                await run.result()
+        assert await store.length(name) == int(resume)
+        with pytest.raises(ThreadIdInvalid):
+            await Threads(r.client, record=store).start("more", thread=name)

@@ -1,0 +1,369 @@
+"""The audit of a log: what a run records passes, and what nothing led to does not, in whatever chain it is written."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from temporalio.client import WorkflowHistory
+from temporalio.converter import WorkflowSerializationContext
+
+from holdfast.agent import SkillSpec
+from holdfast.audit import Audit, Fault
+from holdfast.contracts import ToolOutcome, ToolRequest
+from holdfast.errors import RecordUnreadable
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalRequested,
+    DecisionReceived,
+    LLMReplied,
+    RightDelegated,
+    RuleRemembered,
+    RunFinished,
+    RunOutcome,
+    RunStarted,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    UserMessageReceived,
+    VerdictGiven,
+)
+from holdfast.inbox import Message
+from holdfast.log import EventLog
+from holdfast.payloads import SEAL, sealing
+from holdfast.policy import Approver, Gateway, Policy, Terms, ask
+from holdfast.runtime.histories import Recorded
+from holdfast.runtime.signing import signed
+from holdfast.seals import Seals
+from holdfast.signatures import encode_key, public_key, sign
+from holdfast.snapshot import snapshot_of
+from holdfast.state import RunState
+from holdfast.statements import Decision, Delegation
+from holdfast.stores import address_of
+from tests.replay.record import HISTORIES, LOOP
+from tests.unit.plays import SEEDS, play
+from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+
+ALICE, BOB, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in (1, 2, 3, 4))
+PEOPLE = (Approver(name="alice", keys=(public_key(ALICE),)), Approver(name="bob", keys=(public_key(BOB),)))
+GATEWAYS = (Gateway(name="hooks", keys=(public_key(HOOKS),)),)
+POLICY = Policy(rules=(ask("pay", terms=Terms(quorum=2)),), approvers=PEOPLE, gateways=GATEWAYS, signatures="required")
+AUTHORITY = (ToolCallRequested, VerdictGiven, ApprovalRequested, RuleRemembered, AgentLoaded, RunStarted)
+RECORDED = sorted(file for file in HISTORIES.rglob("*.json") if file.stem != LOOP)
+
+
+def written_anew(events: Sequence[AgentEvent]) -> list[AgentEvent]:
+    """The events in a chain that is right, as somebody who can write to the database would leave them."""
+    log = EventLog()
+    for event in events:
+        log.append(event.model_copy(update={"digest": ""}), at=event.at)
+    return log.events
+
+
+def fault(
+    events: Sequence[AgentEvent], *, trusted: Policy | None = None, state: RunState | None = None
+) -> Fault | None:
+    """The first fault in a log."""
+    audit = Audit("t", trusted=trusted, state=state)
+    audit.take(written_anew(events) if state is None else events)
+    return audit.fault
+
+
+def without(events: Sequence[AgentEvent], *kinds: Any) -> list[AgentEvent]:
+    """The events but for those of these kinds."""
+    return [event for event in events if not isinstance(event, kinds)]
+
+
+def changed(events: Sequence[AgentEvent], kind: Any, change: Callable[[Any], AgentEvent]) -> list[AgentEvent]:
+    """The events, with the first of that kind changed."""
+    place = next(index for index, event in enumerate(events) if isinstance(event, kind))
+    return [*events[:place], change(events[place]), *events[place + 1 :]]
+
+
+# What is as it should be.
+
+
+@given(SEEDS)
+def test_what_a_run_records_passes(seed: int) -> None:
+    """Over all Temporal runs of a thread, ended in whatever way: each event follows from those before it."""
+    thread = play(seed).thread
+    audit = Audit("t")
+    audit.take(thread.log)
+    assert audit.fault is None
+    assert audit.state == thread.state
+
+
+@given(SEEDS, st.data())
+def test_a_log_can_be_judged_from_any_of_its_states(seed: int, data: st.DataObject) -> None:
+    """Where the beginning is not there any more, the rest is judged from the state that a Temporal run began with."""
+    events = play(seed).thread.log
+    begins = [event.position for event in events if event.type in ("run_continued", "run_started")]
+    start = data.draw(st.sampled_from(begins))
+    state = snapshot_of(events[:start]).state
+    assert fault(events[start:], state=state if start else None) is None
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_recorded_history_passes(file: Path) -> None:
+    """Every history that a release has recorded, from where its Temporal run began."""
+    run = Recorded("", "", WorkflowHistory.from_json("", file.read_text()).events)
+    audit = Audit(file.stem.partition(".")[0], state=run.begin.state if run.begin.position else None)
+    audit.take(run.log)
+    assert audit.fault is None
+
+
+def test_what_a_log_refers_to_is_known() -> None:
+    """Effects by key and epoch, and artifacts: of results, of replies, and the files of skills."""
+    addresses = {name: address_of(name.encode()) for name in ("skill", "reply", "result")}
+    skill = SkillSpec(name="s", description="d", files={"SKILL.md": addresses["skill"]})
+    thread = at_work(agent_spec(skills=(skill,)))
+    thread.reply(calls("look").model_copy(update={"artifact": addresses["reply"]}))
+    (call,) = thread.waiting(ToolRequest)
+    thread.end(call, ToolOutcome(status="ok", content="head … tail", artifact=addresses["result"], size=9))
+    audit = Audit("t")
+    audit.take(thread.log)
+    assert audit.fault is None
+    assert set(audit.artifacts) == set(addresses.values())
+    assert audit.effects == {}  # a read has none
+
+
+# What was written by somebody else than a run.
+
+
+@given(SEEDS, st.data())
+def test_what_authority_rests_on_cannot_be_left_out(seed: int, data: st.DataObject) -> None:
+    """A log without one of its verdicts, requests, decisions that counted or starts of a run has a fault."""
+    events = play(seed).thread.log
+    places = [
+        index
+        for index, event in enumerate(events[:-1])
+        if isinstance(event, AUTHORITY) or (isinstance(event, DecisionReceived) and event.outcome == "accepted")
+    ]
+    place = data.draw(st.sampled_from(places))
+    assert fault([*events[:place], *events[place + 1 :]]) is not None
+
+
+@given(SEEDS, st.data())
+def test_no_call_starts_from_nowhere(seed: int, data: st.DataObject) -> None:
+    """A start that is put in, wherever and for whichever call, or that has another key, grant or number, is a fault."""
+    events = play(seed).thread.log
+    starts = [event for event in events if isinstance(event, ToolCallStarted)]
+    assume(starts)
+    start = data.draw(st.sampled_from(starts))
+    place = data.draw(st.integers(1, len(events) - 1))
+    assert fault([*events[:place], start, *events[place:]]) is not None
+    change: dict[str, Any] = data.draw(
+        st.sampled_from([{"key": "k" * 40}, {"request": "99"}, {"undo": True}, {"number": 999}])
+    )
+    if start.undo and "undo" in change:
+        change = {"undo": False}
+    other = start.model_copy(update=change)
+    found = fault([other if event is start else event for event in events])
+    assert found is not None
+    assert found.position == start.position
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.data())
+def test_whatever_a_log_holds_the_audit_ends(seed: int, data: st.DataObject) -> None:
+    """Events in any order, twice, or of another thread: there is a fault or none, and nothing is raised."""
+    events, others = play(seed).thread.log, play((seed + 1) % 60).thread.log
+    for _ in range(3):
+        place = data.draw(st.integers(1, len(events)))
+        events = [*events[:place], data.draw(st.sampled_from([*events, *others])), *events[place:]]
+        fault(events)
+        fault([*events[:place], *reversed(events[place:])])
+
+
+def signed_off(**more: Any) -> Thread:
+    """A thread in which two people have signed an edited payment, to be remembered, and it was made."""
+    thread = at_work(agent_spec(policy=POLICY))
+    thread.reply(calls("pay"))
+    for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", BOB, None)):
+        (request,) = thread.state.requests
+        payload: dict[str, Any] = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
+        payload |= {"remember": True, **more} | ({"arguments": arguments} if arguments else {})
+        thread.update("decide", signed(payload, Decision, thread="t", private=key))
+    thread.finish(1, "paid")
+    thread.reply(says("done"))
+    return thread
+
+
+def test_a_thread_of_signed_votes_passes() -> None:
+    """Request, edit, quorum, rule and start follow from what is signed; each signature is verified."""
+    audit = Audit("t", trusted=POLICY)
+    audit.take(signed_off().log)
+    assert (audit.fault, audit.signatures) == (None, 2)
+    ((key, epoch),) = audit.effects
+    assert (key, epoch) == (next(e.key for e in signed_off().log if isinstance(e, ToolCallStarted)), 0)
+
+
+@pytest.mark.parametrize("kind", [ToolCallRequested, VerdictGiven, ApprovalRequested, DecisionReceived])
+def test_without_what_was_asked_or_said_nothing_runs(kind: Any) -> None:
+    """All requests, all verdicts or all decisions are gone, and the call is there."""
+    assert fault(without(signed_off().log, kind)) is not None
+
+
+def test_without_requests_and_decisions_nothing_runs() -> None:
+    """Whoever removes all that was asked and said leaves a call that nothing let run."""
+    events = without(signed_off().log, ApprovalRequested, DecisionReceived, RuleRemembered)
+    found = fault(events)
+    assert found is not None
+    assert "approval_requested" in found.reason
+    allowed = changed(events, VerdictGiven, lambda event: event.model_copy(update={"verdict": "allow"}))
+    found = fault(allowed)
+    assert found is not None
+    assert "its verdict is allow, and what came before leads to ask" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"reason": "because"}, "bad_signature"),
+        ({"by": "carol"}, "bad_signature"),
+        ({"digest_given": "e"}, "digest_mismatch"),
+        ({"arguments": {"cents": 5}}, "bad_signature"),
+        ({"signature": ""}, "unsigned"),
+        ({"signature": "", "proof": "", "key": ""}, "unsigned"),
+        ({"key": public_key(MALLORY)}, "its key is"),
+        ({"proof": "vouched"}, "its proof is"),
+        ({"outcome": "accepted"}, "waiting_for_quorum"),
+        ({"right": "bob"}, "its right is"),
+    ],
+)
+def test_a_decision_comes_to_what_it_says(change: dict[str, Any], words: str) -> None:
+    """Nobody has another's key, and one of two votes is not enough, whatever was recorded."""
+    events = signed_off().log
+    found = fault(changed(events, DecisionReceived, lambda event: event.model_copy(update=change)))
+    assert found is not None
+    assert found.position == next(event.position for event in events if isinstance(event, DecisionReceived))
+    assert words in found.reason
+
+
+@pytest.mark.parametrize("change", [{"quorum": 1}, {"by": ("mallory",)}, {"requester_may_decide": False}])
+def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
+    """Fewer people, or others, than the policy says: the request is none of this policy's."""
+
+    def relaxed(event: ApprovalRequested) -> ApprovalRequested:
+        terms = event.request.terms.model_copy(update=change)
+        return ApprovalRequested.model_validate(
+            {**event.model_dump(), "request": event.request.model_copy(update={"terms": terms}).model_dump()}
+        )
+
+    found = fault(changed(signed_off().log, ApprovalRequested, relaxed))
+    assert found is not None
+    assert found.reason.startswith("approval_requested: its terms")
+
+
+def test_an_agent_is_loaded_once_in_a_run() -> None:
+    """A second agent, with a policy that asks nobody, is a fault; so is a run that begins amid another."""
+    events = signed_off().log
+    place = next(index for index, event in enumerate(events) if isinstance(event, LLMReplied))
+    lax = agent_spec(policy=Policy())
+    loaded = AgentLoaded(spec=lax, spec_hash=lax.hash, policy_hash=lax.policy.hash, workspace="/w", at=events[place].at)
+    found = fault([*events[:place], loaded, *events[place:]])
+    assert found == Fault(place, "agent_loaded: nothing that came before leads to it")
+    lying = changed(events, AgentLoaded, lambda event: event.model_copy(update={"spec": lax}))
+    assert "its digests are not those" in str(fault(lying))
+    amid = next(index for index, event in enumerate(events) if isinstance(event, ToolCallStarted)) + 1
+    found = fault([*events[:amid], events[0], events[1], *events[amid:]])
+    assert found is not None
+    assert found.position == amid
+
+
+def test_a_log_is_of_its_thread() -> None:
+    """Another thread's log, whole and right, is not this one's."""
+    audit = Audit("u")
+    audit.take(signed_off().log)
+    assert audit.fault == Fault(0, "run_started: it is the log of thread 't', and this is 'u'")
+    tail = Audit("u", state=signed_off().state)
+    tail.take(signed_off().log[-1:])
+    assert "it belongs to thread 't'" in str(tail.fault)
+
+
+def test_what_the_fold_trips_over_is_a_fault() -> None:
+    """Ends of calls that never were, and statements that nobody made, are named; nothing is raised."""
+    log, at = signed_off().log, datetime(2026, 1, 2, 4, tzinfo=UTC)
+    for odd in (
+        ToolCallFinished(number=7, status="ok", content="", at=at),
+        UserMessageReceived(content="task", task=True, at=at),
+        RunFinished(outcome="completed", at=at),
+        RightDelegated(by="alice", to="bob", until=at + timedelta(hours=1), at=at),
+    ):
+        found = fault([*log[:6], odd, *log[6:]])
+        assert found is not None
+        assert found.position == 6
+    with pytest.raises(RecordUnreadable):
+        snapshot_of([log[0], RuleRemembered(rule="1", tool="pay", call_digest="c", by=("alice",))])
+    assert "begins with run_started" in str(fault(log[1:]))
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
+def test_a_run_ends_where_it_does(outcome: RunOutcome) -> None:
+    """An end that is put in while the LLM is asked, or at once after a message, follows from nothing."""
+    thread = at_work()
+    found = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
+    cancelled = outcome == "cancelled"  # which can come at any time, from outside
+    assert found == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
+
+
+def test_an_answer_that_the_run_did_not_take_is_not_looked_at() -> None:
+    """Somebody answers for `archive` without a seal: that says nothing of what the record has to have."""
+    file = next(file for file in RECORDED if file.stem == "plain")
+    history = WorkflowHistory.from_json("", file.read_text()).events
+    place = WorkflowSerializationContext(namespace="default", workflow_id="plain")
+    by = sealing(Seals({"ours": bytes(32)}))().with_context(place)
+    assert Recorded("plain", "", history).archived > 0
+    for event in history:
+        for payload in event.activity_task_completed_event_attributes.result.payloads:
+            payload.metadata.pop(SEAL, None)
+    assert Recorded("plain", "", history, by).archived == 0
+
+
+# Keys from elsewhere.
+
+
+def test_keys_that_were_replaced_in_the_log_are_found_by_those_from_outside() -> None:
+    """Mallory writes a whole thread, with keys of her own under the names of others; the log by itself is right."""
+    mine = tuple(person.model_copy(update={"keys": (public_key(MALLORY),)}) for person in PEOPLE)
+    thread = at_work(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
+    thread.reply(calls("pay"))
+    for name in ("alice", "bob"):
+        (request,) = thread.state.requests
+        payload = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
+        thread.update("decide", signed(payload, Decision, thread="t", private=MALLORY))
+    assert thread.at_tools == [1]
+    assert fault(thread.log) is None
+    found = fault(thread.log, trusted=Policy(approvers=PEOPLE))
+    assert found is not None
+    assert f"signed with {public_key(MALLORY)}, and that is no key of alice" in found.reason
+
+
+def test_unsigned_decisions_are_found_where_the_keys_are_for_signed_ones() -> None:
+    """A policy in the log that takes names on trust does not stand against `signatures: required` from outside."""
+    thread = at_work(agent_spec(policy=Policy(rules=(ask("pay"),))))
+    thread.reply(calls("pay"))
+    assert thread.decide("1") == "accepted"
+    assert fault(thread.log, trusted=Policy(approvers=PEOPLE)) is None
+    found = fault(thread.log, trusted=Policy(approvers=PEOPLE, signatures="required"))
+    assert found is not None
+    assert "alice has not signed it" in found.reason
+
+
+def test_gateways_are_trusted_by_their_keys() -> None:
+    """What a gateway vouched for needs its key among those given; delegations and messages are looked at, too."""
+    policy = POLICY.model_copy(update={"rules": (ask("pay", terms=Terms(requester_may_decide=False)),)})
+    thread = at_work(agent_spec(policy=policy))
+    until = (thread.at + timedelta(hours=1)).isoformat()
+    said = Message(message="more", by="carol", id="1", until=datetime.fromisoformat(until))
+    message = said.model_dump(mode="json") | {"signature": sign(HOOKS, said.signed_bytes("t"))}
+    assert thread.update("say", message)["outcome"] == "queued"
+    lent = {"by": "alice", "to": "bob", "until": until}
+    assert thread.update("delegate", signed(lent, Delegation, thread="t", private=ALICE))["outcome"] == "accepted"
+    assert fault(thread.log, trusted=policy) is None
+    assert "no key of any gateway" in str(fault(thread.log, trusted=Policy(approvers=PEOPLE)))
+    assert "no key of alice" in str(fault(thread.log, trusted=Policy(gateways=GATEWAYS)))

@@ -1,0 +1,80 @@
+"""Keys and what is signed with them: by whom, over what, and in which writing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import SettingsError
+from holdfast.runtime.signing import check_shown, make_key, read_key, readable_by_others, signed
+from holdfast.runtime.thread_errors import Refused
+from holdfast.signatures import encode_key, is_signed, public_key, sign
+from holdfast.statements import Decision, Delegation
+from tests.unit.runs import at_work, calls
+
+ALICE = encode_key(bytes([1]) * 32)
+
+
+def test_a_key_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Only they can read it, it signs, and no file is ever overwritten, not even through a link."""
+    path = tmp_path / "alice.key"
+    public = make_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not readable_by_others(path)
+    payload = signed({"by": "alice", "to": "bob", "seconds": 60}, Delegation, thread="t", private=read_key(path))
+    said = Delegation.model_validate(payload)
+    assert is_signed(public, said.signature, said.signed_bytes("t"))
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "elsewhere")
+    for taken in (path, link):
+        with pytest.raises(SettingsError, match="no key is overwritten"):
+            make_key(taken)
+    assert public_key(read_key(path)) == public
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("text", ["", "ed25519:", "ed25519:x", "secret", "ed25519:" + "A" * 100, "é"])
+def test_what_is_no_key_is_not_shown(text: str, tmp_path: Path) -> None:
+    """It could be one but for a slip."""
+    path = tmp_path / "k"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as caught:
+        read_key(path)
+    assert str(caught.value) == f"{path} holds no private key (one line, ed25519:…); `starter.py keygen` makes one"
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_key(tmp_path / "none")
+
+
+def test_what_cannot_be_read_is_not_signed() -> None:
+    """The run says what is wrong with it."""
+    assert signed({"decision": "perhaps"}, Decision, thread="t", private=ALICE) == {"decision": "perhaps"}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"arguments": {"cents": 1}}, {"tool": "look"}, {"digest": "d" * 64}, {"effect_key": "k"}, {"epoch": 1}],
+)
+def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
+    """A request that shows one thing and has the digest of another is not signed, and the error says so."""
+    thread = at_work()
+    thread.reply(calls("pay"))
+    (request,) = thread.state.requests
+    check_shown(request.view())
+    with pytest.raises(Refused, match="nothing was signed"):
+        check_shown(request.view() | lie)
+
+
+def test_a_signature_and_a_key_have_one_writing() -> None:
+    """Padding, the other alphabet, white space and bits that mean nothing are refused: a copy is a copy."""
+    key, message = public_key(ALICE), b"said"
+    signature = sign(ALICE, message)
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    bits = alphabet[alphabet.index(signature[-1]) ^ 1]
+    assert is_signed(key, signature, message)
+    for variant in (f"{signature}==", f"{signature}=", f"{signature}\n", f" {signature}", signature[:-1] + bits):
+        assert not is_signed(key, variant, message)
+    plain = next(sign(ALICE, bytes([n])) for n in range(100) if set("-_") & set(sign(ALICE, bytes([n]))))
+    number = next(n for n in range(100) if sign(ALICE, bytes([n])) == plain)
+    assert is_signed(key, plain, bytes([number]))
+    assert not is_signed(key, plain.translate(str.maketrans("-_", "+/")), bytes([number]))
+    assert not is_signed(f"{key}=", signature, message)

@@ -41,7 +41,7 @@ from holdfast.events import (
 )
 from holdfast.fold import handoff
 from holdfast.inbox import too_long, unfit
-from holdfast.messages import Content, Usage, text_of
+from holdfast.messages import Content, text_of
 from holdfast.names import person_name
 from holdfast.policy import Terms, Verdict
 from holdfast.state import Phase, RunState
@@ -227,7 +227,7 @@ def on_lost_llm(cause: str, message: str) -> Events:
     return [RunParked(cause=cause, message=message)]
 
 
-def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int) -> Events:
+def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int, originals: tuple[int, ...] = ()) -> Events:
     """The events that an LLM's answer to the request for a fold leads to.
 
     Args:
@@ -235,18 +235,20 @@ def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int) -> E
         reply: The LLM's answer.
         folded: How many messages it stands for.
         kept: How many came after those, and stay.
+        originals: Positions of the messages that are carried on as they were sent.
     """
     summary = reply.message.text.strip() if reply.message else ""
     if not summary or reply.rejected:
         why = reply.rejected or "it holds no summary."
         return [ReplyRejected(reason=f"asked for a summary to fold the conversation: {why}")]
-    return [on_fold(state, summary, folded=folded, kept=kept, usage=reply.usage)]
+    fold = on_fold(state, summary, folded=folded, kept=kept, originals=originals)
+    return [fold.model_copy(update={"usage": reply.usage})]
 
 
-def on_fold(state: RunState, summary: str, *, folded: int, kept: int, usage: Usage | None = None) -> Folded:
+def on_fold(state: RunState, summary: str, *, folded: int, kept: int, originals: tuple[int, ...]) -> Folded:
     """The fold that a summary leads to."""
-    text = handoff(state, summary)
-    return Folded(handoff=text, summary=summary, messages=folded, kept=kept, usage=usage or Usage())
+    text = handoff(state, summary, originals=originals)
+    return Folded(handoff=text, summary=summary, messages=folded, kept=kept, originals=originals)
 
 
 def on_reopen(state: RunState) -> Events:

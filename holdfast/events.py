@@ -181,7 +181,7 @@ class ContextExceeded(Event):
 
 
 class Folded(Event):
-    """A hand-off message stands in for everything before it, but for the last `kept` messages. Deletes nothing."""
+    """A hand-off message stands in for everything before it, but for `originals` and the last `kept` messages."""
 
     type: Literal["folded"] = "folded"
     handoff: str
@@ -190,6 +190,8 @@ class Folded(Event):
     """The LLM's own words."""
     messages: int
     """How many messages it stands for."""
+    originals: tuple[int, ...] = ()
+    """The messages of people that hold more than text, by position: they follow the hand-off, as they were sent."""
     kept: int = 0
     usage: Usage = Usage()
 

@@ -49,7 +49,7 @@ from holdfast.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.messages import text_of
+from holdfast.messages import more_than_text, text_of
 from holdfast.starts import START_WITHIN
 from holdfast.state import CallState, Parked, RunState, Waiting
 from holdfast.trust import Trust, least
@@ -100,7 +100,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
                 return {"task": text, "user": event.by, **known}
             if event.by != state.user:
                 known["user_proven"] = False  # what is remembered for one person is not recalled for another
-            return {**known, "inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
+            more = more_than_text(event.content)
+            waiting = Waiting(message=event.position, text=text, by=event.by, more=more)
+            return {**known, "inbox": (*state.inbox, waiting)}
         case MessageTaken():
             return _taken(state, event)
         case AgentLoaded():
@@ -198,11 +200,12 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
 
 def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
     taken = next(waiting for waiting in state.inbox if waiting.message == event.message)
-    said, room = [*state.said, taken.text], SAID_CHARS
-    while len(said) > 1 and sum(map(len, said)) > room:
+    said = [*state.said, taken]
+    while len(said) > 1 and sum(len(each.text) for each in said) > SAID_CHARS:
         del said[0]
     inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
-    return {"inbox": inbox, "said": tuple(said), "awaiting": False, "idle_until": None}
+    unsaid = state.unsaid + len(state.said) + 1 - len(said)
+    return {"inbox": inbox, "said": tuple(said), "unsaid": unsaid, "awaiting": False, "idle_until": None}
 
 
 def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:

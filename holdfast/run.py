@@ -323,7 +323,8 @@ class AgentRun:
             case LLMRequest(folding=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
-                self.record(*on_summary(self.state, result, folded=folded, kept=kept))
+                originals = self.transcript.originals
+                self.record(*on_summary(self.state, result, folded=folded, kept=kept, originals=originals))
             case LLMRequest(), LLMReply():
                 self.record(*on_reply(self.state, result, shown=call.request.transcript.length, at=self.at))
             case Notice(), Notified():
@@ -443,7 +444,8 @@ class AgentRun:
             ref = self.transcript.ref(self.state.spec_hash, shown=action.answered_only)
             self._call(LLMRequest(transcript=ref, folding=True))
         else:
-            self.record(on_fold(self.state, self.state.summary, folded=self.transcript.length, kept=0))
+            length, originals = self.transcript.length, self.transcript.originals
+            self.record(on_fold(self.state, self.state.summary, folded=length, kept=0, originals=originals))
 
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call

@@ -107,6 +107,8 @@ class Waiting(Frozen):
     """The position of its event."""
     text: str
     by: str = ""
+    more: str = ""
+    """What it holds besides text (`holdfast.messages.more_than_text`)."""
 
 
 class RunState(Frozen):
@@ -165,8 +167,10 @@ class RunState(Frozen):
     """Request id → who decided it, and how; the last ones."""
     inbox: tuple[Waiting, ...] = ()
     """Messages that were not taken yet, oldest first."""
-    said: tuple[str, ...] = ()
+    said: tuple[Waiting, ...] = ()
     """Follow-up messages that were taken."""
+    unsaid: int = 0
+    """How many of them were dropped, for there were too many to hand on."""
     trust: Trust = "agent"
     """What the LLM's words are worth after all that it has read; kept where the agent's tools or rules mind."""
     memory: str = ""

@@ -283,6 +283,7 @@ class AgentRunWorkflow:
             "fold": run.transcript.base.fold,
             "first": run.transcript.first,
             "since": run.transcript.base.since,
+            "pinned": list(run.transcript.base.pinned),
             "position": run.log.first,
         }
         return View(told)

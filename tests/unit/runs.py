@@ -31,7 +31,7 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect
-from holdfast.events import AgentEvent, RecalledTier
+from holdfast.events import AgentEvent, RecalledTier, UserMessageReceived
 from holdfast.fold import fold_tail
 from holdfast.log import event_line, first_altered
 from holdfast.messages import AssistantMessage, ToolCall, Usage
@@ -330,6 +330,10 @@ class Thread:
         if not run.transcript.first:
             return list(run.transcript.messages)
         older = Transcript()
+        for position in run.transcript.base.pinned:
+            (event,) = self.recorded(position, position + 1)
+            assert isinstance(event, UserMessageReceived)
+            older.keep_original(position, event.content)
         assert len(self.record) >= run.log.first, "the record lacks what the workflow no longer has"
         for event in self.recorded(run.transcript.base.since, run.log.first):
             older.add(event)

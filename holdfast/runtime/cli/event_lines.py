@@ -102,7 +102,8 @@ def _summary(event: JSON) -> str:
             return brief(event["message"], 300)
         case "folded":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
-            return brief(f"{count(event['messages'], 'message')} into one{kept}: {event['summary']}", 240)
+            whole = f", {count(len(event['originals']), 'message')} carried on whole" if event["originals"] else ""
+            return brief(f"{count(event['messages'], 'message')} into one{whole}{kept}: {event['summary']}", 240)
         case "agent_loaded":
             spec = event["spec"]
             return brief(

@@ -43,6 +43,7 @@ from holdfast.fold import handoff
 from holdfast.inbox import too_long, unfit
 from holdfast.messages import Content, text_of
 from holdfast.names import person_name
+from holdfast.outages import Outage
 from holdfast.policy import Terms, Verdict
 from holdfast.state import Phase, RunState
 
@@ -197,6 +198,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             request_id=reply.request_id,
             duration_ms=reply.duration_ms,
             attempt=reply.attempt,
+            outage=reply.outage,
             artifact=reply.artifact,
         )
     ]
@@ -220,11 +222,11 @@ def on_time(state: RunState, *, at: datetime) -> Events:
     return on_due(state, at=at)
 
 
-def on_lost_llm(cause: str, message: str) -> Events:
-    """The events that an LLM call leads to which no retry can help."""
+def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Events:
+    """The events that an LLM call leads to which no retry can help; `outage` is what had failed before."""
     if cause == CONTEXT_TOO_LONG:
         return [ContextExceeded(message=message)]
-    return [RunParked(cause=cause, message=message)]
+    return [RunParked(cause=cause, message=message, outage=outage)]
 
 
 def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int, originals: tuple[int, ...] = ()) -> Events:
@@ -242,7 +244,7 @@ def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int, orig
         why = reply.rejected or "it holds no summary."
         return [ReplyRejected(reason=f"asked for a summary to fold the conversation: {why}")]
     fold = on_fold(state, summary, folded=folded, kept=kept, originals=originals)
-    return [fold.model_copy(update={"usage": reply.usage})]
+    return [fold.model_copy(update={"usage": reply.usage, "outage": reply.outage})]
 
 
 def on_fold(state: RunState, summary: str, *, folded: int, kept: int, originals: tuple[int, ...]) -> Folded:

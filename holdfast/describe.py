@@ -139,6 +139,8 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
 def _blocked(parked: Parked) -> list[str]:
     """Why a run or a loop is blocked, and the signal that lets it go on."""
     lines = ["", f"### Blocked: {parked.cause}", "", _quoted(parked.message), ""]
+    if parked.after:
+        lines += [_plain(f"It was given up {parked.after}"), ""]
     return [*lines, "Mend the cause, then send the signal `retry` with", "", _WHO]
 
 

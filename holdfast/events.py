@@ -17,6 +17,7 @@ from holdfast.approval import DecisionOutcome, Request
 from holdfast.inbox import Message, WhenBusy
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
+from holdfast.outages import Outage
 from holdfast.policy import Terms, VerdictKind
 from holdfast.statements import Decision, DecisionKind, Delegation, Proof, Revocation
 from holdfast.trust import Trust
@@ -161,7 +162,9 @@ class LLMReplied(Event):
     """The provider's id of the request."""
     duration_ms: int = 0
     attempt: int = 1
-    """More than 1: the provider failed that often less one, and Temporal tried again."""
+    """More than 1: that many less one failed, and Temporal tried again."""
+    outage: Outage | None = None
+    """The attempts that failed before; one whose worker was killed left nothing."""
     artifact: str = ""
     """Address of the reply's whole text, where the message holds its head and tail only."""
 
@@ -194,6 +197,8 @@ class Folded(Event):
     """The messages of people that hold more than text, by position: they follow the hand-off, as they were sent."""
     kept: int = 0
     usage: Usage = Usage()
+    outage: Outage | None = None
+    """The attempts at the request for the summary that failed before."""
 
 
 class ReplyRejected(Event):
@@ -416,6 +421,8 @@ class RunParked(Event):
     cause: str
     """A short name of the cause: `LLMRejected`, `StepLimit`, …"""
     message: str
+    outage: Outage | None = None
+    """The attempts that failed before the LLM was given up; a claim of whoever failed the call."""
 
 
 class RunUnparked(Event):

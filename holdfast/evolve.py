@@ -166,7 +166,8 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case ToolCallFinished():
             return _finished(state, event)
         case RunParked():
-            return {"parked": Parked(cause=event.cause, message=event.message)}
+            after = event.outage.words(event.at) if event.outage else ""
+            return {"parked": Parked(cause=event.cause, message=event.message, after=after)}
         case RunUnparked():
             at_limit = state.spec is not None and state.step >= state.step_limit
             granted = state.spec.limits.max_steps if state.spec and at_limit else 0

@@ -83,6 +83,7 @@ from holdfast.model import canonical
 from holdfast.names import person_name
 from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
+from holdfast.outages import Outage
 from holdfast.seals import Unsealed, is_unsealed
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
@@ -204,7 +205,7 @@ class AgentRun:
             case AgentRequest():
                 self.record(*on_lost_agent(cause, message))
             case LLMRequest():
-                self.record(*on_lost_llm(cause, message))
+                self.record(*on_lost_llm(cause, message, Outage.told(failure.details)))
             case ToolRequest(call=verifying) if not call.number:
                 self._found(verifying.name, ToolOutcome(status="failed", content=f"{cause}: {message}"))
             case Notice():

@@ -59,6 +59,12 @@ class Parked(Frozen):
 
     cause: str
     message: str
+    after: str = ""
+    """What had failed before, where the LLM was given up."""
+
+    def view(self) -> dict[str, Any]:
+        """The cause as `show` presents it."""
+        return self.model_dump(exclude_defaults=True)
 
 
 class Remembered(Frozen):
@@ -262,7 +268,7 @@ class RunState(Frozen):
             "pending": [request.view() for request in self.requests],
             "remembered": [rule.view() for rule in self.remembered],
             "delegated": [right.view() for right in self.lent],
-            "blocked": self.parked.model_dump() if self.parked else None,
+            "blocked": self.parked.view() if self.parked else None,
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.awaiting else None,
             "updated_at": self.updated_at.isoformat(),

@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from holdfast import contracts
 from holdfast.commands import Call, Failure, Sleep, Stop
-from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of
+from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of, details_of
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
 from holdfast.state import RunState
@@ -123,7 +123,7 @@ class AgentRunWorkflow:
         try:
             result = await started
         except ActivityError as error:
-            failure = Failure(*cause_of(error), cancelled=is_cancelled_exception(error))
+            failure = Failure(*cause_of(error), is_cancelled_exception(error), details_of(error))
         except asyncio.CancelledError:  # a sleep, or a call that was stopped before it was under way
             failure = Failure("CancelledError", "Cancelled", cancelled=True)
         del self._calls[call_id]

@@ -184,11 +184,11 @@ class Thread:
         self.run.ended(call.id, through_json(answer) if answer else None)
         self._carry_out()
 
-    def fail(self, call: Call | Sleep, cause: str, message: str = "no", *, cancelled: bool = False) -> None:
+    def fail(self, call: Call | Sleep, cause: str, message: str = "no", *details: Any, cancelled: bool = False) -> None:
         """A call under way comes to nothing."""
         del self.under_way[call.id]
         self._tell()
-        self.run.failed(call.id, Failure(cause, message, cancelled=cancelled))
+        self.run.failed(call.id, Failure(cause, message, cancelled, details))
         self._carry_out()
 
     def load(self) -> None:
@@ -208,10 +208,10 @@ class Thread:
         (call,) = self.waiting(LLMRequest)
         self.end(call, reply)
 
-    def refuse(self, cause: str) -> None:
+    def refuse(self, cause: str, *details: Any) -> None:
         """The LLM's provider refuses the request."""
         (call,) = self.waiting(LLMRequest)
-        self.fail(call, cause)
+        self.fail(call, cause, "no", *details)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:
         """A tool call ends."""

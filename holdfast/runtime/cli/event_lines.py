@@ -4,12 +4,14 @@ recorded and this version does not know.
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 
 from rich.text import Text
 
 from holdfast.describe import describe_call
 from holdfast.events import EVENTS
 from holdfast.messages import ToolCall, text_of
+from holdfast.outages import Outage
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.durations import span_text
 from holdfast.runtime.threads import JSON
@@ -103,7 +105,9 @@ def _summary(event: JSON) -> str:
         case "folded":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
             whole = f", {count(len(event['originals']), 'message')} carried on whole" if event["originals"] else ""
-            return brief(f"{count(event['messages'], 'message')} into one{whole}{kept}: {event['summary']}", 240)
+            return brief(
+                f"{count(event['messages'], 'message')} into one{whole}{kept}{_outage(event)}: {event['summary']}", 240
+            )
         case "agent_loaded":
             spec = event["spec"]
             return brief(
@@ -140,7 +144,7 @@ def _summary(event: JSON) -> str:
             told = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
             return told + _clipped(event)
         case "run_parked":
-            return brief(f"{event['cause']}: {event['message']}", 300)
+            return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
         case "run_unparked":
             return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
@@ -166,7 +170,16 @@ def _reply(event: JSON) -> str:
     usage = event["usage"]
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
     tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
-    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){_clipped(event)}"
+    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){brief(_outage(event), 300)}{_clipped(event)}"
+
+
+def _outage(event: JSON) -> str:
+    """What failed before the LLM answered, or was given up."""
+    if not event["outage"]:
+        return ""
+    words = Outage.model_validate(event["outage"]).words(datetime.fromisoformat(event["at"]))
+    lost = event.get("attempt", 1) - 1 - event["outage"]["failed"]
+    return f", {words}" + (f" (and {count(lost, 'attempt')} that left no trace)" if lost > 0 else "")
 
 
 def _clipped(event: JSON) -> str:

@@ -12,6 +12,7 @@ from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent
 from holdfast.evolve import evolve
+from holdfast.log import has_ended
 from holdfast.runtime.histories import Recorded
 from holdfast.runtime.reading import Note, Reader
 from holdfast.runtime.runs import ENDED, NeverRan, retrying
@@ -56,7 +57,8 @@ async def state_of(
             view = (await _whole(reader, thread, found, note)).view()
     assert view is not None
     ended = ENDED.get(found.status) if found.status else None
-    recorded = run.log[-1].type == "run_finished" if run and run.log else run is None and view["status"] in CLOSED
+    kinds = (event.type for event in reversed(run.log)) if run else ()
+    recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
     return {**view, "retrying": [each.view() for each in retrying(found)]}

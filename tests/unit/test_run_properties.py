@@ -35,10 +35,10 @@ from holdfast.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.log import event_json, first_altered
+from holdfast.log import LATE, event_json, first_altered, has_ended
 from holdfast.messages import AssistantMessage, ToolCall, Usage, UserMessage, encode
 from holdfast.model import canonical
-from holdfast.snapshot import MAX_BYTES, RunSnapshot
+from holdfast.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.stores import read_lines
 from holdfast.transcript import Transcript
 from tests.unit.plays import SEEDS, play
@@ -656,6 +656,35 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
     thread.reply(calls("look"))
     assert thread.at_tools == [3]
     thread.check_whole()
+
+
+@given(SEEDS, st.data())
+def test_a_thread_has_ended_when_its_last_run_has(seed: int, data: st.DataObject) -> None:
+    """After each event: `has_ended` is what the state says, also behind signals that came late."""
+    log = play(seed).thread.log
+    length = data.draw(st.integers(1, len(log)))
+    events = log[:length]
+    ended = snapshot_of(events).state.outcome is not None
+    assert has_ended(event.type for event in reversed(events)) == ended
+
+
+def test_what_reaches_a_run_while_it_closes_is_written_down() -> None:
+    """A signal after the end of the run is in the record, behind it, and the thread has ended all the same."""
+    thread = at_work()
+    thread.reply(says("done"))
+    for name in ("approve", "retry", "say", "delegate", "what?"):
+        thread.signal(name, {"request": "1", "by": "alice", "message": "late", "to": "bob", "seconds": 60})
+    while not thread.closed:
+        thread.archive()
+    types = thread.types()
+    assert len(types) > types.index("run_finished") + 4
+    assert {*types[types.index("run_finished") + 1 :]} <= LATE
+    assert len(thread.record) == len(types)
+    assert has_ended(reversed(types))
+    thread.reopen()
+    thread.load_thread()
+    thread.load()
+    assert not has_ended(reversed(thread.types()))
 
 
 # Whatever arrives.

@@ -25,6 +25,7 @@ from temporalio.client import (
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.events import AgentEvent
 from holdfast.fold import INSTRUCTION
+from holdfast.runtime.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
 from tests.unit.runs import agent_spec, calls, says
@@ -365,6 +366,8 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
         assert (await run.result())["result"] == "done"
         events = await check_thread(client, run)
         assert [event.type for event in events[-3:]] == ["signal_rejected", "signal_rejected", "decision_received"]
+        shown = await Threads(client, task_queue=queue).state(run.id)
+        assert (shown["status"], shown["result"]) == ("completed", "done"), "late signals do not hide how it ended"
 
 
 async def test_a_run_waits_a_month_for_a_message() -> None:

@@ -111,11 +111,16 @@ Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | StartCalls | Park 
 
 
 def next_action(state: RunState) -> Action:
-    """What the run does next."""
+    """What the run does next. After a long pause, it looks at the world before it does anything."""
+    action = _next_action(state)
+    if state.stale_seconds and state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Fold):
+        return Verify(state.spec.verify)
+    return action
+
+
+def _next_action(state: RunState) -> Action:
     if state.outcome:
         return Finish()
-    if state.stale_seconds and state.spec:
-        return Verify(state.spec.verify)
     if cleared := tuple(call.number for call in state.calls if call.phase == "cleared"):
         return StartCalls(cleared)
     if state.parked or any(call.phase != "finished" for call in state.calls):

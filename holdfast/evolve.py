@@ -75,17 +75,32 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
 
 
 def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
-    """Whether the agent goes on after so long that it has to look at the world first."""
+    """How long ago the agent last did something, where that is so long that it has to look at the world first.
+
+    Whatever it was that took so long: people, an outage, a slow tool, a thread that was closed meanwhile. Once stale,
+    it stays so until it has looked: an LLM that answers after a day answers what it was sent before.
+    """
+    if isinstance(event, StateVerified):
+        return {"stale_seconds": 0, "acted_at": event.at}
+    acted: dict[str, Any] = {"acted_at": event.at} if _acts(state, event) else {}
+    spec = event.spec if isinstance(event, AgentLoaded) else state.spec
+    if spec is None or not spec.verify:
+        return {**acted, "stale_seconds": 0} if spec and state.stale_seconds else acted
+    waited = (event.at - state.acted_at).total_seconds() if state.acted_at else 0
+    if waited > spec.limits.stale_after:
+        acted["stale_seconds"] = max(1, int(waited), state.stale_seconds)
+    return acted
+
+
+def _acts(state: RunState, event: AgentEvent) -> bool:
+    """Whether the agent itself does something. What anybody sends does not make a run look fresh."""
     match event:
-        case LLMReplied() | ToolCallStarted() | ToolCallFinished() | AgentLoaded():
-            return {"acted_at": event.at}
-        case DecisionReceived(outcome="accepted") | ApprovalExpired() | MessageTaken() | RunUnparked():
-            if state.spec and state.spec.verify and state.acted_at:
-                waited = (event.at - state.acted_at).total_seconds()
-                return {"stale_seconds": max(1, int(waited))} if waited > state.spec.limits.stale_after else {}
-        case StateVerified():
-            return {"stale_seconds": 0, "acted_at": event.at}
-    return {}
+        case LLMReplied() | ToolCallStarted() | AgentLoaded():
+            return True
+        case ToolCallFinished(status="ok" | "failed" | "undone"):
+            return any(call.number == event.number and call.phase == "started" for call in state.calls)
+        case _:
+            return False
 
 
 def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
@@ -189,7 +204,7 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     unknown = past is not None and not past.minds_trust and bool(past.tools or past.memory.files)
     trust = "web" if unknown else least(state.trust, event.trust)
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
-    ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
+    ended: dict[str, Any] = {"depth": event.depth, "trust": trust}
     ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
     ended["user_proven"] = state.user_proven and event.user_proven
     ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}

@@ -154,7 +154,7 @@ class RunState(Frozen):
     spent: tuple[Spent, ...] = ()
     """Signed delegations and messages that are still good: each counts once."""
     acted_at: datetime | None = None
-    """When the agent last did something; None before it has."""
+    """When the agent last did something, in whatever run; None before it has."""
     stale_seconds: int = 0
     """How long the agent has waited, where its `verify` tools are to run before anything else."""
     step: int = 0

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from holdfast.arguments import canonical_arguments
 from holdfast.authority import judge_call, new_request, on_due
+from holdfast.baseline import baseline_due
 from holdfast.contracts import (
     CONTEXT_TOO_LONG,
     NAME_INVALID,
@@ -77,9 +78,11 @@ class TakeMessages:
 
 @dataclass(frozen=True)
 class Verify:
-    """Look at the world, after a long pause, with these tools."""
+    """Look at the world with these tools, after a long pause."""
 
     tools: tuple[str, ...]
+    baseline: bool = False
+    """There was no pause: requests have opened."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ def next_action(state: RunState) -> Action:
     action = _next_action(state)
     if state.stale_seconds and state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Fold):
         return Verify(state.spec.verify)
+    if isinstance(action, Wait) and state.spec and baseline_due(state):
+        return Verify(state.spec.verify, baseline=True)
     return action
 
 

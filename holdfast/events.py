@@ -375,8 +375,20 @@ class Finding(Frozen):
     """What it is worth, where that is not what the tool says of all its results."""
 
 
+class BaselineRecorded(Event):
+    """Requests have opened, and the agent's `verify` tools have looked at what people are asked for. The LLM is not
+    told; where an approval comes late, what the tools find then is compared with it (`holdfast.baseline`).
+    """
+
+    type: Literal["baseline_recorded"] = "baseline_recorded"
+    findings: tuple[Finding, ...]
+
+
 class StateVerified(Event):
-    """After a long pause, the agent's `verify` tools have looked at the world. The LLM is told before its next step."""
+    """After a long pause, the agent's `verify` tools have looked at the world. The LLM is told before its next step.
+
+    Where it differs from what stood when people were asked, requests for the same calls follow.
+    """
 
     type: Literal["state_verified"] = "state_verified"
     paused_seconds: int
@@ -476,6 +488,7 @@ AgentEvent = Annotated[
     | RuleRevoked
     | RightDelegated
     | DelegationRevoked
+    | BaselineRecorded
     | StateVerified
     | ToolCallStarted
     | ToolCallFinished

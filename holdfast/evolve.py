@@ -23,6 +23,7 @@ from holdfast.events import (
     ApprovalExpired,
     ApprovalReminded,
     ApprovalRequested,
+    BaselineRecorded,
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
@@ -51,7 +52,7 @@ from holdfast.events import (
 )
 from holdfast.messages import more_than_text, text_of
 from holdfast.starts import START_WITHIN
-from holdfast.state import CallState, Parked, RunState, Waiting
+from holdfast.state import CallState, Found, Parked, RunState, Waiting
 from holdfast.trust import Trust, least
 
 SAID_CHARS = 64_000
@@ -134,7 +135,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case LLMReplied():
             tokens = event.usage.prompt_tokens + event.usage.completion_tokens
             counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
-            return {"step": state.step + 1, "calls": (), **counted}
+            return {"step": state.step + 1, "calls": (), "baseline": (), **counted}
         case MessageAwaited():
             until = event.at + timedelta(seconds=state.idle_limit)
             return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
@@ -167,7 +168,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case DecisionReceived():
             return {}
         case StateVerified():
-            return _read(state, _found(state, event))
+            return {**_read(state, _found(state, event)), "baseline": tuple(map(Found.of, event.findings))}
+        case BaselineRecorded():
+            return {"baseline": tuple(map(Found.of, event.findings))}
         case RuleRemembered():
             return remembered(state, event)
         case RuleRevoked():

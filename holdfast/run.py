@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from holdfast.agent import shared
 from holdfast.authority import on_due
+from holdfast.baseline import on_findings
 from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
 from holdfast.contracts import (
     NOT_SEALED,
@@ -72,7 +73,6 @@ from holdfast.events import (
     RunParked,
     RunStarted,
     SignalRejected,
-    StateVerified,
     ToolCallStarted,
     UserMessageReceived,
 )
@@ -132,6 +132,8 @@ class AgentRun:
         """The step at whose pause the events were last written down."""
         self._unrecorded = False
         """Whether the permanent record refuses this run's events for good."""
+        self._baseline = False
+        """Whether `verify` tools are under way for requests that have opened."""
         self._findings: list[Finding] = []
         """What `verify` tools have found so far."""
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
@@ -340,11 +342,11 @@ class AgentRun:
                 raise TypeError(f"{type(result).__name__} is no answer to {type(call.request).__name__}")
 
     def _found(self, tool: str, outcome: ToolOutcome) -> None:
-        """A `verify` tool has looked; when all have, the LLM will be told."""
+        """A `verify` tool has looked; when all have, that is recorded, with what follows from it."""
         self._findings.append(Finding(tool=tool, status=outcome.status, content=outcome.content, trust=outcome.trust))
         if not self._verifying():
             self._findings, findings = [], sorted(self._findings, key=lambda finding: finding.tool)
-            self.record(StateVerified(paused_seconds=self.state.stale_seconds, findings=tuple(findings)))
+            self.record(*on_findings(self.state, tuple(findings), baseline=self._baseline, at=self.at))
 
     def _answer(self, update: str, payload: Any) -> tuple[str, str]:
         """The outcome of an update, and an explanation."""
@@ -416,6 +418,7 @@ class AgentRun:
             case Park(cause=cause, message=message):
                 self.record(RunParked(cause=cause, message=message))
             case Verify(tools=tools):
+                self._baseline = action.baseline
                 for tool in tools:
                     self._call_tool(ToolCall(id=f"verify_{tool}", name=tool, arguments=self._defaults(tool)))
             case Wait() | Finish():

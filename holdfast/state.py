@@ -9,22 +9,23 @@
 """
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
 from holdfast.effects import effect_key
-from holdfast.events import (
-    RunOutcome,
-)
+from holdfast.events import Finding, RunOutcome
 from holdfast.messages import ToolCall, Usage
-from holdfast.model import Frozen
+from holdfast.model import Frozen, digest
 from holdfast.policy import Terms
 from holdfast.statements import Delegation
 from holdfast.trust import Trust
 from holdfast.votes import Vote
+
+HEAD_CHARS = 120
+"""Of what a `verify` tool found, for people to see what has changed."""
 
 Phase = Literal["requested", "asked", "cleared", "started", "unclear", "finished"]
 Status = Literal[
@@ -106,6 +107,28 @@ class Spent(Frozen):
     """When it is good for nothing anyway."""
 
 
+class Found(Frozen):
+    """What one `verify` tool found, as far as it takes to see whether it changes."""
+
+    tool: str
+    ok: bool
+    digest: str
+    """Of the content."""
+    head: str
+    """How the content begins."""
+
+    @classmethod
+    def of(cls, finding: Finding) -> Self:
+        """What is kept of a finding."""
+        content = finding.content
+        return cls(
+            tool=finding.tool,
+            ok=finding.status == "ok",
+            digest=digest(content),
+            head=content if len(content) <= HEAD_CHARS else f"{content[:HEAD_CHARS]}…",
+        )
+
+
 class Waiting(Frozen):
     """A message that was not shown to the LLM yet."""
 
@@ -155,6 +178,8 @@ class RunState(Frozen):
     """Signed delegations and messages that are still good: each counts once."""
     acted_at: datetime | None = None
     """When the agent last did something, in whatever run; None before it has."""
+    baseline: tuple[Found, ...] = ()
+    """What its `verify` tools found last since the step began: what approvals in this step are good for."""
     stale_seconds: int = 0
     """How long the agent has waited, where its `verify` tools are to run before anything else."""
     step: int = 0

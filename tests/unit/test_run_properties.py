@@ -294,6 +294,8 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
     names: dict[int, tuple[str, str]] = {}
     shown: dict[str, str] = {}
     texts: dict[int, Any] = {}
+    asked: dict[str, int] = {}
+    let_run: set[int] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
             texts[event.position] = event.content if isinstance(event.content, str) else event.content[0]["text"]
@@ -303,10 +305,18 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
         elif isinstance(event, ToolCallRequested):
             names[event.number] = (event.call.name, event.call.arguments)
         elif isinstance(event, ApprovalRequested):
-            shown[event.request.request] = event.request.arguments
+            request = event.request
+            shown[request.request] = request.arguments
+            if request.number in let_run:  # asked again before it ran: as people have changed it
+                names[request.number] = (request.tool, request.arguments)
+            asked[request.request] = request.number
+        elif isinstance(event, ApprovalExpired):
+            let_run.add(asked[event.request])
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
             if event.arguments is not None and event.arguments != json.loads(shown[event.request]):
                 shown[event.request] = canonical(event.arguments).decode()
+            if event.decision == "approve" and event.outcome == "accepted":
+                let_run.add(asked[event.request])
         elif isinstance(event, ToolCallStarted):
             names[event.number] = (names[event.number][0], shown.get(event.request, names[event.number][1]))
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):

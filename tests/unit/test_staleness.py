@@ -40,6 +40,7 @@ def looks(thread: Thread) -> bool:
 def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
     """An approval comes late."""
     thread.reply(calls("pay"))
+    thread.verified("as it was")
     passes()
     thread.decide("1")
 
@@ -47,6 +48,7 @@ def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
 def wait_for_a_denial(thread: Thread, passes: Callable[[], None]) -> None:
     """A denial comes late: the LLM goes on with it."""
     thread.reply(calls("pay"))
+    thread.verified("as it was")
     passes()
     thread.decide("1", "deny")
 
@@ -81,6 +83,7 @@ def wait_for_a_retry(thread: Thread, passes: Callable[[], None]) -> None:
 def begin_again(thread: Thread, passes: Callable[[], None]) -> None:
     """The thread is closed, and continued."""
     thread.reply(calls("pay"))
+    thread.verified("as it was")
     passes()
     thread.reopen()
     thread.load_thread()
@@ -133,6 +136,7 @@ def test_an_agent_that_looks_at_nothing_goes_on_at_once() -> None:
     """Without `verify` tools there is no extra call and no extra event; also where the agent before had some."""
     thread = at_work(SPEC)
     thread.reply(calls("pay"))
+    thread.verified("as it was")
     thread.passes(hours=26)
     thread.spec = agent_spec()
     thread.reopen()

@@ -132,8 +132,9 @@ def _summary(event: JSON) -> str:
         case "rule_remembered" | "rule_revoked" | "right_delegated" | "delegation_revoked":
             return _mandate(event)
         case "state_verified":
-            found = "; ".join(f"{each['tool']}: {each['status']}: {each['content']}" for each in event["findings"])
-            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {found}", 240)
+            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {_findings(event)}", 240)
+        case "baseline_recorded":
+            return brief(f"as people are asked: {_findings(event)}", 240)
         case "tool_call_started":
             undo = ", to take it back" if event["undo"] else ""
             grant = f", by request {event['request']}" if event["request"] else ""
@@ -154,6 +155,10 @@ def _summary(event: JSON) -> str:
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
         case _:
             raise KeyError(event["type"])
+
+
+def _findings(event: JSON) -> str:
+    return "; ".join(f"{each['tool']}: {each['status']}: {each['content']}" for each in event["findings"])
 
 
 def _tier(tier: JSON) -> str:

@@ -538,7 +538,7 @@ class AgentRun:
 
     def _keep_record(self) -> None:
         """Write the events down where the run pauses: once for each pause."""
-        pausing = self.state.status in ("waiting_approval", "waiting_message", "blocked")
+        pausing = self.state.status in ("waiting_approval", "waiting_message", "blocked") and not self._verifying()
         due = pausing and self._paused_at != self.state.step and not self._unrecorded
         if due and self._base.position < self.log.length and not self._under_way(ArchiveRequest):
             self._paused_at = self.state.step

@@ -44,12 +44,11 @@ def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: boo
         baseline: They looked because requests have opened; else because of a long pause.
         at: Now, for requests that open again.
     """
-    waited = (at - state.acted_at).total_seconds() if state.acted_at else 0
-    in_time = state.spec is not None and waited <= state.spec.limits.stale_after
-    if baseline and in_time and not state.stale_seconds:
+    paused = state.paused(at)
+    if baseline and not paused:
         return [BaselineRecorded(findings=findings)]
     # Found so late, it is not what stood when people were asked.
-    verified = StateVerified(paused_seconds=state.stale_seconds or int(waited), findings=findings)
+    verified = StateVerified(paused_seconds=paused, findings=findings)
     found = tuple(map(Found.of, findings))
     changed = changes(state.baseline, found)
     return [verified, *_asked_again(state, changed, at=at)] if changed else [verified]

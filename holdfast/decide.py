@@ -113,10 +113,15 @@ class Finish:
 Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | StartCalls | Park | Wait | Finish
 
 
-def next_action(state: RunState) -> Action:
-    """What the run does next. After a long pause, it looks at the world before it does anything."""
+def next_action(state: RunState, *, at: datetime) -> Action:
+    """What the run does next. After a long pause, it looks at the world before it does anything.
+
+    Args:
+        state: Where the run is.
+        at: Now, which may be long after the last event.
+    """
     action = _next_action(state)
-    if state.stale_seconds and state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Fold):
+    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Fold) and state.paused(at):
         return Verify(state.spec.verify)
     if isinstance(action, Wait) and state.spec and baseline_due(state):
         return Verify(state.spec.verify, baseline=True)

@@ -84,13 +84,10 @@ def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
     if isinstance(event, StateVerified):
         return {"stale_seconds": 0, "acted_at": event.at}
     acted: dict[str, Any] = {"acted_at": event.at} if _acts(state, event) else {}
-    spec = event.spec if isinstance(event, AgentLoaded) else state.spec
-    if spec is None or not spec.verify:
-        return {**acted, "stale_seconds": 0} if spec and state.stale_seconds else acted
-    waited = (event.at - state.acted_at).total_seconds() if state.acted_at else 0
-    if waited > spec.limits.stale_after:
-        acted["stale_seconds"] = max(1, int(waited), state.stale_seconds)
-    return acted
+    if isinstance(event, AgentLoaded):
+        state = state.model_copy(update={"spec": event.spec})
+    # While no agent is loaded, nobody knows whether it will look: what is known of the pause stays.
+    return {**acted, "stale_seconds": state.paused(event.at)} if state.spec else acted
 
 
 def _acts(state: RunState, event: AgentEvent) -> bool:

@@ -395,7 +395,7 @@ class AgentRun:
             return self._close()
         if self._full() and not self._under_way(ToolRequest):
             return self._move()
-        return self._carry_out(next_action(self.state))
+        return self._carry_out(next_action(self.state, at=self.at))
 
     def _carry_out(self, action: Any) -> bool:
         match action:

@@ -261,6 +261,13 @@ class RunState(Frozen):
             return self.idle_until
         return min((due for request in self.requests if (due := request.due_at)), default=None)
 
+    def paused(self, at: datetime) -> int:
+        """Seconds since the agent last acted, where that is so long that its `verify` tools run first; else 0."""
+        if self.spec is None or not self.spec.verify:
+            return 0
+        waited = (at - self.acted_at).total_seconds() if self.acted_at else 0
+        return max(self.stale_seconds, int(waited), 1) if waited > self.spec.limits.stale_after else self.stale_seconds
+
     def effect_key(self, number: int, call: ToolCall) -> str:
         """The key of the one effect that a call has: in no other run of the thread, and under no other number."""
         return effect_key(thread=self.thread, first_run_id=self.first_run_id, number=number, call_digest=call.digest)

@@ -69,7 +69,8 @@ EXPECTED = {
     "authorised": LOADED
     + "llm_replied "
     + ASKED
-    + "baseline_recorded approval_reminded decision_received right_delegated decision_received decision_received rule_remembered "
+    + "baseline_recorded approval_reminded decision_received right_delegated "
+    + "decision_received decision_received rule_remembered "
     + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
     + ("decision_received decision_received tool_call_finished " + DONE),
     "expired": LOADED

@@ -146,6 +146,23 @@ def test_an_agent_that_looks_at_nothing_goes_on_at_once() -> None:
     assert thread.asks_llm()
 
 
+def test_a_pause_without_any_event_is_one_too() -> None:
+    """The permanent record is away for a day while it is written to: nothing was recorded meanwhile."""
+    thread = at_work(SPEC)
+    thread.say("and now?")
+    thread.reply(calls("look"))
+    thread.crowded = True
+    thread.finish(1)
+    thread.at += timedelta(hours=26)
+    thread.crowded = False
+    thread.archive()
+    assert looks(thread)
+    assert "message_taken" not in thread.types()
+    thread.verified("as it was")
+    assert thread.asks_llm()
+    thread.check_whole()
+
+
 @given(SEEDS)
 def test_nothing_is_done_on_an_old_view_of_the_world(seed: int) -> None:
     """Over whole plays: no call starts, no message is taken and no LLM is asked later than `stale_after` after the

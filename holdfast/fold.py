@@ -18,7 +18,8 @@ The conversation is about to be folded: everything above will be replaced by a h
 and you will go on from it alone. Write down what you need in order to go on: what was done and with which results, \
 what was learnt, what turned out not to work and why, which files and identifiers matter, and what comes next. \
 The task, later messages from people, denials and calls of unknown outcome are handed on word for word: do not \
-repeat them. Reply with the summary only; call no tool."""
+repeat them. There may be no room for older images and files: say what they show, as far as it matters. \
+Reply with the summary only; call no tool."""
 
 NO_SUMMARY = "(There is no summary: the conversation did not fit the context window any more.)"
 

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.describe import current_details
-from holdfast.events import RunParked
+from holdfast.events import LLMReplied, RunParked
+from holdfast.log import event_json
+from holdfast.messages import Usage
 from holdfast.model import canonical
 from holdfast.outages import KEPT, LLMFailure, Outage
+from holdfast.runtime.cli.event_lines import event_summary
 from tests.unit.runs import at_work
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -82,3 +85,13 @@ def test_a_context_that_is_too_long_is_no_outage() -> None:
     thread = at_work()
     thread.refuse(CONTEXT_TOO_LONG, failed(1).model_dump(mode="json"))
     assert "context_exceeded" in thread.types()
+
+
+def test_an_attempt_that_left_no_trace_is_counted() -> None:
+    """A worker that was killed could leave nothing: the attempt's number says that there was one more."""
+    event = LLMReplied(
+        message=None, transcript_length=1, usage=Usage(), finish_reason="stop", llm="m", attempt=4, outage=failed(2)
+    )
+    line = event_summary(event_json(event.model_copy(update={"at": AT + timedelta(seconds=9)})))
+    words = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
+    assert line.endswith(f", attempt 4), {words}")

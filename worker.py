@@ -163,7 +163,7 @@ def build_worker(
                 chains=chains,
                 plain_starts=plain_starts,
             ).load_agent,
-            LLM(llm, catalog, sessions, artifacts).call_llm,
+            LLM(llm, catalog, sessions, artifacts, secrets).call_llm,
             Tools(catalog, ledger, chains, sessions, artifacts, secrets).call_tool,
             notifier.notify,
             record.archive,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from temporalio import activity
 
@@ -11,16 +12,20 @@ QUIET = 1.0
 
 
 @asynccontextmanager
-async def heartbeats() -> AsyncIterator[None]:
-    """Tell the server that the call is alive, as long as the block runs. Cancellation arrives the same way."""
-    task = asyncio.create_task(_beat())
+async def heartbeats(*details: Any) -> AsyncIterator[None]:
+    """Tell the server that the call is alive, as long as the block runs. Cancellation arrives the same way.
+
+    Args:
+        details: What each heartbeat says to the next attempt: one that said nothing would erase what there is.
+    """
+    task = asyncio.create_task(_beat(details))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _beat() -> None:
+async def _beat(details: tuple[Any, ...]) -> None:
     while True:
         await asyncio.sleep(QUIET)
-        activity.heartbeat()
+        activity.heartbeat(*details)

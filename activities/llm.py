@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from activities.calling import calling_thread
 from activities.clipping import clip_to
 from activities.heartbeats import heartbeats
+from activities.outages import earlier_failures, heartbeat_of, leaving_trace
 from activities.replies import MAX_REPLY_BYTES, read_reply
 from activities.retry_after import retry_after
 from activities.transcripts import Sessions
@@ -23,6 +24,7 @@ from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequ
 from holdfast.fold import fold_tail
 from holdfast.messages import encode
 from holdfast.prompt import request_body
+from holdfast.secrets import Secrets
 from holdfast.stores import ArtifactStore
 
 REPLY_CHARS = 100_000
@@ -37,20 +39,28 @@ class LLM:
         catalog: Its tools check the arguments of the calls that come back.
         sessions: What this worker has read of each thread.
         artifacts: Where replies go that are too long for the log.
+        secrets: What must not be recorded, whatever a provider says.
     """
 
     def __init__(
-        self, client: openai.AsyncOpenAI, catalog: Catalog, sessions: Sessions, artifacts: ArtifactStore
+        self,
+        client: openai.AsyncOpenAI,
+        catalog: Catalog,
+        sessions: Sessions,
+        artifacts: ArtifactStore,
+        secrets: Secrets,
     ) -> None:
         self._client = client
         self._catalog = catalog
         self._sessions = sessions
         self._artifacts = artifacts
+        self._secrets = secrets
 
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
         """See `holdfast.contracts.call_llm`."""
-        async with heartbeats():
+        outage = earlier_failures(request)
+        async with heartbeats(*heartbeat_of(outage, request)):
             session, messages = await self._sessions.read(request.transcript)
             tail = b""
             if request.folding:
@@ -58,7 +68,8 @@ class LLM:
                 messages = [*messages, instruction]
             body = request_body(session.prefix, messages, tail=tail)
             started = time.monotonic()
-            response = await self._post(body, session.spec.limits.llm_timeout)
+            with leaving_trace(request, outage, self._secrets):
+                response = await self._post(body, session.spec.limits.llm_timeout)
             took = time.monotonic() - started
             reply = read_reply(
                 response.content,
@@ -74,6 +85,7 @@ class LLM:
                     "request_id": response.headers.get("x-request-id"),
                     "duration_ms": round(took * 1000),
                     "attempt": activity.info().attempt,
+                    "outage": outage,
                 }
             )
 

@@ -30,7 +30,7 @@ from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.events import AgentEvent, RunStarted
 from holdfast.history import read_events
-from holdfast.log import digest_after, event_json, event_line
+from holdfast.log import digest_after, event_json, event_line, has_ended
 from holdfast.snapshot import snapshot_of
 from holdfast.stores import SetsAside, ThreadStore, origin_of, read_lines
 from holdfast.upcasters import decode_event
@@ -141,7 +141,7 @@ class Record:
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             events = _before(events, await self._own_chain(thread))
-            if request.previous_run and not (events and events[-1].type == "run_finished"):
+            if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
             try:
                 return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))

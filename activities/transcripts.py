@@ -16,6 +16,7 @@ from activities.calling import CallingRun, calling_thread
 from activities.record import read_thread
 from holdfast.agent import AgentSpec, shared
 from holdfast.errors import TranscriptMismatch
+from holdfast.events import UserMessageReceived
 from holdfast.messages import AssistantMessage, ToolMessage, encode
 from holdfast.model import GENESIS, chain
 from holdfast.prompt import request_prefix
@@ -123,6 +124,10 @@ class Sessions:
         session = Session(fold=told["fold"], spec=spec, prefix=request_prefix(spec))
         if told["first"]:
             older = Transcript()
+            for position in told["pinned"]:
+                for event in await read_thread(self._record, run.thread, position, position + 1):
+                    assert isinstance(event, UserMessageReceived)
+                    older.keep_original(position, event.content)
             for event in await read_thread(self._record, run.thread, told["since"], told["position"]):
                 older.add(event)
             for message in older.messages:

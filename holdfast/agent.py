@@ -29,7 +29,7 @@ class Limits(Frozen):
     idle_limit: float = Field(default=0, ge=0)
     """Seconds that a run stays open for follow-up messages after the LLM has answered; 0 to finish at once."""
     stale_after: float = Field(default=86_400, gt=0)
-    """Seconds of waiting after which the agent's `verify` tools run before anything else."""
+    """Seconds since the agent last acted after which its `verify` tools run before anything else."""
     history_events: int = Field(default=4_000, ge=20)
     """Events of Temporal's history from which the run goes on in a new Temporal run, at the latest when Temporal
     suggests it: what a worker has to replay after a crash."""
@@ -99,8 +99,8 @@ class Agent(Frozen):
     """Names of skills in the same catalog; None for all of them."""
     memory: Memory = Memory()
     verify: tuple[str, ...] = ()
-    """Reads without arguments that run when the agent goes on after a long pause (`Limits.stale_after`), so that the
-    LLM sees what has changed meanwhile."""
+    """Reads without arguments that run when the agent goes on after a long pause (`Limits.stale_after`), whatever its
+    reason, so that the LLM sees what has changed meanwhile."""
     policy: Policy = Policy()
     llm: str | None = None
     """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""

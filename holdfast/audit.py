@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from holdfast.approval import COUNTING
 from holdfast.audit_events import Expected, as_outcome, as_reply, difference, same
 from holdfast.authority import on_decision, on_due
+from holdfast.baseline import on_findings
 from holdfast.decide import (
     StartCalls,
     TakeMessages,
-    Verify,
     next_action,
     on_cancel,
     on_loaded,
@@ -35,6 +35,7 @@ from holdfast.events import (
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
+    BaselineRecorded,
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
@@ -221,12 +222,12 @@ class Audit:
                 yield on_revocation(state, event.said)[1]
             case UserMessageReceived(task=False):
                 yield on_message(state, event.said.model_dump(), door="say", at=at)[2]
-            case MessageTaken() if isinstance(next_action(state), TakeMessages):
+            case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
                 yield [MessageTaken(message=waiting.message) for waiting in state.inbox]
             case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
                 yield on_due(state, at=at)
-            case StateVerified() if isinstance(next_action(state), Verify):
-                yield [event]
+            case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
+                yield on_findings(state, event.findings, baseline=isinstance(event, BaselineRecorded), at=at)
             case ToolCallStarted():
                 yield from self._starts(event)
             case ToolCallFinished() | ReconcileRequested() | RunFinished():
@@ -248,7 +249,7 @@ class Audit:
 
     def _starts(self, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
         """The start of a call: it was cleared, nothing has to come before it, and somebody known has begun the run."""
-        state, action = self.state, next_action(self.state)
+        state, action = self.state, next_action(self.state, at=event.at)
         if on_loaded(state):
             raise _Wrong("it is not known who started the run, and the policy wants that")
         if isinstance(action, StartCalls) and event.number in action.numbers:
@@ -263,7 +264,7 @@ class Audit:
         """The end of calls, or of the run."""
         state = self.state
         number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
-        if any(call.number == number and call.phase in ("started", "orphaned") for call in state.calls):
+        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls):
             yield on_outcome(state, number, as_outcome(event), at=event.at)
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
@@ -314,6 +315,11 @@ class Audit:
         returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls)
         if effect and returned and event.status in ("ok", "failed"):
             self.effects[effect] = replace(self.effects[effect], finished=event)
+
+
+def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
+    """The tools that have looked."""
+    return [finding.tool for finding in event.findings]
 
 
 class _Wrong(Exception):

@@ -39,6 +39,16 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
 
     What people said lifts `ask` only: what the policy denies stays denied.
     """
+    verdict = policy_verdict(state, call)
+    if verdict.verdict == "ask" and (rule := rule_for(state, call, verdict.terms)):
+        by = ", ".join(vote.by for vote in rule.votes)
+        lifted = f"remembered {rule.rule} (by {by})"
+        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+    return verdict
+
+
+def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
+    """The policy's own verdict on a call of a tool that the agent has, whatever people said before."""
     spec = state.spec
     assert spec is not None
     tool = spec.tool(call.name)
@@ -57,10 +67,6 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     )
     if tool.trusted_only and is_tainted(state.trust):
         verdict = _of_tainted(verdict, state.trust, spec.policy.terms)
-    if verdict.verdict == "ask" and (rule := rule_for(state, call, verdict.terms)):
-        by = ", ".join(vote.by for vote in rule.votes)
-        lifted = f"remembered {rule.rule} (by {by})"
-        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
     return verdict
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from holdfast.contracts import (
     AgentRequest,
@@ -64,6 +65,8 @@ class Failure:
     """A short name: the type of the error."""
     message: str
     cancelled: bool = False
+    details: tuple[Any, ...] = ()
+    """Those of the error: claims."""
 
 
 @dataclass(frozen=True)

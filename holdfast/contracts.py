@@ -20,6 +20,7 @@ from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import GENESIS, Sealed
 from holdfast.orders import Answer, Order
+from holdfast.outages import Outage
 from holdfast.snapshot import RunSnapshot
 from holdfast.starts import Start
 from holdfast.transcript import TranscriptRef
@@ -164,8 +165,16 @@ class LLMReply(Answer):
     request_id: str | None = None
     duration_ms: int = 0
     attempt: int = 1
+    outage: Outage | None = None
+    """The attempts before, as far as they left a trace."""
     artifact: str = ""
     """Address of the reply's whole text, where `message` holds its head and tail only."""
+
+
+class Failures(Answer):
+    """What a failed attempt of `call_llm` leaves to the next one, in its last heartbeat."""
+
+    outage: Outage
 
 
 class ToolRequest(Order):
@@ -311,6 +320,11 @@ RECORD_UNREADABLE = "RecordUnreadable"
 """The permanent record of the thread is damaged, or has a gap."""
 
 
+def details_of(error: ActivityError) -> tuple[Any, ...]:
+    """The details of what made an activity fail: claims, for anybody who reaches Temporal can fail one."""
+    return tuple(error.cause.details) if isinstance(error.cause, ApplicationError) else ()
+
+
 def cause_of(error: ActivityError) -> tuple[str, str]:
     """The type and message of what made an activity fail."""
     cause = error.cause or error
@@ -338,7 +352,9 @@ async def load_agent(request: AgentRequest) -> LoadedAgent:
 
 @activity.defn(name="call_llm")
 async def call_llm(request: LLMRequest) -> LLMReply:
-    """Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG."""
+    """Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details then
+    hold the `Outage` before.
+    """
     raise NotImplementedError
 
 

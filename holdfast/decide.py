@@ -13,6 +13,7 @@ from datetime import datetime
 
 from holdfast.arguments import canonical_arguments
 from holdfast.authority import judge_call, new_request, on_due
+from holdfast.baseline import baseline_due
 from holdfast.contracts import (
     CONTEXT_TOO_LONG,
     NAME_INVALID,
@@ -42,8 +43,9 @@ from holdfast.events import (
 )
 from holdfast.fold import handoff
 from holdfast.inbox import too_long, unfit
-from holdfast.messages import Content, Usage, text_of
+from holdfast.messages import Content, text_of
 from holdfast.names import person_name
+from holdfast.outages import Outage
 from holdfast.policy import Terms, Verdict
 from holdfast.state import CallState, Phase, RunState
 
@@ -80,9 +82,11 @@ class TakeMessages:
 
 @dataclass(frozen=True)
 class Verify:
-    """Look at the world, after a long pause, with these tools."""
+    """Look at the world with these tools, after a long pause."""
 
     tools: tuple[str, ...]
+    baseline: bool = False
+    """There was no pause: requests have opened."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +124,26 @@ class Finish:
 Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | Settle | StartCalls | Park | Wait | Finish
 
 
-def next_action(state: RunState) -> Action:
-    """What the run does next."""
+def next_action(state: RunState, *, at: datetime) -> Action:
+    """What the run does next. After a long pause, it looks at the world before it does anything.
+
+    Args:
+        state: Where the run is.
+        at: Now, which may be long after the last event.
+    """
+    action = _next_action(state)
+    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Fold) and state.paused(at):
+        return Verify(state.spec.verify)
+    if isinstance(action, Wait) and state.spec and baseline_due(state):
+        return Verify(state.spec.verify, baseline=True)
+    return action
+
+
+def _next_action(state: RunState) -> Action:
     if state.outcome:
         return Finish()
     if state.spec and (orphaned := tuple(call.number for call in state.calls if call.phase == "orphaned")):
         return Settle(orphaned)
-    if state.stale_seconds and state.spec:
-        return Verify(state.spec.verify)
     if cleared := tuple(call.number for call in state.calls if call.phase == "cleared"):
         return StartCalls(cleared)
     if state.parked or any(call.phase not in ("finished", "orphaned") for call in state.calls):
@@ -210,6 +226,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             request_id=reply.request_id,
             duration_ms=reply.duration_ms,
             attempt=reply.attempt,
+            outage=reply.outage,
             artifact=reply.artifact,
         )
     ]
@@ -233,14 +250,14 @@ def on_time(state: RunState, *, at: datetime) -> Events:
     return on_due(state, at=at)
 
 
-def on_lost_llm(cause: str, message: str) -> Events:
-    """The events that an LLM call leads to which no retry can help."""
+def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Events:
+    """The events that an LLM call leads to which no retry can help; `outage` is what had failed before."""
     if cause == CONTEXT_TOO_LONG:
         return [ContextExceeded(message=message)]
-    return [RunParked(cause=cause, message=message)]
+    return [RunParked(cause=cause, message=message, outage=outage)]
 
 
-def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int) -> Events:
+def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int, originals: tuple[int, ...] = ()) -> Events:
     """The events that an LLM's answer to the request for a fold leads to.
 
     Args:
@@ -248,18 +265,20 @@ def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int) -> E
         reply: The LLM's answer.
         folded: How many messages it stands for.
         kept: How many came after those, and stay.
+        originals: Positions of the messages that are carried on as they were sent.
     """
     summary = reply.message.text.strip() if reply.message else ""
     if not summary or reply.rejected:
         why = reply.rejected or "it holds no summary."
         return [ReplyRejected(reason=f"asked for a summary to fold the conversation: {why}")]
-    return [on_fold(state, summary, folded=folded, kept=kept, usage=reply.usage)]
+    fold = on_fold(state, summary, folded=folded, kept=kept, originals=originals)
+    return [fold.model_copy(update={"usage": reply.usage, "outage": reply.outage})]
 
 
-def on_fold(state: RunState, summary: str, *, folded: int, kept: int, usage: Usage | None = None) -> Folded:
+def on_fold(state: RunState, summary: str, *, folded: int, kept: int, originals: tuple[int, ...]) -> Folded:
     """The fold that a summary leads to."""
-    text = handoff(state, summary)
-    return Folded(handoff=text, summary=summary, messages=folded, kept=kept, usage=usage or Usage())
+    text = handoff(state, summary, originals=originals)
+    return Folded(handoff=text, summary=summary, messages=folded, kept=kept, originals=originals)
 
 
 def on_reopen(state: RunState) -> Events:

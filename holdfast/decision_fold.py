@@ -36,20 +36,35 @@ REQUESTERS = 1_000
 
 
 def requested(state: RunState, event: ApprovalRequested | ReconcileRequested) -> dict[str, Any]:
-    """A question is open. A call has one at a time: an older one was about other arguments, and is closed."""
+    """A question is open. A call has one at a time: an older one was about other arguments, or another world, and is
+    closed; what let the call run, but has not, counts for nothing.
+    """
     request = event.request
     older = [each for each in state.requests if each.number == request.number]
+    anew = f"asked anew as request {request.request}"
     decided = dict(state.decided)
-    decided |= {
-        each.request: f"edited by {request.edited_by}, asked anew as request {request.request}" for each in older
-    }
+    for each in older:
+        decided[each.request] = f"edited by {request.edited_by}, {anew}" if _edits(each, request) else anew
+    lapsed = next((call.grant for call in state.calls if call.number == request.number and call.phase == "cleared"), "")
+    change: dict[str, Any] = {}
+    if lapsed:
+        decided[lapsed] = f"{decided.get(lapsed, 'decided')}, then {anew}"
+        kept = (rule for rule in state.remembered if all(vote.said.request != lapsed for vote in rule.votes))
+        change["remembered"] = tuple(kept)
     phase: Phase = "asked" if request.kind == "approval" else "unclear"
+    again = {"grant": "", "approved": False} if request.kind == "approval" else {}
     return {
+        **change,
         "requests": (*(each for each in state.requests if each not in older), request),
         "decided": _last(decided),
         "asked": state.asked + 1,
-        "calls": moved(state, request.number, phase=phase, request=request.request, terms=request.terms),
+        "calls": moved(state, request.number, phase=phase, request=request.request, terms=request.terms, **again),
     }
+
+
+def _edits(older: Request, request: Request) -> bool:
+    """Whether a request is about other arguments than the one that it takes the place of."""
+    return older.arguments != request.arguments
 
 
 def decided(state: RunState, event: DecisionReceived) -> dict[str, Any]:

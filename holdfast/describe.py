@@ -83,7 +83,7 @@ def _request(state: RunState, request: Request) -> list[str]:
     question = "may this run?" if request.kind == "approval" else "did this happen?"
     arguments = parsed(request.arguments)
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
-    lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({request.why})", ""]
+    lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({_plain(request.why, 1_000)})", ""]
     lines += [f"```json\n{shown[:SHOWN_CHARS]}\n```", ""]
     answers = request.answers
     if len(shown) > SHOWN_CHARS:
@@ -139,6 +139,8 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
 def _blocked(parked: Parked) -> list[str]:
     """Why a run or a loop is blocked, and the signal that lets it go on."""
     lines = ["", f"### Blocked: {parked.cause}", "", _quoted(parked.message), ""]
+    if parked.after:
+        lines += [_plain(f"It was given up {parked.after}"), ""]
     return [*lines, "Mend the cause, then send the signal `retry` with", "", _WHO]
 
 
@@ -177,6 +179,6 @@ def _iteration(iteration: Iteration) -> str:
     return f"- `{iteration.thread}` {words}: {_plain(iteration.task or 'write the plan')}{_plain(why)}"
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, limit: int = 300) -> str:
     """Text that Markdown leaves alone."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>!#|" else c for c in one_line(text, 300))
+    return "".join(f"\\{c}" if c in "\\`*_[]<>!#|" else c for c in one_line(text, limit))

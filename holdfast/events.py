@@ -18,6 +18,7 @@ from holdfast.effects import PastEffect
 from holdfast.inbox import Message, WhenBusy
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import Frozen
+from holdfast.outages import Outage
 from holdfast.policy import Terms, VerdictKind
 from holdfast.statements import Decision, DecisionKind, Delegation, Proof, Revocation
 from holdfast.trust import Trust
@@ -176,7 +177,9 @@ class LLMReplied(Event):
     """The provider's id of the request."""
     duration_ms: int = 0
     attempt: int = 1
-    """More than 1: the provider failed that often less one, and Temporal tried again."""
+    """More than 1: that many less one failed, and Temporal tried again."""
+    outage: Outage | None = None
+    """The attempts that failed before; one whose worker was killed left nothing."""
     artifact: str = ""
     """Address of the reply's whole text, where the message holds its head and tail only."""
 
@@ -196,7 +199,7 @@ class ContextExceeded(Event):
 
 
 class Folded(Event):
-    """A hand-off message stands in for everything before it, but for the last `kept` messages. Deletes nothing."""
+    """A hand-off message stands in for everything before it, but for `originals` and the last `kept` messages."""
 
     type: Literal["folded"] = "folded"
     handoff: str
@@ -205,8 +208,12 @@ class Folded(Event):
     """The LLM's own words."""
     messages: int
     """How many messages it stands for."""
+    originals: tuple[int, ...] = ()
+    """The messages of people that hold more than text, by position: they follow the hand-off, as they were sent."""
     kept: int = 0
     usage: Usage = Usage()
+    outage: Outage | None = None
+    """The attempts at the request for the summary that failed before."""
 
 
 class ReplyRejected(Event):
@@ -385,8 +392,20 @@ class Finding(Frozen):
     """What it is worth, where that is not what the tool says of all its results."""
 
 
+class BaselineRecorded(Event):
+    """Requests have opened, and the agent's `verify` tools have looked at what people are asked for. The LLM is not
+    told; where an approval comes late, what the tools find then is compared with it (`holdfast.baseline`).
+    """
+
+    type: Literal["baseline_recorded"] = "baseline_recorded"
+    findings: tuple[Finding, ...]
+
+
 class StateVerified(Event):
-    """After a long pause, the agent's `verify` tools have looked at the world. The LLM is told before its next step."""
+    """After a long pause, the agent's `verify` tools have looked at the world. The LLM is told before its next step.
+
+    Where it differs from what stood when people were asked, requests for the same calls follow.
+    """
 
     type: Literal["state_verified"] = "state_verified"
     paused_seconds: int
@@ -431,6 +450,8 @@ class RunParked(Event):
     cause: str
     """A short name of the cause: `LLMRejected`, `StepLimit`, …"""
     message: str
+    outage: Outage | None = None
+    """The attempts that failed before the LLM was given up; a claim of whoever failed the call."""
 
 
 class RunUnparked(Event):
@@ -485,6 +506,7 @@ AgentEvent = Annotated[
     | RuleRevoked
     | RightDelegated
     | DelegationRevoked
+    | BaselineRecorded
     | StateVerified
     | ToolCallStarted
     | ToolCallFinished

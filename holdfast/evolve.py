@@ -24,6 +24,7 @@ from holdfast.events import (
     ApprovalExpired,
     ApprovalReminded,
     ApprovalRequested,
+    BaselineRecorded,
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
@@ -51,9 +52,9 @@ from holdfast.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.messages import text_of
+from holdfast.messages import more_than_text, text_of
 from holdfast.starts import START_WITHIN
-from holdfast.state import CallState, Parked, RunState, Waiting
+from holdfast.state import CallState, Found, Parked, RunState, Waiting
 from holdfast.trust import Trust, least
 
 SAID_CHARS = 64_000
@@ -80,17 +81,29 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
 
 
 def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
-    """Whether the agent goes on after so long that it has to look at the world first."""
+    """How long ago the agent last did something, where that is so long that it has to look at the world first.
+
+    Whatever it was that took so long: people, an outage, a slow tool, a thread that was closed meanwhile. Once stale,
+    it stays so until it has looked: an LLM that answers after a day answers what it was sent before.
+    """
+    if isinstance(event, StateVerified):
+        return {"stale_seconds": 0, "acted_at": event.at}
+    acted: dict[str, Any] = {"acted_at": event.at} if _acts(state, event) else {}
+    if isinstance(event, AgentLoaded):
+        state = state.model_copy(update={"spec": event.spec})
+    # While no agent is loaded, nobody knows whether it will look: what is known of the pause stays.
+    return {**acted, "stale_seconds": state.paused(event.at)} if state.spec else acted
+
+
+def _acts(state: RunState, event: AgentEvent) -> bool:
+    """Whether the agent itself does something. What anybody sends does not make a run look fresh."""
     match event:
-        case LLMReplied() | ToolCallStarted() | ToolCallFinished() | AgentLoaded():
-            return {"acted_at": event.at}
-        case DecisionReceived(outcome="accepted") | ApprovalExpired() | MessageTaken() | RunUnparked():
-            if state.spec and state.spec.verify and state.acted_at:
-                waited = (event.at - state.acted_at).total_seconds()
-                return {"stale_seconds": max(1, int(waited))} if waited > state.spec.limits.stale_after else {}
-        case StateVerified():
-            return {"stale_seconds": 0, "acted_at": event.at}
-    return {}
+        case LLMReplied() | ToolCallStarted() | AgentLoaded():
+            return True
+        case ToolCallFinished(status="ok" | "failed" | "undone"):
+            return any(call.number == event.number and call.phase == "started" for call in state.calls)
+        case _:
+            return False
 
 
 def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
@@ -107,7 +120,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
                 return {"task": text, "user": event.by, **known}
             if event.by != state.user:
                 known["user_proven"] = False  # what is remembered for one person is not recalled for another
-            return {**known, "inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
+            more = more_than_text(event.content)
+            waiting = Waiting(message=event.position, text=text, by=event.by, more=more)
+            return {**known, "inbox": (*state.inbox, waiting)}
         case MessageTaken():
             return _taken(state, event)
         case AgentLoaded():
@@ -124,7 +139,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case LLMReplied():
             tokens = event.usage.prompt_tokens + event.usage.completion_tokens
             counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
-            return {"step": state.step + 1, "calls": (), **counted}
+            return {"step": state.step + 1, "calls": (), "baseline": (), **counted}
         case MessageAwaited():
             until = event.at + timedelta(seconds=state.idle_limit)
             return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
@@ -156,7 +171,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case DecisionReceived():
             return {}
         case StateVerified():
-            return _read(state, _found(state, event))
+            return {**_read(state, _found(state, event)), "baseline": tuple(map(Found.of, event.findings))}
+        case BaselineRecorded():
+            return {"baseline": tuple(map(Found.of, event.findings))}
         case RuleRemembered():
             return remembered(state, event)
         case RuleRevoked():
@@ -170,7 +187,8 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case ToolCallFinished():
             return _finished(state, event)
         case RunParked():
-            return {"parked": Parked(cause=event.cause, message=event.message)}
+            after = event.outage.words(event.at) if event.outage else ""
+            return {"parked": Parked(cause=event.cause, message=event.message, after=after)}
         case RunUnparked():
             at_limit = state.spec is not None and state.step >= state.step_limit
             granted = state.spec.limits.max_steps if state.spec and at_limit else 0
@@ -192,7 +210,7 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     unknown = past is not None and not past.minds_trust and bool(past.tools or past.memory.files)
     trust = "web" if unknown else least(state.trust, event.trust)
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
-    ended: dict[str, Any] = {"depth": event.depth, "trust": trust, "stale_seconds": 0, "acted_at": None}
+    ended: dict[str, Any] = {"depth": event.depth, "trust": trust}
     ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
     ended |= {"calls": tuple(_orphaned(state, call) for call in state.calls), "requests": (), "past": ()}
     ended["user_proven"] = state.user_proven and event.user_proven
@@ -247,11 +265,12 @@ def _called(state: RunState, event: ToolCallRequested) -> dict[str, Any]:
 
 def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
     taken = next(waiting for waiting in state.inbox if waiting.message == event.message)
-    said, room = [*state.said, taken.text], SAID_CHARS
-    while len(said) > 1 and sum(map(len, said)) > room:
+    said = [*state.said, taken]
+    while len(said) > 1 and sum(len(each.text) for each in said) > SAID_CHARS:
         del said[0]
     inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
-    return {"inbox": inbox, "said": tuple(said), "awaiting": False, "idle_until": None}
+    unsaid = state.unsaid + len(state.said) + 1 - len(said)
+    return {"inbox": inbox, "said": tuple(said), "unsaid": unsaid, "awaiting": False, "idle_until": None}
 
 
 def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:

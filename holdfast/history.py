@@ -40,6 +40,7 @@ from holdfast.contracts import (
     ToolOutcome,
     ToolRequest,
     cause_of,
+    details_of,
 )
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
@@ -200,7 +201,7 @@ class _Reader:
         if isinstance(call, Sleep):
             run.ended(call.id)
         elif error := error_of(event):
-            run.failed(call.id, Failure(*cause_of(error), cancelled=is_cancelled_exception(error)))
+            run.failed(call.id, Failure(*cause_of(error), is_cancelled_exception(error), details_of(error)))
         else:
             _, kind = _ACTIVITIES[type(call.request)]
             payloads = result_payloads(event)

@@ -10,7 +10,7 @@ from holdfast.names import PersonName
 from holdfast.statements import Signed, in_words, parsed
 
 MAX_TEXT_BYTES = 200_000
-"""A longer text belongs into a file in the workspace."""
+"""A longer text belongs into a file in the workspace; also where it is given in content blocks."""
 
 MAX_BLOCKS_BYTES = 1_000_000
 """Of a message in content blocks, images included: Temporal allows 2 MB a payload."""
@@ -86,8 +86,12 @@ def unfit(content: Content) -> str:
 
 def too_long(content: Content) -> str:
     """What is wrong with the length of a message or a task; empty if nothing is."""
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    size, limit = len(text.encode("utf-8", "replace")), MAX_TEXT_BYTES
-    if not isinstance(content, str):
-        limit = MAX_BLOCKS_BYTES
-    return f"has {size:,} bytes, and {limit:,} are the limit" if size > limit else ""
+    size, what = len(text_of(content).encode("utf-8", "replace")), "bytes of text"
+    limit = MAX_TEXT_BYTES
+    if size <= limit and not isinstance(content, str):
+        size, limit, what = (
+            len(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")),
+            MAX_BLOCKS_BYTES,
+            "bytes",
+        )
+    return f"has {size:,} {what}, and {limit:,} are the limit" if size > limit else ""

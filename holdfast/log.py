@@ -5,7 +5,7 @@ digest and the event's JSON without its own.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -70,6 +70,24 @@ class EventLog:
         skipped = max(0, start - self.first)
         count = None if stop is None else max(0, stop - self.first - skipped)
         return page(islice(self._lines.since(skipped), count))
+
+
+LATE = frozenset(
+    ("signal_rejected", "decision_received", "right_delegated", "delegation_revoked", "rule_revoked", "run_unparked")
+)
+"""The types of events that a run may still record after it has finished: what reaches it while it is written down."""
+
+
+def has_ended(newest_first: Iterable[str]) -> bool:
+    """Whether the last run of a thread has finished, whatever was recorded after it.
+
+    Args:
+        newest_first: The types of the thread's events, the last one first. No more of them are taken than are needed.
+    """
+    for kind in newest_first:
+        if kind not in LATE:
+            return kind == "run_finished"
+    return False
 
 
 def event_line(event: AgentEvent) -> bytes:

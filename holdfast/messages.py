@@ -4,6 +4,7 @@ A message is encoded once, when it enters the transcript, and those bytes are wh
 """
 
 import json
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -49,6 +50,22 @@ def text_of(content: Content | None) -> str:
     return "".join(
         str(block["text"]) if isinstance(block.get("text"), str) else f"[{block.get('type')}]" for block in content
     )
+
+
+def more_than_text(content: Content | None) -> str:
+    """What a message holds besides text, in words (`2 images, file`); empty where it is text alone."""
+    if content is None or isinstance(content, str):
+        return ""
+    kinds = Counter(_KINDS.get(kind := str(block.get("type")), kind[:20]) for block in content if not _is_text(block))
+    named = [kind if count == 1 else f"{count:,} {kind}s" for kind, count in kinds.most_common(5)]
+    return ", ".join([*named, "more"] if len(kinds) > 5 else named)
+
+
+_KINDS = {"image_url": "image", "input_audio": "audio", "None": "block"}
+
+
+def _is_text(block: dict[str, Any]) -> bool:
+    return block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
 MAX_DEPTH = 100

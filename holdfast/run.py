@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from holdfast.agent import shared
 from holdfast.authority import on_due
+from holdfast.baseline import on_findings
 from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
 from holdfast.contracts import (
     NOT_SEALED,
@@ -80,7 +81,6 @@ from holdfast.events import (
     RunReset,
     RunStarted,
     SignalRejected,
-    StateVerified,
     UserMessageReceived,
 )
 from holdfast.evolve import evolve
@@ -90,6 +90,7 @@ from holdfast.model import canonical
 from holdfast.names import person_name
 from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
+from holdfast.outages import Outage
 from holdfast.seals import Unsealed, is_unsealed
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
@@ -141,6 +142,8 @@ class AgentRun:
         """The step at whose pause the events were last written down."""
         self._unrecorded = False
         """Whether the permanent record refuses this run's events for good."""
+        self._baseline = False
+        """Whether `verify` tools are under way for requests that have opened."""
         self._findings: list[Finding] = []
         """What `verify` tools have found so far."""
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
@@ -224,7 +227,7 @@ class AgentRun:
             case AgentRequest():
                 self.record(*on_lost_agent(cause, message))
             case LLMRequest():
-                self.record(*on_lost_llm(cause, message))
+                self.record(*on_lost_llm(cause, message, Outage.told(failure.details)))
             case ToolRequest(call=verifying) if not call.number:
                 self._found(verifying.name, ToolOutcome(status="failed", content=f"{cause}: {message}"))
             case Notice():
@@ -357,7 +360,8 @@ class AgentRun:
             case LLMRequest(folding=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
-                self.record(*on_summary(self.state, result, folded=folded, kept=kept))
+                originals = self.transcript.originals
+                self.record(*on_summary(self.state, result, folded=folded, kept=kept, originals=originals))
             case LLMRequest(), LLMReply():
                 self.record(*on_reply(self.state, result, shown=call.request.transcript.length, at=self.at))
             case Notice(), Notified():
@@ -398,11 +402,11 @@ class AgentRun:
             take_in()
 
     def _found(self, tool: str, outcome: ToolOutcome) -> None:
-        """A `verify` tool has looked; when all have, the LLM will be told."""
+        """A `verify` tool has looked; when all have, that is recorded, with what follows from it."""
         self._findings.append(Finding(tool=tool, status=outcome.status, content=outcome.content, trust=outcome.trust))
         if not self._verifying():
             self._findings, findings = [], sorted(self._findings, key=lambda finding: finding.tool)
-            self.record(StateVerified(paused_seconds=self.state.stale_seconds, findings=tuple(findings)))
+            self.record(*on_findings(self.state, tuple(findings), baseline=self._baseline, at=self.at))
 
     def _answer(self, update: str, payload: Any) -> tuple[str, str]:
         """The outcome of an update, and an explanation."""
@@ -451,7 +455,7 @@ class AgentRun:
             return self._close()
         if self._full() and not self._under_way(ToolRequest):
             return self._move()
-        return self._carry_out(next_action(self.state))
+        return self._carry_out(next_action(self.state, at=self.at))
 
     def _carry_out(self, action: Any) -> bool:
         match action:
@@ -480,6 +484,7 @@ class AgentRun:
             case Park(cause=cause, message=message):
                 self.record(RunParked(cause=cause, message=message))
             case Verify(tools=tools):
+                self._baseline = action.baseline
                 for tool in tools:
                     self._call_tool(ToolCall(id=f"verify_{tool}", name=tool, arguments=self._defaults(tool)))
             case Wait() | Finish():
@@ -510,7 +515,8 @@ class AgentRun:
             ref = self.transcript.ref(self.state.spec_hash, shown=action.answered_only)
             self._call(LLMRequest(transcript=ref, folding=True))
         else:
-            self.record(on_fold(self.state, self.state.summary, folded=self.transcript.length, kept=0))
+            length, originals = self.transcript.length, self.transcript.originals
+            self.record(on_fold(self.state, self.state.summary, folded=length, kept=0, originals=originals))
 
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call
@@ -617,7 +623,7 @@ class AgentRun:
 
     def _keep_record(self) -> None:
         """Write the events down where the run pauses: once for each pause."""
-        pausing = self.state.status in ("waiting_approval", "waiting_message", "blocked")
+        pausing = self.state.status in ("waiting_approval", "waiting_message", "blocked") and not self._verifying()
         due = pausing and self._paused_at != self.state.step and not self._unrecorded
         if due and self._base.position < self.log.length and not self._under_way(ArchiveRequest):
             self._paused_at = self.state.step

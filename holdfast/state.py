@@ -10,22 +10,23 @@
 """
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
 from holdfast.effects import PastEffect, effect_key
-from holdfast.events import (
-    RunOutcome,
-)
+from holdfast.events import Finding, RunOutcome
 from holdfast.messages import ToolCall, Usage
-from holdfast.model import Frozen
+from holdfast.model import Frozen, digest
 from holdfast.policy import Terms
 from holdfast.statements import Delegation
 from holdfast.trust import Trust
 from holdfast.votes import Vote
+
+HEAD_CHARS = 120
+"""Of what a `verify` tool found, for people to see what has changed."""
 
 Phase = Literal["requested", "asked", "cleared", "started", "unclear", "orphaned", "finished"]
 Status = Literal[
@@ -64,6 +65,12 @@ class Parked(Frozen):
 
     cause: str
     message: str
+    after: str = ""
+    """What had failed before, where the LLM was given up."""
+
+    def view(self) -> dict[str, Any]:
+        """The cause as `show` presents it."""
+        return self.model_dump(exclude_defaults=True)
 
 
 class Remembered(Frozen):
@@ -105,6 +112,28 @@ class Spent(Frozen):
     """When it is good for nothing anyway."""
 
 
+class Found(Frozen):
+    """What one `verify` tool found, as far as it takes to see whether it changes."""
+
+    tool: str
+    ok: bool
+    digest: str
+    """Of the content."""
+    head: str
+    """How the content begins."""
+
+    @classmethod
+    def of(cls, finding: Finding) -> Self:
+        """What is kept of a finding."""
+        content = finding.content
+        return cls(
+            tool=finding.tool,
+            ok=finding.status == "ok",
+            digest=digest(content),
+            head=content if len(content) <= HEAD_CHARS else f"{content[:HEAD_CHARS]}…",
+        )
+
+
 class Waiting(Frozen):
     """A message that was not shown to the LLM yet."""
 
@@ -112,6 +141,8 @@ class Waiting(Frozen):
     """The position of its event."""
     text: str
     by: str = ""
+    more: str = ""
+    """What it holds besides text (`holdfast.messages.more_than_text`)."""
 
 
 class RunState(Frozen):
@@ -151,7 +182,9 @@ class RunState(Frozen):
     spent: tuple[Spent, ...] = ()
     """Signed delegations and messages that are still good: each counts once."""
     acted_at: datetime | None = None
-    """When the agent last did something; None before it has."""
+    """When the agent last did something, in whatever run; None before it has."""
+    baseline: tuple[Found, ...] = ()
+    """What its `verify` tools found last since the step began: what approvals in this step are good for."""
     stale_seconds: int = 0
     """How long the agent has waited, where its `verify` tools are to run before anything else."""
     step: int = 0
@@ -170,10 +203,12 @@ class RunState(Frozen):
     """Request id → who decided it, and how; the last ones."""
     inbox: tuple[Waiting, ...] = ()
     """Messages that were not taken yet, oldest first."""
-    said: tuple[str, ...] = ()
+    said: tuple[Waiting, ...] = ()
     """Follow-up messages that were taken."""
     past: tuple[PastEffect, ...] = ()
     """Effects from before a reset that no call of this branch has adopted yet, oldest first."""
+    unsaid: int = 0
+    """How many of them were dropped, for there were too many to hand on."""
     trust: Trust = "agent"
     """What the LLM's words are worth after all that it has read; kept where the agent's tools or rules mind."""
     memory: str = ""
@@ -233,6 +268,13 @@ class RunState(Frozen):
             return self.idle_until
         return min((due for request in self.requests if (due := request.due_at)), default=None)
 
+    def paused(self, at: datetime) -> int:
+        """Seconds since the agent last acted, where that is so long that its `verify` tools run first; else 0."""
+        if self.spec is None or not self.spec.verify:
+            return 0
+        waited = (at - self.acted_at).total_seconds() if self.acted_at else 0
+        return max(self.stale_seconds, int(waited), 1) if waited > self.spec.limits.stale_after else self.stale_seconds
+
     def effect_key(self, number: int, call: ToolCall) -> str:
         """The key of the one effect that a call has: in no other run of the thread, and under no other number.
 
@@ -275,7 +317,7 @@ class RunState(Frozen):
             "pending": [request.view() for request in self.requests],
             "remembered": [rule.view() for rule in self.remembered],
             "delegated": [right.view() for right in self.lent],
-            "blocked": self.parked.model_dump() if self.parked else None,
+            "blocked": self.parked.view() if self.parked else None,
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.awaiting else None,
             "updated_at": self.updated_at.isoformat(),

@@ -4,6 +4,7 @@
    transcript was folded between them.
 2. Tool results enter in call order, whatever order they came in. A person's message enters when it is taken.
 3. A fold replaces the messages by one hand-off message and the last few; the events it was made of stay in the log.
+   People's messages that hold more than text follow the hand-off, byte for byte as they were before.
 4. The workflow holds what is new since its Temporal run began; activities are handed a reference, ask the workflow
    for what they have not seen, and rebuild what is older from the permanent record.
 """
@@ -21,8 +22,15 @@ from holdfast.events import (
     ToolCallRequested,
     UserMessageReceived,
 )
-from holdfast.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode
+from holdfast.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, more_than_text
 from holdfast.model import GENESIS, Frozen, Lines, chain, digest, page
+
+TASK = 1
+"""The position of the event that holds a thread's task."""
+
+ORIGINALS_BYTES = 1_000_000
+"""Of people's messages with images and files that survive a fold as they were sent. The task is always among them
+(`holdfast.inbox` bounds it); of follow-ups, the oldest make room. A snapshot carries them all."""
 
 
 class TranscriptRef(Frozen):
@@ -57,16 +65,20 @@ class TranscriptBase(Frozen):
     shown_head: str = GENESIS
     reply: int = 0
     """Position of the first event that the messages since then can be rebuilt from: the reply, as a rule."""
-    unanswered: tuple[str, ...] = ()
-    """The messages since then, encoded: what a fold may have to keep."""
+    unanswered: tuple[str | int, ...] = ()
+    """The messages since then, encoded: what a fold may have to keep. A number stands for one of `originals`."""
+    originals: dict[int, str] = {}
+    """People's messages that hold more than text, encoded, by position: what a fold carries on as it is."""
+    pinned: tuple[int, ...] = ()
+    """The originals that the last fold carried on: the messages since then are rebuilt from these, too."""
     open: dict[int, str] = {}
     """Numbers and provider's ids of calls whose results have not entered, in call order."""
     early: dict[int, str] = {}
     """Results that came before those of earlier calls."""
     waiting: dict[int, Content] = {}
     """Messages that were not taken yet, by position."""
-    notes: tuple[str, ...] = ()
-    """What the LLM is to read when the calls of the step have their results, as messages."""
+    notes: dict[int, str] = {}
+    """What the LLM is to read when the calls of the step have their results, as messages, by position."""
 
 
 class Transcript:
@@ -80,16 +92,17 @@ class Transcript:
     def __init__(self, base: TranscriptBase | None = None, *, whole: bool = False) -> None:
         self._base = base or TranscriptBase()
         self._whole = whole
+        self._originals = {position: message.encode() for position, message in self._base.originals.items()}
         self._kept = Lines()
         for message in self._base.unanswered:
-            self._kept.append(message.encode())
+            self._kept.append(self._originals[message] if isinstance(message, int) else message.encode())
         self.first = self._base.length - len(self._kept)
         """How many messages come before the ones kept here."""
         self.head = self._base.head
         self._open = dict(self._base.open)
         self._early = dict(self._base.early)
         self._waiting = dict(self._base.waiting)
-        self._notes = list(self._base.notes)
+        self._notes = dict(self._base.notes)
         self._to_come = 0
         """Calls of the last reply whose events are still to come; they are recorded together with it."""
 
@@ -106,15 +119,25 @@ class Transcript:
     @property
     def base(self) -> TranscriptBase:
         """Where it stands now."""
-        unanswered = tuple(message.decode() for message in self._kept.since(self._base.shown - self.first))
-        now = {"length": self.length, "head": self.head, "unanswered": unanswered}
+        positions = {message: position for position, message in self._originals.items()}
+        unanswered = tuple(
+            positions[message] if message in positions else message.decode()
+            for message in self._kept.since(self._base.shown - self.first)
+        )
+        originals = {position: message.decode() for position, message in self._originals.items()}
+        now = {"length": self.length, "head": self.head, "unanswered": unanswered, "originals": originals}
         pending = {"open": dict(self._open), "early": dict(self._early), "waiting": dict(self._waiting)}
-        return self._base.model_copy(update={**now, **pending, "notes": tuple(self._notes)})
+        return self._base.model_copy(update={**now, **pending, "notes": dict(self._notes)})
 
     @property
     def unanswered(self) -> int:
         """How many messages came after those that the LLM has answered."""
         return self.length - self._base.shown
+
+    @property
+    def originals(self) -> tuple[int, ...]:
+        """Positions of the messages that a fold would carry on as they were sent, oldest first."""
+        return tuple(self._originals)
 
     def ref(self, spec_hash: str, *, shown: bool = False) -> TranscriptRef:
         """A reference to all messages, or to those that the LLM has answered already (`shown`)."""
@@ -125,19 +148,19 @@ class Transcript:
         """Append the messages that `event` completes, if any."""
         match event:
             case UserMessageReceived():
-                if event.position == 1:  # the task
-                    self._append(UserMessage(content=event.content))
+                if event.position == TASK:
+                    self._append(self.keep_original(event.position, event.content))
                 else:
                     self._waiting[event.position] = event.content
             case MessageTaken():
-                self._append(UserMessage(content=self._waiting.pop(event.message)))
+                self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
             case MemoryRecalled():
-                self._note(recollection(event))
+                self._note(event, recollection(event))
             case RunReset() if event.effects:
-                self._note(looking_back(event), at_once=not event.asking)
+                self._note(event, looking_back(event), at_once=not event.asking)
             case LLMReplied():
                 # A message that waits now may be taken before the next reply.
-                shown = {"shown": self.length, "shown_head": self.head, "reply": min([event.position, *self._waiting])}
+                shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
                 self._base = self._base.model_copy(update=shown)
                 if event.message is not None:
                     self._append(event.message)
@@ -152,11 +175,21 @@ class Transcript:
                 self._early[event.number] = event.content
                 self._flush()
             case StateVerified():
-                self._note(verification(event))
+                self._note(event, verification(event))
             case Folded():
                 self._fold(event)
             case _:
                 pass
+
+    def keep_original(self, position: int, content: Content) -> UserMessage:
+        """Keep what a person sent for the next fold, if it holds more than text; returns it as a message."""
+        message = UserMessage(content=content)
+        if more_than_text(content):
+            self._originals[position] = encode(message)
+            follow_ups = [position for position in self._originals if position != TASK]
+            while follow_ups and sum(map(len, self._originals.values())) > ORIGINALS_BYTES:
+                del self._originals[follow_ups.pop(0)]
+        return message
 
     def page(self, start: int) -> bytes:
         """Messages from `start` on, one JSON text a line, a page of them; empty when there are none."""
@@ -168,15 +201,23 @@ class Transcript:
             return self._append(UserMessage(content=event.handoff))
         kept = self.messages[-event.kept :] if event.kept else []
         oldest = self._base.reply if event.kept else event.position
-        since = min([oldest, *self._waiting])
-        self._base = TranscriptBase(fold=self._base.fold + 1, since=since, reply=self._base.reply)
+        since = self._oldest(oldest)
+        pinned = event.originals
+        self._base = TranscriptBase(fold=self._base.fold + 1, since=since, reply=self._base.reply, pinned=pinned)
         self._kept, self.first, self.head = Lines(), 0, GENESIS
         self._append(UserMessage(content=event.handoff))
+        for message in (self._originals[position] for position in pinned):
+            if message not in kept:  # one that was not answered yet stands behind, in its place
+                self._keep(message)
         for message in kept:
             self._keep(message)
 
-    def _note(self, text: str, *, at_once: bool = True) -> None:
-        self._notes.append(text)
+    def _oldest(self, position: int) -> int:
+        """Where to begin in order to have all from `position` on, and what waits to be shown."""
+        return min([position, *self._waiting, *self._notes])
+
+    def _note(self, event: AgentEvent, text: str, *, at_once: bool = True) -> None:
+        self._notes[event.position] = text
         if at_once:
             self._flush()
 
@@ -186,7 +227,7 @@ class Transcript:
                 break
             self._append(ToolMessage(tool_call_id=self._open.pop(number), content=self._early.pop(number)))
         while self._notes and not self._open and not self._to_come:  # the results of a step's calls stand together
-            self._append(UserMessage(content=self._notes.pop(0)))
+            self._append(UserMessage(content=self._notes.pop(min(self._notes))))
 
     def _append(self, message: UserMessage | AssistantMessage | ToolMessage) -> None:
         self._keep(encode(message))

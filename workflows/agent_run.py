@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from holdfast import contracts
 from holdfast.commands import Call, Failure, Sleep, Stop
-from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of
+from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of, details_of
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
 from holdfast.state import RunState
@@ -145,7 +145,7 @@ class AgentRunWorkflow:
         try:
             result = await started
         except ActivityError as error:
-            failure = Failure(*cause_of(error), cancelled=is_cancelled_exception(error))
+            failure = Failure(*cause_of(error), is_cancelled_exception(error), details_of(error))
         except asyncio.CancelledError:  # a sleep, or a call that was stopped before it was under way
             failure = Failure("CancelledError", "Cancelled", cancelled=True)
         del self._calls[call_id]
@@ -305,6 +305,7 @@ class AgentRunWorkflow:
             "fold": run.transcript.base.fold,
             "first": run.transcript.first,
             "since": run.transcript.base.since,
+            "pinned": list(run.transcript.base.pinned),
             "position": run.log.first,
         }
         return View(told)

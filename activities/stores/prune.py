@@ -11,6 +11,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from activities.stores.record import asides_of
 from activities.stores.rows import EPOCH, Row, unpack
+from holdfast.log import LATE, has_ended
 from holdfast.model import Frozen
 from holdfast.stores import origin_of
 
@@ -22,6 +23,13 @@ _LAST_EVENTS = """
     ) AS last
     WHERE last.at < %s OR last.at IS NULL
 """
+
+_BEFORE = """
+    SELECT position, at, digest, body FROM holdfast.events
+    WHERE thread = %s AND position < %s ORDER BY position DESC LIMIT %s
+"""
+_ROWS = 100
+"""How many events before the last one are looked at together, for the end of the run."""
 
 _ROW_BYTES = 100
 """What a row takes beside its body: header, columns, index entry."""
@@ -55,10 +63,11 @@ class Prunable(Frozen):
 
 
 async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Prunable]:
-    """The threads whose last event is `run_finished` and is older than that; the oldest first. Logs that
+    """The threads whose last run has finished, and whose last event is older than that; the oldest first. Logs that
     were set aside go with their thread, and are not listed.
 
-    A thread whose last event does not decode is left out: nobody can tell that it ended.
+    What reached the run while it closed may follow its end (`holdfast.log.has_ended`). A thread is left out where an
+    event that says whether it ended does not decode.
 
     Raises:
         psycopg.OperationalError: The database is away.
@@ -66,11 +75,19 @@ async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Pru
     before = datetime.now(UTC) - older_than
     cutoff = (before - EPOCH) // timedelta(microseconds=1)
     ended: dict[int, tuple[str, Row, datetime]] = {}
+    late: dict[int, tuple[str, Row, datetime]] = {}
     async with pool.connection() as connection:
         async for number, thread, *columns in connection.cursor(binary=True).stream(_LAST_EVENTS, [cutoff]):
             row = Row(*columns)
-            at = None if origin_of(thread) else _finished_at(row)
-            if at is not None and at < before:
+            kind, at = _type_and_time(row)
+            if at is None or at >= before or origin_of(thread):
+                continue
+            if kind in LATE:
+                late[number] = thread, row, at
+            elif has_ended([kind]):
+                ended[number] = thread, row, at
+        for number, (thread, row, at) in late.items():
+            if await _ended_before(connection, number, row.position):
                 ended[number] = thread, row, at
         sizes = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
         taken: dict[int, int] = dict(await sizes.fetchall())
@@ -133,13 +150,22 @@ async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) ->
     )
 
 
-def _finished_at(row: Row) -> datetime | None:
-    """When the run ended whose last event this is; None if it has not, or nobody can tell."""
+async def _ended_before(connection: psycopg.AsyncConnection, number: int, position: int) -> bool:
+    """Whether the events before `position` have the end of the last run, and only late ones after it."""
+    while True:
+        found = await connection.execute(_BEFORE, [number, position, _ROWS], binary=True)
+        rows = [Row(*row) for row in await found.fetchall()]
+        kinds = [_type_and_time(row)[0] for row in rows]
+        if not rows or any(kind not in LATE for kind in kinds):
+            return has_ended(kinds)
+        position = rows[-1].position
+
+
+def _type_and_time(row: Row) -> tuple[str, datetime | None]:
+    """The type of an event, and its time; "" and None where they cannot be read."""
     try:
         event = json.loads(unpack(row))
-        if event["type"] != "run_finished":
-            return None
         at = datetime.fromisoformat(event["at"])
-        return at if at.tzinfo else None
+        return str(event["type"]), at if at.tzinfo else None
     except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+        return "", None

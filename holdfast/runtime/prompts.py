@@ -124,7 +124,7 @@ async def prompt_of(
         raise Refused(f"thread {thread!r} has no prompt yet: no worker has loaded its agent")
     base, messages, sent = transcript.base, transcript.messages, transcript.messages
     tail = b""
-    if folding := isinstance(action := next_action(state), Fold) and action.asking:
+    if folding := isinstance(action := next_action(state, at=state.updated_at), Fold) and action.asking:
         instruction, tail = fold_tail(tools=bool(spec.tools))
         sent = [*(messages[: base.shown] if action.answered_only else messages), instruction]
     return Prompt(

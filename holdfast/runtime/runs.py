@@ -6,7 +6,7 @@ A query needs a worker. Where none answers, this module finds out why: no worker
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,6 +67,10 @@ class Retrying:
     reason: str
     next_try: datetime | None
     """None while an attempt is running."""
+
+    def view(self) -> dict[str, Any]:
+        """The activity as `show --json` presents it."""
+        return {**asdict(self), "next_try": self.next_try.isoformat() if self.next_try else None}
 
 
 class Runs:

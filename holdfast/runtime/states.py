@@ -12,9 +12,10 @@ from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent
 from holdfast.evolve import evolve
+from holdfast.log import has_ended
 from holdfast.runtime.histories import Recorded
 from holdfast.runtime.reading import Note, Reader
-from holdfast.runtime.runs import ENDED, NeverRan
+from holdfast.runtime.runs import ENDED, NeverRan, retrying
 from holdfast.runtime.thread_errors import EventsMissing, LogBroken, NoWorker, PositionInvalid, RecordAway
 from holdfast.state import RunState
 from holdfast.upcasters import decode_event
@@ -36,7 +37,7 @@ async def state_of(
     """
     found = found or await reader.find(thread)
     if found is None:
-        return (await _whole(reader, thread, found, note)).view()
+        return {**(await _whole(reader, thread, found, note)).view(), "retrying": []}
     run, view = None, None
     if found.status in ENDED:
         with contextlib.suppress(HistoryUnreadable):
@@ -56,10 +57,11 @@ async def state_of(
             view = (await _whole(reader, thread, found, note)).view()
     assert view is not None
     ended = ENDED.get(found.status) if found.status else None
-    recorded = run.log[-1].type == "run_finished" if run and run.log else run is None and view["status"] in CLOSED
+    kinds = (event.type for event in reversed(run.log)) if run else ()
+    recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
-    return dict(view)
+    return {**view, "retrying": [each.view() for each in retrying(found)]}
 
 
 async def state_at(reader: Reader, thread: str, position: int, *, note: Note | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from activities.stores.artifacts import PostgresArtifacts
 from activities.stores.prune import Prunable, prunable, prune
 from activities.stores.record import PostgresThreads
 from holdfast.errors import ArtifactNotFound
-from holdfast.events import RunFinished, UserMessageReceived
+from holdfast.events import RunFinished, RunStarted, SignalRejected, UserMessageReceived
 from holdfast.log import EventLog, event_line
 
 DAY = timedelta(days=1)
@@ -56,6 +56,24 @@ async def test_a_thread_that_has_not_ended_is_not_listed(pool: AsyncConnectionPo
     """However long nothing has happened, a run that is not finished stays."""
     await record(pool, thread, age=300 * DAY, finished=False)
     assert await listed(pool, thread, DAY) == []
+
+
+@pytest.mark.parametrize("late", [1, 250])
+@pytest.mark.parametrize("finished", [True, False])
+async def test_signals_that_came_late_do_not_keep_a_thread_for_ever(
+    pool: AsyncConnectionPool, thread: str, late: int, finished: bool
+) -> None:
+    """A thread has ended when its last run has, whatever was recorded after that; one that began again has not."""
+    log = EventLog()
+    log.append(UserMessageReceived(content="task"), at=NOW - 40 * DAY)
+    log.append(RunFinished(outcome="completed"), at=NOW - 40 * DAY)
+    if not finished:
+        log.append(RunStarted(thread=thread, run_id="r", first_run_id="r", agent=None), at=NOW - 35 * DAY)
+    for _ in range(late):
+        log.append(SignalRejected(signal="retry", explanation="the run is completed"), at=NOW - 30 * DAY)
+    await PostgresThreads(pool).append(thread, 0, [event_line(event) for event in log.events])
+    assert [one.last_at for one in await listed(pool, thread, DAY)] == [NOW - 30 * DAY] * finished
+    assert await listed(pool, thread, 31 * DAY) == [], "what counts is the last event"
 
 
 async def test_a_thread_whose_end_cannot_be_read_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:

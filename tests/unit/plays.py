@@ -114,6 +114,7 @@ class Play:
         spec = agent_spec(limits=LIMITS, policy=self.chance.choice(POLICIES), verify=verify, tools=tools)
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
         self.thread.recalled = self.chance.choice(RECALLED)
+        self.thread.looks_back = False
         self.thread.notify = self.chance.random() < 0.5
         for _ in range(steps):
             self._happen()

@@ -33,7 +33,7 @@ from holdfast.contracts import (
     ToolRequest,
 )
 from holdfast.effects import Effect, PastEffect
-from holdfast.events import AgentEvent, RecalledTier
+from holdfast.events import AgentEvent, RecalledTier, UserMessageReceived
 from holdfast.fold import fold_tail
 from holdfast.log import event_line, first_altered
 from holdfast.messages import AssistantMessage, ToolCall, Usage
@@ -127,6 +127,8 @@ class Thread:
         """Bytes of each snapshot that was carried on."""
         self.at = NOW
         self.crowded = self.notify = False
+        self.looks_back = True
+        """A run that goes on has its answer from the ledger at once: it was not reset."""
         self.recalled: tuple[RecalledTier, ...] = ()
         """What of its memory the agent is shown when it is loaded."""
         self.notices: list[Notice] = []
@@ -186,11 +188,11 @@ class Thread:
         self.run.ended(call.id, through_json(answer) if answer else None)
         self._carry_out()
 
-    def fail(self, call: Call | Sleep, cause: str, message: str = "no", *, cancelled: bool = False) -> None:
+    def fail(self, call: Call | Sleep, cause: str, message: str = "no", *details: Any, cancelled: bool = False) -> None:
         """A call under way comes to nothing."""
         del self.under_way[call.id]
         self._tell()
-        self.run.failed(call.id, Failure(cause, message, cancelled=cancelled))
+        self.run.failed(call.id, Failure(cause, message, cancelled, details))
         self._carry_out()
 
     def load(self) -> None:
@@ -221,10 +223,10 @@ class Thread:
         (call,) = self.waiting(LLMRequest)
         self.end(call, reply)
 
-    def refuse(self, cause: str) -> None:
+    def refuse(self, cause: str, *details: Any) -> None:
         """The LLM's provider refuses the request."""
         (call,) = self.waiting(LLMRequest)
-        self.fail(call, cause)
+        self.fail(call, cause, "no", *details)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:
         """A tool call ends."""
@@ -343,6 +345,10 @@ class Thread:
         if not run.transcript.first:
             return list(run.transcript.messages)
         older = Transcript()
+        for position in run.transcript.base.pinned:
+            (event,) = self.recorded(position, position + 1)
+            assert isinstance(event, UserMessageReceived)
+            older.keep_original(position, event.content)
         assert len(self.record) >= run.log.first, "the record lacks what the workflow no longer has"
         for event in self.recorded(run.transcript.base.since, run.log.first):
             older.add(event)
@@ -393,6 +399,10 @@ class Thread:
             tail = [event.position for event in begin.snapshot.tail]
             assert self.log[: len(events)] == events, "the next run does not go on where this one stopped"
             assert tail == list(range(begin.snapshot.position, len(events)))
+            if self.looks_back:
+                crowded, self.crowded = self.crowded, False  # its history is short yet
+                self.look_back()
+                self.crowded = crowded
 
     def _tell(self) -> None:
         assert self.run.end is None or self._together, "nothing reaches a run that is over"

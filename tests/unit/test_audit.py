@@ -260,7 +260,7 @@ def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
 
 
 def test_an_agent_is_loaded_once_in_a_run() -> None:
-    """A second agent, with a policy that asks nobody, is a fault; so is a run that begins amid another."""
+    """A second agent, with a policy that asks nobody, is a fault; so are results of a run that another has replaced."""
     events = signed_off().log
     place = next(index for index, event in enumerate(events) if isinstance(event, LLMReplied))
     lax = agent_spec(policy=Policy())
@@ -272,7 +272,7 @@ def test_an_agent_is_loaded_once_in_a_run() -> None:
     amid = next(index for index, event in enumerate(events) if isinstance(event, ToolCallStarted)) + 1
     found = fault([*events[:amid], events[0], events[1], *events[amid:]])
     assert found is not None
-    assert found.position == amid
+    assert found.position == amid + 2, "what was under way is settled when the agent is there again, and not before"
 
 
 def test_a_log_is_of_its_thread() -> None:

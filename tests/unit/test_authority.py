@@ -478,16 +478,17 @@ def test_after_a_long_pause_the_world_is_looked_at_first() -> None:
     spec = clerk(verify=("look",), limits=Limits(stale_after=HOUR))
     thread = at_work(spec)
     thread.reply(pays(cents=5))
+    thread.verified("the price is 5")
     thread.passes(hours=26)
     thread.decide("1")
     assert thread.at_tools == []
-    thread.verified("the price has changed")
+    thread.verified("the price is 5")
     assert thread.at_tools == [1]
     thread.finish(1, "paid")
     said = [message["content"] for message in thread.messages()[-2:]]
     assert said[0] == "paid"
     assert said[1].startswith("This run has waited for 26.0 hours.")
-    assert "## look (ok)\n\nthe price has changed" in said[1]
+    assert "## look (ok)\n\nthe price is 5" in said[1]
     assert sum(isinstance(event, StateVerified) for event in thread.log) == 1
 
 
@@ -495,6 +496,7 @@ def test_a_short_pause_is_none() -> None:
     """Within `stale_after` nothing is looked up."""
     thread = at_work(clerk(verify=("look",), limits=Limits(stale_after=HOUR)))
     thread.reply(pays(cents=5))
+    thread.verified("as it is")
     thread.passes(minutes=30)
     thread.decide("1")
     assert thread.at_tools == [1]

@@ -9,12 +9,12 @@ from holdfast.effects import Effect
 from holdfast.messages import AssistantMessage, ToolCall
 from holdfast.state import RunState
 from holdfast.statements import DecisionKind
-from tests.unit.runs import agent_spec, at_work, calls, says
+from tests.unit.runs import NOW, agent_spec, at_work, calls, says
 
 
 def test_a_run_loads_its_agent_before_anything_else() -> None:
     """Without a recorded agent, the only thing to do is to load it."""
-    assert next_action(RunState()) == LoadAgent()
+    assert next_action(RunState(), at=NOW) == LoadAgent()
 
 
 def test_a_reply_without_calls_is_the_result() -> None:

@@ -69,13 +69,14 @@ EXPECTED = {
     "authorised": LOADED
     + "llm_replied "
     + ASKED
-    + "approval_reminded decision_received right_delegated decision_received decision_received rule_remembered "
-    + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "rule_revoked delegation_revoked decision_received ")
-    + ("decision_received tool_call_finished " + DONE),
+    + "baseline_recorded approval_reminded decision_received right_delegated "
+    + "decision_received decision_received rule_remembered "
+    + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
+    + ("decision_received decision_received tool_call_finished " + DONE),
     "expired": LOADED
     + "llm_replied "
     + ASKED
-    + "approval_escalated approval_expired tool_call_finished state_verified "
+    + "baseline_recorded approval_escalated approval_expired tool_call_finished state_verified "
     + DONE,
     "reopened": LOADED + "llm_replied " + ASKED + "tool_call_finished " + LOADED + "message_taken " + DONE,
 }

@@ -36,10 +36,10 @@ from holdfast.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.log import event_json, first_altered
-from holdfast.messages import AssistantMessage, ToolCall, Usage
+from holdfast.log import LATE, event_json, first_altered, has_ended
+from holdfast.messages import AssistantMessage, ToolCall, Usage, UserMessage, encode
 from holdfast.model import canonical
-from holdfast.snapshot import RunSnapshot
+from holdfast.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.stores import read_lines
 from holdfast.transcript import Transcript
 from tests.unit.plays import SEEDS, play
@@ -291,30 +291,43 @@ def test_every_message_that_was_taken_in_is_taken_once(seed: int) -> None:
 def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
     """The task, what was said, denials and unknown outcomes are handed on word for word."""
     thread = play(seed).thread
-    task, said, standing = "", [], []
+    task, taken, standing = "", [], []
     names: dict[int, tuple[str, str]] = {}
     shown: dict[str, str] = {}
     texts: dict[int, Any] = {}
+    asked: dict[str, int] = {}
+    let_run: set[int] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
             texts[event.position] = event.content if isinstance(event.content, str) else event.content[0]["text"]
             task = texts[1]
         elif isinstance(event, MessageTaken):
-            said.append(texts[event.message])
+            taken.append(event.message)
         elif isinstance(event, ToolCallRequested):
             names[event.number] = (event.call.name, event.call.arguments)
         elif isinstance(event, ApprovalRequested):
-            shown[event.request.request] = event.request.arguments
+            request = event.request
+            shown[request.request] = request.arguments
+            if request.number in let_run:  # asked again before it ran: as people have changed it
+                names[request.number] = (request.tool, request.arguments)
+            asked[request.request] = request.number
+        elif isinstance(event, ApprovalExpired):
+            let_run.add(asked[event.request])
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
             if event.arguments is not None and event.arguments != json.loads(shown[event.request]):
                 shown[event.request] = canonical(event.arguments).decode()
+            if event.decision == "approve" and event.outcome == "accepted":
+                let_run.add(asked[event.request])
         elif isinstance(event, ToolCallStarted):
             names[event.number] = (names[event.number][0], shown.get(event.request, names[event.number][1]))
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):
             name, arguments = names[event.number]
             standing.append(f"{name}({arguments}): {event.content}")
         elif isinstance(event, Folded):
-            for words in (task, *said, *standing[-50:], event.summary):
+            whole = [position for position in event.originals if position != 1]
+            assert sum("see below" in line for line in event.handoff.splitlines()) == len(whole)
+            left = [texts[message] for message in taken if message not in whole]
+            for words in (task, *left, *standing[-50:], event.summary):
                 assert words in event.handoff
 
 
@@ -322,16 +335,109 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
 def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
     """A summary stands for what its writer was shown; what came after stays in the transcript, word for word."""
     whole = Transcript(whole=True)
+    originals: dict[int, bytes] = {}
     length = 0
     for event in play(seed).thread.log:
         if isinstance(event, Folded):
             assert event.messages + event.kept == length
-            length = 1 + event.kept
+            kept = whole.messages[whole.length - event.kept :]
+            again = [message for message in map(originals.__getitem__, event.originals) if message not in kept]
+            length = 1 + len(again) + event.kept
             whole.add(event)
         else:
+            if isinstance(event, UserMessageReceived):
+                originals[event.position] = encode(UserMessage(content=event.content))
             before = whole.length
             whole.add(event)
             length += whole.length - before
+
+
+def pictured(text: str, size: int = 10, kind: str = "image_url") -> list[dict[str, Any]]:
+    """Content with an image, or another file, of that many bytes."""
+    return [{"type": "text", "text": text}, {"type": kind, kind: {"url": "data:;base64," + "A" * size}}]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 900_000), st.sampled_from(["image_url", "file", ""])), max_size=5),
+    st.integers(0, 900_000) | st.none(),
+    st.booleans(),
+)
+def test_images_survive_every_fold_or_are_named(
+    messages: list[tuple[int, str]], task: int | None, elsewhere: bool
+) -> None:
+    """The task's blocks and, as far as there is room, those of later messages follow each hand-off byte for byte."""
+    given_task: Any = "the task" if task is None else pictured("the task", task)
+    thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)), task=given_task)
+    said: list[Any] = []
+    for step, (size, kind) in enumerate(messages):
+        content: Any = pictured(f"said {step}", size, kind) if kind else f"said {step}"
+        assert thread.say(content) == "queued"
+        said.append(content)
+        thread.reply(calls("look", first=step))
+        thread.finish(step + 1)
+    for fold in range(2):
+        while not thread.asks_fold():
+            long = Usage(prompt_tokens=2_000)
+            thread.reply(calls("look", first=1_000 + thread.state.step).model_copy(update={"usage": long}))
+            thread.crowded = elsewhere
+            thread.finish(thread.state.call_count)
+            while thread.waiting(ArchiveRequest):
+                thread.archive()
+            thread.crowded = False
+        thread.reply(says(f"summary {fold}"))
+        handoff, *others = [message["content"] for message in thread.messages()]
+        if task is not None:
+            assert others[0] == given_task
+        else:
+            assert "the task" in handoff
+        for content in said:
+            assert content in others or (content if isinstance(content, str) else content[0]["text"]) in handoff
+        left_out = sum(isinstance(content, list) and content not in others for content in said)
+        assert handoff.count("and left out here") == left_out
+        assert ("## Said since, word for word\n" in handoff) == (bool(said) and not left_out)
+        carried = [content for content in others if isinstance(content, list)]
+        assert len(json.dumps(carried)) < 1_050_000
+        assert len(thread.run.transcript.base.model_dump_json()) < 1_100_000, "each is carried once"
+        thread.check_whole()
+    assert max([0, *thread.snapshots]) < MAX_BYTES
+
+
+def test_the_newest_images_survive_and_the_task_always_does() -> None:
+    """Where there is no room for all, the oldest follow-up makes room; what is left out is named with its message."""
+    thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)), task=pictured("the task", 500_000))
+    for step in range(3):
+        if step < 2:
+            thread.say(pictured(f"said {step}", 400_000, "file"))
+        thread.reply(calls("look", first=step).model_copy(update={"usage": Usage(prompt_tokens=1_000 * (step // 2))}))
+        thread.finish(step + 1)
+    thread.reply(says("so far"))
+    handoff, *others = [message["content"] for message in thread.messages()]
+    assert others == [pictured("the task", 500_000), pictured("said 1", 400_000, "file")]
+    (older, newer) = (event.position for event in of(thread.log, UserMessageReceived)[1:])
+    assert f"- said 0[file]\n  [file of message {older}: in the log, and left out here]" in handoff
+    assert f"- [message {newer}, with file: see below]" in handoff
+
+
+def test_a_message_with_an_image_that_was_not_answered_yet_is_there_once() -> None:
+    """A fold that keeps what the LLM has not seen does not repeat it behind the hand-off."""
+    thread = at_work()
+    thread.reply(calls("look"))
+    thread.say(pictured("look at this"))
+    thread.finish(1)
+    thread.refuse(CONTEXT_TOO_LONG)
+    thread.reply(says("so far"))
+    contents = [message["content"] for message in thread.messages()]
+    assert contents.count(pictured("look at this")) == 1
+    assert "see below" in contents[0]
+
+
+def test_text_in_blocks_is_bounded_like_any_text() -> None:
+    """A megabyte of text in content blocks would be carried in every snapshot twice."""
+    thread = at_work()
+    assert thread.say(pictured("x" * 200_000)) == "too_long"
+    assert thread.say([{}] * 100_000) == "too_long"
+    assert thread.say(pictured("x" * 190_000, 700_000)) == "queued"
 
 
 def test_the_plays_have_everything_in_them() -> None:
@@ -569,6 +675,35 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
     thread.reply(calls("look"))
     assert thread.at_tools == [4]
     thread.check_whole()
+
+
+@given(SEEDS, st.data())
+def test_a_thread_has_ended_when_its_last_run_has(seed: int, data: st.DataObject) -> None:
+    """After each event: `has_ended` is what the state says, also behind signals that came late."""
+    log = play(seed).thread.log
+    length = data.draw(st.integers(1, len(log)))
+    events = log[:length]
+    ended = snapshot_of(events).state.outcome is not None
+    assert has_ended(event.type for event in reversed(events)) == ended
+
+
+def test_what_reaches_a_run_while_it_closes_is_written_down() -> None:
+    """A signal after the end of the run is in the record, behind it, and the thread has ended all the same."""
+    thread = at_work()
+    thread.reply(says("done"))
+    for name in ("approve", "retry", "say", "delegate", "what?"):
+        thread.signal(name, {"request": "1", "by": "alice", "message": "late", "to": "bob", "seconds": 60})
+    while not thread.closed:
+        thread.archive()
+    types = thread.types()
+    assert len(types) > types.index("run_finished") + 4
+    assert {*types[types.index("run_finished") + 1 :]} <= LATE
+    assert len(thread.record) == len(types)
+    assert has_ended(reversed(types))
+    thread.reopen()
+    thread.load_thread()
+    thread.load()
+    assert not has_ended(reversed(thread.types()))
 
 
 # Whatever arrives.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.history import read_events
-from holdfast.log import first_altered
+from holdfast.log import event_json, first_altered
+from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -26,7 +28,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import StartRig, events_of, eventually, status_of
+from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 
 pytestmark = pytest.mark.sandbox
 
@@ -286,6 +288,39 @@ async def test_what_may_pass_is_tried_again_by_temporal(rig: StartRig) -> None:
         await run.result()
         replied = [event for event in await events_of(run) if event.type == "llm_replied"]
         assert [event.attempt for event in replied] == [3]
+        (outage,) = [event.outage for event in replied]
+        assert outage
+        assert (outage.failed, [(each.cause, each.message) for each in outage.last]) == (
+            2,
+            [("RateLimitError", "429: slow down"), ("InternalServerError", "503: busy")],
+        )
+        assert outage.began <= replied[0].at
+        line = event_summary(event_json(replied[0]))
+        assert re.search(r", attempt 3\), after 2 failed attempts in \d+ s: InternalServerError: 503: busy$", line)
+
+
+async def test_an_llm_that_is_given_up_after_failures_says_so_where_the_run_is_parked(rig: StartRig) -> None:
+    """What failed before travels with the error into the event, and `show` and the Web UI have it in words."""
+    outages = [fail(503, "busy", headers={"retry-after-ms": "50"})]
+
+    def script(_: Conversation) -> Reply:
+        return outages.pop(0) if outages else fail(401, "wrong key")
+
+    async with rig(catalog(), script) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert re.fullmatch(
+            r"after 1 failed attempt in \d+ s: InternalServerError: 503: busy", state["blocked"]["after"]
+        )
+        (parked,) = [event for event in await check_thread(r.client, run) if event.type == "run_parked"]
+        assert parked.outage
+        assert parked.outage.last[0].message == "503: busy"
+        outages.append(fail(503, "busy again", headers={"retry-after-ms": "50"}))
+        r.llm.script = lambda _: outages.pop() if outages else say("in")
+        await run.signal("retry", {"by": "carol"})
+        await run.result()
+        replied = [event for event in await events_of(run) if event.type == "llm_replied"]
+        assert [each.message for event in replied if event.outage for each in event.outage.last] == ["503: busy again"]
 
 
 async def test_a_long_reply_in_progress_is_cancelled_with_the_run(rig: StartRig) -> None:

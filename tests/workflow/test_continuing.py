@@ -25,6 +25,7 @@ from temporalio.client import (
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.events import AgentEvent
 from holdfast.fold import INSTRUCTION
+from holdfast.runtime.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
 from tests.unit.runs import agent_spec, calls, says
@@ -241,6 +242,33 @@ async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_s
         )
 
 
+async def test_an_image_of_the_task_survives_folds_and_cold_workers(rig: StartRig) -> None:
+    """Folded, carried into a new Temporal run, read again from the record: the LLM is sent the very same block."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 20_000}}
+    task = [{"type": "text", "text": "look at this"}, image]
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.last_user_message == INSTRUCTION:
+            return say("looked")
+        results = [str(message["content"]) for message in conversation.messages if message["role"] == "tool"]
+        if "This conversation was folded" not in str(conversation.messages[1]["content"]):
+            return call("look", at="1")
+        return call("pay", amount=1) if not results else say("done")
+
+    async with rig(catalog(fold_tokens=10, history_events=20), script) as r:
+        run = await r.start(task)  # type: ignore[arg-type]
+        await eventually(lambda: run.query("pending_approvals"), bool)
+        await eventually(lambda: in_record(r, run.id), bool)
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        assert (await run.result())["result"] == "done"
+        events = await check_thread(r.client, run)
+        (folded,) = [event for event in events if event.type == "folded"]
+        assert folded.originals == (1,)
+        assert count(events, "run_continued") >= 1
+        for request in r.llm.requests:
+            assert [message["content"] for message in request.json()["messages"]].count(task) == 1
+
+
 async def test_an_interrupt_gives_up_the_llm_call_in_flight(rig: StartRig) -> None:
     """Queue waits, reject is turned away, interrupt ends the HTTP request: the next one has what was said."""
 
@@ -338,6 +366,8 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
         assert (await run.result())["result"] == "done"
         events = await check_thread(client, run)
         assert [event.type for event in events[-3:]] == ["signal_rejected", "signal_rejected", "decision_received"]
+        shown = await Threads(client, task_queue=queue).state(run.id)
+        assert (shown["status"], shown["result"]) == ("completed", "done"), "late signals do not hide how it ended"
 
 
 async def test_a_run_waits_a_month_for_a_message() -> None:

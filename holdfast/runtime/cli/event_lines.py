@@ -4,12 +4,14 @@ recorded and this version does not know.
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 
 from rich.text import Text
 
 from holdfast.describe import describe_call
 from holdfast.events import EVENTS
 from holdfast.messages import ToolCall, text_of
+from holdfast.outages import Outage
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.durations import span_text
 from holdfast.runtime.threads import JSON
@@ -106,7 +108,10 @@ def _summary(event: JSON) -> str:
             return brief(event["message"], 300)
         case "folded":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
-            return brief(f"{count(event['messages'], 'message')} into one{kept}: {event['summary']}", 240)
+            whole = f", {count(len(event['originals']), 'message')} carried on whole" if event["originals"] else ""
+            return brief(
+                f"{count(event['messages'], 'message')} into one{whole}{kept}{_outage(event)}: {event['summary']}", 240
+            )
         case "agent_loaded":
             spec = event["spec"]
             return brief(
@@ -131,8 +136,9 @@ def _summary(event: JSON) -> str:
         case "rule_remembered" | "rule_revoked" | "right_delegated" | "delegation_revoked":
             return _mandate(event)
         case "state_verified":
-            found = "; ".join(f"{each['tool']}: {each['status']}: {each['content']}" for each in event["findings"])
-            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {found}", 240)
+            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {_findings(event)}", 240)
+        case "baseline_recorded":
+            return brief(f"as people are asked: {_findings(event)}", 240)
         case "tool_call_started":
             undo = ", to take it back" if event["undo"] else ""
             grant = f", by request {event['request']}" if event["request"] else ""
@@ -143,7 +149,7 @@ def _summary(event: JSON) -> str:
             told = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
             return told + _clipped(event)
         case "run_parked":
-            return brief(f"{event['cause']}: {event['message']}", 300)
+            return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
         case "run_unparked":
             return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
@@ -153,6 +159,10 @@ def _summary(event: JSON) -> str:
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
         case _:
             raise KeyError(event["type"])
+
+
+def _findings(event: JSON) -> str:
+    return "; ".join(f"{each['tool']}: {each['status']}: {each['content']}" for each in event["findings"])
 
 
 def _tier(tier: JSON) -> str:
@@ -169,7 +179,16 @@ def _reply(event: JSON) -> str:
     usage = event["usage"]
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
     tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
-    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){_clipped(event)}"
+    return f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){brief(_outage(event), 300)}{_clipped(event)}"
+
+
+def _outage(event: JSON) -> str:
+    """What failed before the LLM answered, or was given up."""
+    if not event["outage"]:
+        return ""
+    words = Outage.model_validate(event["outage"]).words(datetime.fromisoformat(event["at"]))
+    lost = event.get("attempt", 1) - 1 - event["outage"]["failed"]
+    return f", {words}" + (f" (and {count(lost, 'attempt')} that left no trace)" if lost > 0 else "")
 
 
 def _clipped(event: JSON) -> str:

@@ -69,6 +69,8 @@ def show_screen(
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
+        if after := blocked.get("after"):
+            screen.append(f"  given up {brief(after, 400)}\n")
         screen.append(f"  {command('retry', thread)}\n", "bold")
     for rule in state.get("remembered", ()):
         revoke = command("revoke", thread, "--remembered", rule["rule"])
@@ -148,8 +150,10 @@ def request_head(request: JSON) -> Text:
 
 
 def retry_words(retrying: Retrying, *, now: datetime) -> str:
-    """`call_llm: attempt 4, connection refused, next try in 8 s`."""
-    words = f"{retrying.activity}: attempt {retrying.attempt}, {brief(retrying.reason, 200) or 'no reason given'}"
+    """`call_llm: attempt 4, the LLM does not answer: connection refused, next try in 8 s`."""
+    silent = "the LLM does not answer: " if retrying.activity == "call_llm" else ""
+    reason = brief(retrying.reason, 200) or "no reason given"
+    words = f"{retrying.activity}: attempt {retrying.attempt}, {silent}{reason}"
     if retrying.next_try is None:
         return f"{words}, trying now"
     return f"{words}, next try in {max(0, round((retrying.next_try - now).total_seconds()))} s"

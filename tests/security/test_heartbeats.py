@@ -1,0 +1,113 @@
+"""What an attempt at an LLM call leaves to the next one goes into a sealed reply: nobody else can put words there."""
+
+import asyncio
+import dataclasses
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from temporalio.converter import ActivitySerializationContext
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.heartbeats import heartbeats
+from activities.outages import earlier_failures, heartbeat_of, leaving_trace
+from holdfast.contracts import LLMRequest
+from holdfast.outages import LLMFailure, Outage
+from holdfast.payloads import sealing
+from holdfast.seals import Seals
+from holdfast.secrets import NO_SECRETS, Secrets
+from holdfast.transcript import TranscriptRef
+
+OURS = Seals({"a": b"k" * 32})
+FAILURE = LLMFailure(at=datetime(2026, 1, 2, tzinfo=UTC), seconds=1, cause="InternalServerError", message="503: busy")
+OUTAGE = Outage.of(None, FAILURE)
+ORDER = LLMRequest(order="1.abc", transcript=TranscriptRef(length=0, digest=""))
+OTHER = ORDER.model_copy(update={"order": "2.abc"})
+
+
+def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> ActivityEnvironment:
+    """An attempt whose earlier ones have left these details."""
+    env = ActivityEnvironment()
+    context = ActivitySerializationContext(
+        namespace="default",
+        workflow_id=thread,
+        workflow_type="w",
+        activity_type="call_llm",
+        activity_task_queue="q",
+        activity_id="1",
+        is_local=False,
+    )
+    env.payload_converter = sealing(seals)().with_context(context)
+    env.info = dataclasses.replace(env.info, heartbeat_details=list(details), workflow_id=thread)
+    return env
+
+
+def left(**where: Any) -> tuple[Any, ...]:
+    """What an attempt leaves somewhere."""
+    return attempt(**where).run(heartbeat_of, OUTAGE, ORDER)
+
+
+def test_an_attempt_finds_what_the_one_before_has_left() -> None:
+    """The guard of this module: sealed with the fleet's key, for this call of this thread."""
+    assert attempt(left()).run(earlier_failures, ORDER) == OUTAGE
+    assert attempt().run(earlier_failures, ORDER) is None
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        [json.dumps({"answers": "1.abc", "outage": OUTAGE.model_dump(mode="json")})],
+        ["", json.dumps({"answers": "1.abc", "outage": OUTAGE.model_dump(mode="json")})],
+        ["!", "\ud800"],
+        [None, 7],
+        left(seals=Seals({"a": b"x" * 32})),
+        left(seals=Seals({"unknown": b"k" * 32})),
+        left(thread="another"),
+        [left()[0], left()[1].replace("busy", "fine")],
+        attempt().run(heartbeat_of, OUTAGE, OTHER),
+    ],
+    ids=["plain", "unsealed", "garbage", "numbers", "forged", "unknown key", "copied thread", "altered", "copied call"],
+)
+def test_a_heartbeat_of_somebody_else_is_dropped(details: Any) -> None:
+    """Whoever takes an activity task can write its heartbeat: no word of it counts, and no attempt fails for it."""
+    assert attempt(details).run(earlier_failures, ORDER) is None
+
+
+def test_a_secret_that_a_provider_repeats_is_not_left() -> None:
+    """Errors are redacted where they leave an activity; a heartbeat leaves it, too."""
+    env = attempt()
+    beats: list[Any] = []
+    env.on_heartbeat = lambda *details: beats.append(details)
+
+    def fail(secrets: Secrets) -> None:
+        with leaving_trace(ORDER, None, secrets):
+            raise ApplicationError("503: no room for sk-hunter2-hunter2", type="InternalServerError")
+
+    for secrets, word in ((NO_SECRETS, "sk-hunter2-hunter2"), (Secrets({"KEY": "sk-hunter2-hunter2"}), "[secret KEY]")):
+        with pytest.raises(ApplicationError):
+            env.run(fail, secrets)
+        assert word in beats.pop()[1]
+
+
+async def test_a_long_attempt_does_not_erase_what_the_ones_before_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each periodic heartbeat repeats it: a worker that is killed then has handed on all but its own attempt."""
+    monkeypatch.setattr("activities.heartbeats.QUIET", 0.001)
+    details = left()
+    env = attempt(details)
+    beats: list[Any] = []
+    done = asyncio.Event()
+
+    def beat(*said: Any) -> None:
+        beats.append(said)
+        if len(beats) == 3:
+            done.set()
+
+    async def wait() -> None:
+        async with heartbeats(*heartbeat_of(earlier_failures(ORDER), ORDER)):
+            await done.wait()
+
+    env.on_heartbeat = beat
+    await env.run(wait)
+    assert beats == [details] * 3

@@ -1,0 +1,352 @@
+"""An approval is good for the world that people were asked about: one that is a month old does not run on another."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from temporalio.client import WorkflowHandle
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, ask, tool
+from holdfast.agent import AgentSpec
+from holdfast.approval import Request
+from holdfast.contracts import ArchiveRequest, ToolOutcome, ToolRequest
+from holdfast.describe import current_details
+from holdfast.effects import Effect
+from holdfast.events import (
+    AgentEvent,
+    ApprovalRequested,
+    BaselineRecorded,
+    DecisionReceived,
+    LLMReplied,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from holdfast.policy import Approver, Terms
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, check_thread, events_of, eventually
+from tests.unit.plays import SEEDS, play
+from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
+
+HOUR, MONTH = 3_600, 30 * 86_400
+TOOLS = (
+    tool_spec("look"),
+    tool_spec("price"),
+    tool_spec("stock"),
+    tool_spec("pay", Effect.UNSAFE, undoable=True),
+    tool_spec("wipe", Effect.UNSAFE),
+)
+
+
+def clerk(*verify: str, **more: Any) -> AgentSpec:
+    """An agent whose payments are asked about, and that looks at these things."""
+    return agent_spec(tools=TOOLS, verify=verify or ("price",), limits=Limits(stale_after=HOUR), **more)
+
+
+def asked(spec: AgentSpec | None = None, *found: str) -> Thread:
+    """A thread that asks about a payment, and has seen what it is asked for."""
+    thread = at_work(spec or clerk())
+    thread.reply(calls("pay"))
+    thread.verified(*(found or ("5",)))
+    return thread
+
+
+def requests(thread: Thread) -> list[Request]:
+    """All requests, oldest first."""
+    return [event.request for event in thread.log if isinstance(event, ApprovalRequested)]
+
+
+def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
+    """The call is asked about again, the request says what changed, and what was approved before counts for nothing."""
+    thread = asked()
+    thread.passes(seconds=MONTH)
+    assert thread.decide("1") == "accepted"
+    thread.verified("9")
+    assert thread.at_tools == []
+    assert thread.state.status == "waiting_approval"
+    (request,) = thread.state.requests
+    assert (request.request, request.arguments, request.asked_at) == ("2", "{}", thread.at)
+    assert request.why == "the world has changed while request 1 was decided on: price was '5', and is '9'"
+    assert thread.decide("1") == "duplicate"
+    assert "approve by alice, then asked anew as request 2" in str(thread.log[-1])
+    assert thread.at_tools == []
+    assert thread.decide("2") == "accepted"
+    assert thread.at_tools == [1]
+    (start,) = [event for event in thread.log if isinstance(event, ToolCallStarted)]
+    assert start.request == "2"
+    thread.finish(1)
+    thread.check_whole()
+
+
+def test_what_stands_as_it_stood_runs() -> None:
+    """However old an approval is: the same findings, and it starts; the LLM is told that the agent has looked."""
+    thread = asked()
+    thread.passes(seconds=MONTH)
+    thread.decide("1")
+    thread.verified("5")
+    assert thread.at_tools == [1]
+    thread.finish(1)
+    assert "## price (ok)\n\n5" in thread.messages()[-1]["content"]
+
+
+def test_what_is_looked_up_for_people_is_not_shown_to_the_llm() -> None:
+    """The baseline changes no byte of the transcript, and taints nothing."""
+    plain, looked = at_work(clerk(), by="dana"), asked()
+    plain.reply(calls("pay"))
+    assert plain.messages() == looked.messages()
+    assert looked.state.trust == plain.state.trust
+
+
+def test_a_look_that_failed_counts_as_a_change() -> None:
+    """Before, or after: where a tool could not look, nobody can say that it is the same."""
+    for before, after in (("ok", "failed"), ("failed", "ok"), ("failed", "failed")):
+        thread = at_work(clerk())
+        thread.reply(calls("pay"))
+        for number, status in enumerate((before, after)):
+            (look,) = thread.waiting(ToolRequest)
+            thread.end(look, ToolOutcome.model_validate({"status": status, "content": "5"}))
+            if not number:
+                thread.passes(seconds=MONTH)
+                thread.decide("1")
+        assert thread.at_tools == []
+        assert "price could not be looked up" in thread.state.requests[0].why
+
+
+def test_a_look_that_came_too_late_is_no_baseline() -> None:
+    """Workers that were down for a month record what they find then: an approval of before does not run on it."""
+    thread = at_work(clerk())
+    thread.reply(calls("pay"))
+    thread.passes(seconds=MONTH)
+    thread.decide("1")
+    thread.verified("9")
+    assert thread.at_tools == []
+    assert "what stood when it was asked was not looked up" in thread.state.requests[0].why
+
+
+def test_every_call_that_people_were_asked_about_is_asked_about_again() -> None:
+    """Also those that nobody has answered, or not enough people; their answers lapse. What the policy allows runs."""
+    policy = Policy(
+        rules=(ask("pay", terms=Terms(quorum=2)), ask("wipe"), allow()),
+        approvers=(Approver(name="alice"), Approver(name="bob")),
+    )
+    thread = at_work(clerk("price", "stock", policy=policy))
+    thread.reply(calls("pay", "wipe", "look"))
+    assert thread.at_tools == [3], "what the policy allows has started, while the agent looks"
+    thread.verified("5", "full")
+    thread.passes(seconds=MONTH)
+    assert thread.decide("1") == "waiting_for_quorum"
+    thread.decide("2")
+    thread.verified("5", "empty")
+    assert thread.at_tools == [3]
+    assert [request.request for request in thread.state.requests] == ["3", "4"]
+    assert [request.votes for request in thread.state.requests] == [(), ()]
+    for request, before in zip(thread.state.requests, ("1 was open", "2 was decided on"), strict=True):
+        assert request.why == f"the world has changed while request {before}: stock was 'full', and is 'empty'"
+    assert thread.decide("1", by="bob") == "duplicate"
+    thread.decide("4")
+    assert thread.at_tools == [3, 2]
+
+
+def test_changed_arguments_are_asked_about_as_they_were_changed() -> None:
+    """An approval with other arguments lapses like any other; those arguments are the question again."""
+    thread = asked()
+    thread.passes(seconds=MONTH)
+    thread.decide("1", arguments={"cents": 1})
+    thread.verified("9")
+    (request,) = thread.state.requests
+    assert (request.arguments, request.edited_by) == ('{"cents":1}', "alice")
+    thread.decide("2")
+    (order,) = [getattr(call, "request", None) for call in thread.waiting(ToolRequest)]
+    assert isinstance(order, ToolRequest)
+    assert order.call.arguments == '{"cents":1}'
+    thread.finish(1)
+    thread.check_whole()
+
+
+def test_a_rule_that_is_remembered_by_an_approval_lapses_with_it() -> None:
+    """The call that made it is asked about again, and makes it again; what it lets run then is not compared."""
+    thread = asked()
+    thread.passes(seconds=MONTH)
+    thread.decide("1", remember=True)
+    assert [rule.rule for rule in thread.state.remembered] == ["1"]
+    thread.verified("9")
+    assert [rule.rule for rule in thread.state.remembered] == []
+    thread.decide("2", remember=True)
+    thread.finish(1)
+    thread.reply(calls("pay", first=7))
+    assert thread.at_tools == [2], "people have said that it may run from now on"
+    assert len(requests(thread)) == 2
+
+
+def test_a_call_that_is_to_run_again_is_compared_too() -> None:
+    """Where people say after a month that an effect did not happen, its old approval does not let it run."""
+    thread = asked()
+    thread.decide("1")
+    thread.finish(1, "lost", "unknown")
+    thread.passes(seconds=MONTH)
+    thread.decide("2", "absent")
+    thread.verified("9")
+    assert (thread.at_tools, thread.state.requests[0].epoch) == ([], 1)
+    thread.decide("3")
+    assert thread.at_tools == [1]
+
+
+def test_taking_an_effect_back_is_not_compared() -> None:
+    """Whoever has an effect taken back does not want it in any world."""
+    thread = asked()
+    thread.decide("1")
+    thread.finish(1, "lost", "unknown")
+    thread.passes(seconds=MONTH)
+    thread.decide("2", "undo")
+    thread.verified("9")
+    assert thread.at_tools == [1]
+
+
+def test_an_approval_by_default_lapses_too() -> None:
+    """What the policy approves where nobody decides is no better than what people approve."""
+    policy = Policy(rules=(ask("pay", terms=Terms(expires_after=MONTH, on_expiry="approve")), allow()))
+    thread = asked(clerk(policy=policy))
+    thread.passes(seconds=MONTH + 1)
+    thread.verified("9")
+    assert thread.at_tools == []
+    assert thread.state.requests[0].expires_at
+
+
+def test_without_verify_tools_nothing_changes() -> None:
+    """No extra call, no extra event, and an approval of any age runs."""
+    thread = at_work(agent_spec())
+    thread.reply(calls("pay"))
+    assert thread.waiting(ToolRequest) == []
+    thread.passes(seconds=MONTH)
+    thread.decide("1")
+    assert thread.at_tools == [1]
+    assert not {"baseline_recorded", "state_verified"} & set(thread.types())
+
+
+def test_what_has_changed_is_shown_in_bounds_and_as_it_is() -> None:
+    """A tool's words are quoted on one line and cut; in the Web UI they are no Markdown."""
+    thread = asked(clerk("price", "stock"), "5" * 10_000, "full")
+    thread.passes(seconds=MONTH)
+    thread.decide("1")
+    thread.verified("# **Approved** by [security](http://x)\n\n" + "9" * 10_000, "full" * 5_000)
+    (request,) = thread.state.requests
+    assert len(request.why) <= 1_000
+    assert "\n" not in request.why
+    assert "stock was 'full'" in request.why
+    assert "**Approved**" not in current_details(thread.state)
+    assert len(thread.state.model_dump_json()) < 20_000
+
+
+FOUND = st.sampled_from(["a", "b"])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(["1", "2", "3", "4", "5", "6"]), st.booleans(), FOUND), max_size=8))
+def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[tuple[str, bool, str]]) -> None:
+    """Whatever is decided, whenever, and however the world changes in between."""
+    thread = at_work(clerk())
+    thread.reply(calls("pay", "pay"))
+    thread.verified("a")
+    for request, late, found in moves:
+        thread.passes(seconds=MONTH if late else 60)
+        thread.decide(request)
+        if any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest)):
+            thread.verified(found)
+        while thread.waiting(ArchiveRequest):
+            thread.archive()
+    world = ""
+    opened: dict[str, str] = {}
+    for event in thread.log:
+        if isinstance(event, BaselineRecorded | StateVerified):
+            world = event.findings[0].content
+            opened = {name: found or world for name, found in opened.items()}
+        elif isinstance(event, ApprovalRequested):
+            opened[event.request.request] = world
+        elif isinstance(event, ToolCallStarted):
+            assert opened[event.request] == world
+    thread.check_whole()
+
+
+@given(SEEDS)
+def test_what_was_found_since_is_the_same_where_a_call_starts(seed: int) -> None:
+    """Over whole plays: between the opening of the request that lets a call run and its start, all looks agree."""
+    looks: list[AgentEvent] = []
+    opened: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    for event in play(seed).thread.log:
+        match event:
+            case LLMReplied():
+                looks = []
+            case BaselineRecorded() | StateVerified():
+                looks.append(event)
+            case ApprovalRequested(request=request):
+                opened[request.request] = event.position
+            case DecisionReceived(outcome="accepted" | "waiting_for_quorum"):
+                answered.setdefault(event.request, event.position)
+            case ToolCallStarted(request=name, undo=False) if name in opened:
+                for before, after in pairwise([None, *looks]):
+                    if not isinstance(after, StateVerified) or after.position < opened[name]:
+                        continue
+                    if before is None:
+                        assert after.position < answered.get(name, 10**9), "nobody had answered yet"
+                        continue
+                    assert isinstance(before, BaselineRecorded | StateVerified)
+                    assert [(one.status, one.content) for one in before.findings] == [
+                        (one.status, one.content) for one in after.findings
+                    ]
+                    assert all(one.status == "ok" for one in after.findings)
+            case _:
+                pass
+
+
+@tool(effect="read")
+def price(context: ToolContext) -> str:
+    """The price, in a file that anybody may change."""
+    return (context.workspace / "price").read_text()
+
+
+@tool(effect="unsafe")
+def buy(context: ToolContext) -> str:
+    """Buy, by a line in a file."""
+    with (context.workspace / "bought").open("a") as bought:
+        bought.write(price.function(context) + "\n")
+    return "bought"
+
+
+async def test_an_approval_of_another_price_buys_nothing(rig: StartRig) -> None:
+    """Live: while the request waits, somebody changes the price; the approval comes late, and another is needed."""
+    agent = Agent(
+        name="buyer",
+        instructions="Buy.",
+        policy=Policy(rules=(ask("buy"), allow())),
+        verify=("price",),
+        limits=Limits(stale_after=0.2),
+    )
+    async with rig(Catalog(agents=[agent], tools=[price, buy]), steps([call("buy"), say("done")])) as r:
+        (r.workspace / "price").write_text("5")
+        run: WorkflowHandle[Any, Any] = await r.start()
+
+        async def looked() -> bool:
+            return bool((await run.query("state"))["pending"]) and any(
+                event.type in ("baseline_recorded", "state_verified") for event in await events_of(run)
+            )
+
+        await eventually(looked, bool)
+        (r.workspace / "price").write_text("500")
+        await asyncio.sleep(0.3)  # what is tested is that time passes
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        state = await eventually(
+            lambda: run.query("state"), lambda state: [each["request"] for each in state["pending"]] == ["2"]
+        )
+        assert "price was '5', and is '500'" in state["pending"][0]["why"]
+        assert not (r.workspace / "bought").exists()
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        await run.signal("approve", {"request": "2", "by": "alice"})
+        assert (await run.result())["result"] == "done"
+        assert (r.workspace / "bought").read_text() == "500\n"
+        events = await check_thread(r.client, run)
+        started = [event.request for event in events if isinstance(event, ToolCallStarted)]
+        assert started == ["2"]
+        assert [event.status for event in events if isinstance(event, ToolCallFinished)] == ["ok"]

@@ -1,0 +1,208 @@
+"""Staleness: after a long pause, whatever its reason, the agent looks at the world before it does anything."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent import Limits
+from holdfast.contracts import ArchiveRequest, ToolRequest
+from holdfast.events import (
+    AgentEvent,
+    AgentLoaded,
+    DecisionReceived,
+    LLMReplied,
+    MessageTaken,
+    ReconcileRequested,
+    SignalRejected,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from holdfast.evolve import evolve
+from holdfast.state import RunState
+from tests.unit.plays import SEEDS, play
+from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+
+HOUR = 3_600
+RETURNED = ("ok", "failed", "undone")
+SPEC = agent_spec(verify=("look",), limits=Limits(max_steps=50, stale_after=HOUR, idle_limit=30 * 86_400))
+
+
+def looks(thread: Thread) -> bool:
+    """Whether a `verify` tool is under way."""
+    return any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest))
+
+
+def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
+    """An approval comes late."""
+    thread.reply(calls("pay"))
+    thread.verified("as it was")
+    passes()
+    thread.decide("1")
+
+
+def wait_for_a_denial(thread: Thread, passes: Callable[[], None]) -> None:
+    """A denial comes late: the LLM goes on with it."""
+    thread.reply(calls("pay"))
+    thread.verified("as it was")
+    passes()
+    thread.decide("1", "deny")
+
+
+def wait_for_the_llm(thread: Thread, passes: Callable[[], None]) -> None:
+    """The LLM is down, or no worker is there to ask it; what it answers then is about what it was sent before."""
+    passes()
+    thread.reply(calls("look"))
+
+
+def wait_for_a_tool(thread: Thread, passes: Callable[[], None]) -> None:
+    """A tool takes long, or its worker is down."""
+    thread.reply(calls("look"))
+    passes()
+    thread.finish(1)
+
+
+def wait_for_a_message(thread: Thread, passes: Callable[[], None]) -> None:
+    """The LLM has answered, and somebody says something more."""
+    thread.reply(says("done"))
+    passes()
+    thread.say("and now?")
+
+
+def wait_for_a_retry(thread: Thread, passes: Callable[[], None]) -> None:
+    """The run is blocked until somebody mends the cause."""
+    thread.refuse("LLMRejected")
+    passes()
+    thread.signal("retry", {"by": "bob"})
+
+
+def begin_again(thread: Thread, passes: Callable[[], None]) -> None:
+    """The thread is closed, and continued."""
+    thread.reply(calls("pay"))
+    thread.verified("as it was")
+    passes()
+    thread.reopen()
+    thread.load_thread()
+    thread.load()
+
+
+WAITS = [
+    wait_for_a_person,
+    wait_for_a_denial,
+    wait_for_the_llm,
+    wait_for_a_tool,
+    wait_for_a_message,
+    wait_for_a_retry,
+    begin_again,
+]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("hours", [0.9, 26])
+@pytest.mark.parametrize("strangers", [False, True])
+def test_whatever_took_so_long_the_world_is_looked_at_first(
+    wait: Callable[[Thread, Callable[[], None]], None], hours: float, strangers: bool
+) -> None:
+    """The clock is the time since the agent acted; a signal that is refused in between does not turn it back."""
+    thread = at_work(SPEC, idle_limit=30 * 86_400)
+
+    def passes() -> None:
+        for _ in range(4):
+            thread.passes(hours=hours / 4)
+            if strangers:
+                thread.signal("approve", {"request": "99", "by": "mallory"})
+                thread.signal("what?")
+                assert not looks(thread), "a signal that is refused makes nobody look"
+
+    wait(thread, passes)
+    assert looks(thread) == (hours > 1)
+    if hours > 1:
+        assert not thread.at_tools
+        assert not thread.asks_llm()
+        thread.verified("as it was")
+        (verified,) = [event for event in thread.log if isinstance(event, StateVerified)]
+        assert verified.paused_seconds == pytest.approx(hours * HOUR, abs=5)
+    assert thread.at_tools or thread.asks_llm(), "then it goes on"
+    while thread.waiting(ArchiveRequest):
+        thread.archive()
+    thread.check_whole()
+
+
+def test_an_agent_that_looks_at_nothing_goes_on_at_once() -> None:
+    """Without `verify` tools there is no extra call and no extra event; also where the agent before had some."""
+    thread = at_work(SPEC)
+    thread.reply(calls("pay"))
+    thread.verified("as it was")
+    thread.passes(hours=26)
+    thread.spec = agent_spec()
+    thread.reopen()
+    thread.load_thread()
+    thread.load()
+    assert not looks(thread)
+    assert thread.asks_llm()
+
+
+def test_a_pause_without_any_event_is_one_too() -> None:
+    """The permanent record is away for a day while it is written to: nothing was recorded meanwhile."""
+    thread = at_work(SPEC)
+    thread.say("and now?")
+    thread.reply(calls("look"))
+    thread.crowded = True
+    thread.finish(1)
+    thread.at += timedelta(hours=26)
+    thread.crowded = False
+    thread.archive()
+    assert looks(thread)
+    assert "message_taken" not in thread.types()
+    thread.verified("as it was")
+    assert thread.asks_llm()
+    thread.check_whole()
+
+
+@given(SEEDS)
+def test_nothing_is_done_on_an_old_view_of_the_world(seed: int) -> None:
+    """Over whole plays: no call starts, no message is taken and no LLM is asked later than `stale_after` after the
+    agent acted or looked; and it looks at nothing without that reason.
+    """
+    thread = play(seed).thread
+    limit = thread.spec.limits.stale_after
+    requests = {request.position for request in thread.sent}
+    acted: datetime | None = None
+    stale, started = False, set[int]()
+    for event in thread.log:
+        stale = stale or bool(acted and event.at - acted > timedelta(seconds=limit))
+        if isinstance(event, StateVerified):
+            assert stale
+            acted, stale = event.at, False
+        if isinstance(event, ToolCallStarted | MessageTaken) and thread.spec.verify:
+            assert not stale
+        if event.position + 1 in requests and thread.spec.verify:
+            assert not stale
+        if isinstance(event, ToolCallStarted):
+            started.add(event.number)
+        if isinstance(event, ReconcileRequested):
+            started.discard(event.request.number)  # a person says what came of it
+        returned = isinstance(event, ToolCallFinished) and event.number in started and event.status in RETURNED
+        if returned or isinstance(event, LLMReplied | ToolCallStarted | AgentLoaded):
+            acted = event.at
+
+
+@given(SEEDS, st.data())
+def test_a_strangers_events_change_no_clock(seed: int, data: st.DataObject) -> None:
+    """Without what was refused, the agent would have acted and looked at the very same times."""
+    log = play(seed).thread.log
+    log = log[: data.draw(st.integers(1, len(log)))]
+
+    def refused(event: AgentEvent) -> bool:
+        counted = ("accepted", "waiting_for_quorum", "judged_anew")
+        return isinstance(event, SignalRejected) or (
+            isinstance(event, DecisionReceived) and event.outcome not in counted
+        )
+
+    whole = reduce(evolve, log, RunState())
+    without = reduce(evolve, (event for event in log if not refused(event)), RunState())
+    assert without.acted_at == whole.acted_at

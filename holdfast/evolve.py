@@ -32,6 +32,7 @@ from holdfast.events import (
     MessageAwaited,
     MessageTaken,
     ReconcileRequested,
+    RefusalsCounted,
     ReplyRejected,
     RightDelegated,
     RuleRemembered,
@@ -49,9 +50,11 @@ from holdfast.events import (
     UserMessageReceived,
     VerdictGiven,
 )
+from holdfast.inbox import size_of
 from holdfast.messages import text_of
 from holdfast.starts import START_WITHIN
 from holdfast.state import CallState, Parked, RunState, Waiting
+from holdfast.transcript import clip
 from holdfast.trust import Trust, least
 
 SAID_CHARS = 64_000
@@ -92,7 +95,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
     match event:
         case RunStarted():
             return _started(state, event)
-        case RunContinued() | SignalRejected():
+        case RunContinued() | SignalRejected() | RefusalsCounted():
             return {}
         case UserMessageReceived():
             text, known = text_of(event.content), asked_by(state, event)
@@ -100,7 +103,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
                 return {"task": text, "user": event.by, **known}
             if event.by != state.user:
                 known["user_proven"] = False  # what is remembered for one person is not recalled for another
-            return {**known, "inbox": (*state.inbox, Waiting(message=event.position, text=text, by=event.by))}
+            size = size_of(event.content)
+            waiting = Waiting(message=event.position, text=clip(text, SAID_CHARS), by=event.by, size=size)
+            return {**known, "inbox": (*state.inbox, waiting)}
         case MessageTaken():
             return _taken(state, event)
         case AgentLoaded():
@@ -117,7 +122,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case LLMReplied():
             tokens = event.usage.prompt_tokens + event.usage.completion_tokens
             counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
-            return {"step": state.step + 1, "calls": (), **counted}
+            return {"step": state.step + 1, "calls": (), "unanswered": 0, "unanswered_bytes": 0, **counted}
         case MessageAwaited():
             until = event.at + timedelta(seconds=state.idle_limit)
             return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
@@ -202,7 +207,8 @@ def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
     while len(said) > 1 and sum(map(len, said)) > room:
         del said[0]
     inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
-    return {"inbox": inbox, "said": tuple(said), "awaiting": False, "idle_until": None}
+    heard = {"unanswered": state.unanswered + 1, "unanswered_bytes": state.unanswered_bytes + taken.size}
+    return {"inbox": inbox, "said": tuple(said), "awaiting": False, "idle_until": None, **heard}
 
 
 def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:

@@ -7,7 +7,8 @@ Temporal; `holdfast.history` finds them again in a recorded history. So both rec
 1. The run asks the agent, the LLM and the thread's past one at a time; tool calls run side by side.
 2. When Temporal's history has grown enough, the run starts nothing more, waits for what is under way, writes its
    events into the permanent record, and goes on in a new Temporal run from a snapshot: at any boundary between calls.
-   What arrives meanwhile travels in the snapshot.
+   What arrives meanwhile travels in the snapshot. Long before Temporal would end the run it waits for nothing any
+   more: a flood of signals costs the calls that are under way, and not the run.
 3. Events are written into the permanent record when the run pauses, before it goes on elsewhere, and before it ends.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from holdfast.agent import shared
+from holdfast.agent import Limits, shared
 from holdfast.authority import on_due
 from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
 from holdfast.contracts import (
@@ -83,17 +84,34 @@ from holdfast.model import canonical
 from holdfast.names import person_name
 from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
+from holdfast.refusals import Refusals, bounded, encoded, is_refused
 from holdfast.seals import Unsealed, is_unsealed
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
-from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
+from holdfast.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.starts import refusal
 from holdfast.state import RunState
 from holdfast.transcript import Transcript
 from holdfast.trust import Origin
 
+SIGNALS = 2_000
+"""Signals from which a run goes on in a new Temporal run. Temporal takes 10,000 (`maximumSignalsPerExecution`)."""
+
+PRESSED_EVENTS = 30_000
+"""Events of Temporal's history from which nothing that is under way is waited for: it ends a run at 51,200."""
+
+PRESSED_SIZE = 16_000_000
+"""Bytes of history from which it is so: Temporal ends a run at 50 MB."""
+
+HELD = 200
+"""Signals that are kept until the thread's past is loaded. More are refused."""
+
+HELD_BYTES = 200_000
+"""What they hold, as JSON."""
+
 
 class AgentRun:
-    """One Temporal run of a thread. The driver sets `at`, `history_length` and `crowded` before each input.
+    """One Temporal run of a thread. The driver sets `at`, `history_length`, `history_size` and `crowded` before each
+    input, and calls `conclude` when all that a workflow task brings has been passed on.
 
     Args:
         begin: The workflow's input.
@@ -110,6 +128,8 @@ class AgentRun:
         self.at = at
         self.history_length = 0
         """Events that Temporal's history has, as the workflow task that is being worked on sees it."""
+        self.history_size = 0
+        """Bytes of it."""
         self.crowded = False
         """Whether Temporal suggests a new run."""
         self.end: End | None = None
@@ -118,13 +138,21 @@ class AgentRun:
         self._ids = begin.orders
         self._commands: list[Command] = []
         self._calls: dict[int, Call | Sleep] = {}
-        self._held: list[tuple[str, Any]] = []
+        self._held = list(begin.held)
         """Signals that came before the thread's past was loaded."""
+        self._held_bytes = sum(len(encoded(payload)) for _, payload in self._held)
+        self._signals = 0
+        """Signals that came in this Temporal run."""
+        self._refusals = Refusals(begin.refusals)
         self._loaded = True
         self._agent: str | None = None
         self._stopping = False
         self._moving = False
         """Whether the events have been written down in order to go on in a new Temporal run."""
+        self._leaving = False
+        """Whether it goes on in a new Temporal run, with all that this workflow task brings."""
+        self._let_go: set[int] = set()
+        """Tool calls that were stopped because the history is too long to wait for them."""
         self._stay_until = 0
         """The step until which this run stays where it is, for its snapshot was too large."""
         self._paused_at = -1
@@ -136,11 +164,14 @@ class AgentRun:
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
         self._base = self._archiving = RunSnapshot()
         """Where the permanent record stands, and where it will when it has been written to."""
+        self._base_size: tuple[RunSnapshot, int] = self._base, 0
+        """Bytes of a snapshot, so that each is measured once."""
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
             self.end = End(failure=Failure(START_REFUSED, refused))
             return
         self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
         if begin.snapshot:
+            self._agent = begin.agent
             self.record(RunContinued(run_id=run_id))
         elif begin.resume:
             self._loaded = False
@@ -156,35 +187,78 @@ class AgentRun:
 
     def signal(self, name: str, payload: Any) -> None:
         """A signal arrived."""
+        self._signals, self._leaving = self._signals + 1, False
         if not self._loaded:
-            self._held.append((name, payload))
+            self._hold(name, payload)
+            self._leaving = self._brimming()
             return
         self.record(*on_due(self.state, at=self.at))
         if name == "say":
-            self._say(payload, door=name)
+            self._answer(name, payload)
         else:
             self.record(*on_signal(self.state, name, payload, at=self.at))
         self._go_on()
 
     def update(self, name: str, payload: Any) -> dict[str, str]:
         """An update arrived; returns its outcome and an explanation."""
+        self._leaving = False
         if not self._loaded:
-            if name == "say":
-                self._held.append((name, payload))
-                expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
-                return {"outcome": expected, "explanation": why}
-            return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+            if refused := self.refused(name, payload):
+                return refused
+            self._hold(name, payload)
+            expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
+            return {"outcome": expected, "explanation": why}
         self.record(*on_due(self.state, at=self.at))
         outcome, explanation = self._answer(name, payload)
         self._go_on()
         return {"outcome": outcome, "explanation": explanation}
+
+    def refused(self, name: str, payload: Any) -> dict[str, str] | None:
+        """What `update` would answer if it refused this update now; None if it would not. Changes nothing."""
+        if not self._loaded:
+            if name != "say":
+                return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+            if self._has_no_room(payload):
+                return {"outcome": "too_many", "explanation": "too much waits until the thread is loaded; say it then"}
+        state = self.state
+        for event in on_due(state, at=self.at):
+            state = evolve(state, event.model_copy(update={"at": self.at}))
+        outcome, explanation, events, _ = _judged(state, name, payload, at=self.at)
+        if all(is_refused(event) for event in events):
+            return {"outcome": outcome, "explanation": explanation}
+        return None
+
+    def conclude(self) -> None:
+        """All that a workflow task brings has been passed on: where the run leaves, take everything along."""
+        if not self._leaving or self.end:
+            return
+        chain = {"sealed": True, "first_run_id": self._first_run_id, "orders": self._ids}
+        if not self._loaded:
+            refusals = self._refusals.take() if self._refusals.counted else None
+            waits = {"held": tuple(self._held), "refusals": refusals}
+            self.end = End(next=self._begin.model_copy(update={**chain, **waits}))
+            return
+        self._record_count()
+        tail = tuple(self.log.since(self._base.position))
+        begin = RunInput(
+            idle_limit=self._begin.idle_limit,
+            agent=None if self.state.spec else self._agent,
+            workspace=None if self.state.spec else self._begin.workspace,
+            snapshot=self._base.model_copy(update={"tail": tail}),
+        )
+        self.end = End(next=begin.model_copy(update=chain))
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ends, or leaves, as far as this workflow task goes."""
+        return self._leaving or self.end is not None
 
     def ended(self, call_id: int, result: Result | Unsealed | None = None) -> None:
         """A call returned, or a sleep is over."""
         if refused := self._no_answer(call_id, result):
             self.failed(call_id, refused)
             return
-        if (call := self._calls.pop(call_id, None)) is None or self.end:
+        if (call := self._calls.pop(call_id, None)) is None or self.over:
             return  # given up meanwhile, or what was to follow is the next Temporal run's business
         if isinstance(call, Sleep):
             self.record(*on_time(self.state, at=self.at))
@@ -194,7 +268,7 @@ class AgentRun:
 
     def failed(self, call_id: int, failure: Failure) -> None:
         """A call came to nothing."""
-        if (call := self._calls.pop(call_id, None)) is None or self.end:
+        if (call := self._calls.pop(call_id, None)) is None or self.over:
             return
         assert isinstance(call, Call)
         cause, message = failure.cause, failure.message
@@ -225,8 +299,9 @@ class AgentRun:
         if not self._loaded:
             self.end = End(failure=Failure("CancelledError", "cancelled before the thread was loaded", cancelled=True))
             return
+        self._leaving = False  # nobody would tell the next Temporal run
         if self.end and self.end.next:
-            self.end = None  # nobody would tell the next Temporal run
+            self.end = None
         self._stopping = True
         for call in list(self._calls.values()):
             if isinstance(call, Sleep) or not isinstance(call.request, ToolRequest | Notice | ArchiveRequest):
@@ -238,11 +313,23 @@ class AgentRun:
     def record(self, *events: AgentEvent) -> None:
         """Append events to the log and fold them. Nothing else changes what the run knows."""
         for event in events:
+            if is_refused(event):
+                if self._refusals.many:
+                    self._refusals.count(event)
+                    continue
+                self._refusals.recorded += 1
+            else:
+                self._record_count()
             stamped = self.log.append(event, at=self.at)
             notice = notice_of(self.state, stamped) if self.state.notify else None
             self._fold_in(stamped)
             if notice:
                 self._call(notice)
+
+    def _record_count(self) -> None:
+        """Record how many refusals there were that are not recorded one by one."""
+        if self._refusals.counted and self._loaded:
+            self.record(self._refusals.take())
 
     def _fold_in(self, event: AgentEvent) -> None:
         self.state = evolve(self.state, event)
@@ -301,9 +388,9 @@ class AgentRun:
         match call.request, result:
             case ThreadRequest(), LoadedThread():
                 self._open(result.snapshot)
-                self._loaded = True
                 self._start()
-                held, self._held = self._held, []
+                self._loaded = True
+                held, self._held, self._held_bytes = self._held, [], 0
                 for name, payload in held:
                     self.signal(name, payload)
             case AgentRequest(), LoadedAgent():
@@ -346,36 +433,34 @@ class AgentRun:
 
     def _answer(self, update: str, payload: Any) -> tuple[str, str]:
         """The outcome of an update, and an explanation."""
-        if update == "say":
-            return self._say(payload, door=update)
-        if update != "decide":
-            outcome, explanation, events = on_mandate(self.state, update, payload, at=self.at)
-            self.record(*events)
-            return outcome, explanation
-        events = on_payload(self.state, update, payload, at=self.at)
+        outcome, explanation, events, interrupts = _judged(self.state, update, payload, at=self.at)
         self.record(*events)
-        received = events[0]
-        if isinstance(received, DecisionReceived):
-            return received.outcome, received.explanation
-        assert isinstance(received, SignalRejected)
-        return "malformed", received.explanation
-
-    def _say(self, payload: Any, *, door: str) -> tuple[str, str]:
-        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door, at=self.at)
-        self.record(*events)
-        if when_busy == "interrupt" and outcome == "interrupting":
+        if interrupts:
             for call in self._under_way(LLMRequest):
                 if isinstance(call.request, LLMRequest) and not call.request.folding:
                     self._give_up(call.id)
         return outcome, explanation
 
+    def _hold(self, name: str, payload: Any) -> None:
+        """Keep what comes before the thread's past is loaded, or refuse it."""
+        if self._has_no_room(payload):
+            why = "too much came before the thread was loaded"
+            for event in bounded([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
+                self._refusals.count(event)  # the log is not there yet
+            return
+        self._held.append((name, payload))
+        self._held_bytes += len(encoded(payload))
+
+    def _has_no_room(self, payload: Any) -> bool:
+        return len(self._held) >= HELD or self._held_bytes + len(encoded(payload)) > HELD_BYTES
+
     # What follows.
 
     def _go_on(self) -> None:
         """Do what follows, until there is something to wait for."""
-        while not self.end and self._loaded and self._advance():
+        while not self.over and self._loaded and self._advance():
             pass
-        if not self.end and self._loaded:
+        if not self.over and self._loaded:
             self._keep_record()
             self._keep_time()
 
@@ -385,6 +470,8 @@ class AgentRun:
             if self._under_way(ToolRequest):
                 return False
             self.record(*on_cancel(self.state))
+        if self._pressed():
+            self._wait_no_more()
         if self._under_way(AgentRequest, LLMRequest) or self._verifying():
             return False
         if self.state.outcome:
@@ -398,7 +485,8 @@ class AgentRun:
             case Verify() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
-                if refused := on_task(self._begin.task, by=self._begin.by):
+                begin = self._begin
+                if not begin.snapshot and (refused := on_task(begin.task, by=begin.by)):
                     self.record(*refused)
                 else:
                     self._load_agent()
@@ -433,8 +521,8 @@ class AgentRun:
                 agent=self._agent,
                 workspace=workspace,
                 user=self.state.proven_user,
-                fresh=not begin.resume,
-                plain=not begin.proven,
+                fresh=not begin.resume and not self._base.position,
+                plain=not self.state.sealed,
             )
         )
 
@@ -490,31 +578,47 @@ class AgentRun:
 
     def _full(self) -> bool:
         """Whether the run is to go on in a new Temporal run."""
-        spec = self.state.spec
-        if spec is None or self.state.step < self._stay_until or self._unrecorded:
+        if self.state.step < self._stay_until or (self._unrecorded and not self._brimming()):
             return False
-        return self.crowded or self.history_length >= spec.limits.history_events
+        limits = self.state.spec.limits if self.state.spec else Limits()
+        return self.crowded or self.history_length >= limits.history_events or self._signals >= SIGNALS
+
+    def _brimming(self) -> bool:
+        """Whether Temporal will soon end the run for the length of its history."""
+        return self.history_size >= PRESSED_SIZE or self.history_length >= PRESSED_EVENTS
+
+    def _pressed(self) -> bool:
+        """Whether it is to go on there whatever is under way."""
+        return self._full() and self._brimming()
+
+    def _wait_no_more(self) -> None:
+        """Stop the tools under way, and give up all else. The next Temporal run asks anew for what it needs."""
+        few = self.log.size_since(self._base.position) <= TAIL_BYTES
+        for call in [call for call in self._calls.values() if isinstance(call, Call)]:
+            if isinstance(call.request, ArchiveRequest) and not few:
+                continue  # what is too much to be carried along
+            if not isinstance(call.request, ToolRequest):
+                self._give_up(call.id)
+            elif call.id not in self._let_go:
+                self._let_go.add(call.id)
+                self._commands.append(Stop(call.id))
 
     def _move(self) -> bool:
         if self._under_way(ArchiveRequest, Notice):
             return False
         unwritten = self.log.size_since(self._base.position)
-        if unwritten and not (self._moving and unwritten <= TAIL_BYTES):
+        # In a flood, events that are few travel along unwritten: each moment that this takes brings more signals.
+        waits = self._moving or self._refusals.many or self._unrecorded or self._pressed()
+        if unwritten and not (waits and unwritten <= TAIL_BYTES) and not self._unrecorded:
             self._moving = True
             self._archive()
             return False
-        snapshot = self._base.model_copy(update={"tail": tuple(self.log.since(self._base.position))})
-        if len(snapshot.model_dump_json(exclude_defaults=True)) > MAX_BYTES:
+        if self._base_size[0] is not self._base:
+            self._base_size = self._base, len(self._base.model_dump_json(exclude_defaults=True).encode())
+        if self._base_size[1] + unwritten > (PRESSED_BYTES if self._pressed() else MAX_BYTES):
             self._stay_until, self._moving = self.state.step + 1, False
             return True
-        begin = RunInput(
-            sealed=True,
-            first_run_id=self._first_run_id,
-            orders=self._ids,
-            idle_limit=self._begin.idle_limit,
-            snapshot=snapshot,
-        )
-        self.end = End(next=begin)
+        self._leaving = True
         return False
 
     def _close(self) -> bool:
@@ -550,6 +654,7 @@ class AgentRun:
             self._begin_call(Sleep(self._next_id(), until, max(0.01, (until - self.at).total_seconds())))
 
     def _archive(self, *, pausing: bool = False) -> None:
+        self._record_count()
         self._archiving = RunSnapshot(
             position=self.log.length, head=self.log.head, state=self.state, transcript=self.transcript.base
         )
@@ -582,6 +687,20 @@ class AgentRun:
     def _next_id(self) -> int:
         self._ids += 1
         return self._ids
+
+
+def _judged(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[str, str, list[AgentEvent], bool]:
+    """What an update leads to: outcome, explanation, events, and whether the LLM call under way is given up for it."""
+    if name == "say":
+        outcome, explanation, events, _ = on_message(state, payload, door=name, at=at)
+        return outcome, explanation, events, outcome == "interrupting"
+    if name != "decide":
+        told, explanation, events = on_mandate(state, name, payload, at=at)
+        return told, explanation, events, False
+    events = on_payload(state, name, payload, at=at)
+    received = events[0]
+    assert isinstance(received, DecisionReceived | SignalRejected)
+    return received.outcome, received.explanation, events, False
 
 
 def _spelt(by: str) -> str:

@@ -107,6 +107,8 @@ class Waiting(Frozen):
     """The position of its event."""
     text: str
     by: str = ""
+    size: int = 0
+    """Bytes of the whole message, as JSON."""
 
 
 class RunState(Frozen):
@@ -167,6 +169,9 @@ class RunState(Frozen):
     """Messages that were not taken yet, oldest first."""
     said: tuple[str, ...] = ()
     """Follow-up messages that were taken."""
+    unanswered: int = 0
+    """Messages that were taken since the LLM has answered last."""
+    unanswered_bytes: int = 0
     trust: Trust = "agent"
     """What the LLM's words are worth after all that it has read; kept where the agent's tools or rules mind."""
     memory: str = ""

@@ -20,6 +20,7 @@ from holdfast.commands import Call, Failure, Sleep, Stop
 from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
+from holdfast.signals import raw_texts
 from holdfast.state import RunState
 from workflows import calls
 
@@ -48,6 +49,8 @@ class AgentRunWorkflow:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._waiters: set[asyncio.Task[None]] = set()
         self._published: tuple[object, ...] = ()
+        self._marked: tuple[object, int] | None = None
+        """The activation in which search attributes were set last."""
         self._activation: tuple[object, int] | None = None
         self._settled: tuple[int, RunState] | None = None
         """How many events are settled, and the state after them, where there are some that are not."""
@@ -91,6 +94,7 @@ class AgentRunWorkflow:
         """
         if self._outdated:
             raise RuntimeError("a query overtook this workflow task; the run is replayed, and goes on")
+        self._run.conclude()
         return self._run.end is not None
 
     def _at_work(self) -> AgentRun:
@@ -99,6 +103,7 @@ class AgentRunWorkflow:
         info = workflow.info()
         self._run.at = workflow.now()
         self._run.history_length = info.get_current_history_length()
+        self._run.history_size = info.get_current_history_size()
         self._run.crowded = info.is_continue_as_new_suggested()
         return self._run
 
@@ -114,7 +119,7 @@ class AgentRunWorkflow:
                     waiter = asyncio.create_task(self._wait_for(command.id, started))
                     self._waiters.add(waiter)
                     waiter.add_done_callback(self._waiters.discard)
-        self._publish(silent=not commands and not self._run.end)
+        self._publish(silent=not commands and not self._run.over)
 
     async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:
         """Tell the run how a call ended."""
@@ -155,16 +160,16 @@ class AgentRunWorkflow:
     def _publish(self, *, silent: bool) -> None:
         """Show the Web UI where the run is. Search attributes cost an event in history: they are set when they change.
 
-        And when what arrived led to no command: a workflow task without any is replayed together with the next, in
-        the next one's time, and the log would not be the same on every replay.
+        And when all that a workflow task brought led to no command: a task without any is replayed together with the
+        next, in the next one's time, and the log would not be the same on every replay.
         """
         state = self._run.state
         if not self._settled:
             workflow.set_current_details(current_details(state))
         published = (state.spec_hash, state.status, len(state.requests))
-        if published == self._published and not silent:
+        if published == self._published and not (silent and self._marked != self._activation):
             return
-        self._published = published
+        self._published, self._marked = published, self._activation
         updates: list[SearchAttributeUpdate[Any]] = [
             _STATUS.value_set(state.status),
             _PENDING.value_set(len(state.requests)),
@@ -219,7 +224,7 @@ class AgentRunWorkflow:
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Any other signal: recorded, without effect."""
-        self._take(name, None)
+        self._take(name, raw_texts(value.payload for value in payloads))
 
     def _take(self, signal: str, payload: Any) -> None:
         self._at_work().signal(signal, payload)

@@ -26,6 +26,7 @@ from holdfast.effects import Effect
 from holdfast.events import DecisionReceived, RecalledTier
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.refusals import RECORDED
 from holdfast.signals import SIGNALS
 from holdfast.statements import DecisionKind
 from tests.unit.runs import Thread, agent_spec, tool_spec
@@ -105,6 +106,8 @@ class Play:
         self.accepted: list[str] = []
         """Requests that were decided, in the order of the decisions."""
         self.terminated = False
+        self.flooded = seed % 6 == 0
+        """Signals that mean nothing come by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
@@ -139,7 +142,9 @@ class Play:
                 thread.signal("retry", chance.choice([*GARBAGE, {"by": "bob"}]))
             case dice if dice < 0.99:
                 name = chance.choice([*sorted(SIGNALS), "what?", ""])
-                thread.signal(name, chance.choice(GARBAGE))
+                garbage = chance.choice(GARBAGE)
+                for _ in range(RECORDED if self.flooded else 1):
+                    thread.signal(name, garbage)
                 thread.update(chance.choice(["decide", "say", "delegate", "revoke"]), chance.choice(GARBAGE))
                 self._lend()
             case _ if not thread.run.log.length:

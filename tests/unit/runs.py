@@ -391,6 +391,7 @@ class Thread:
     def _carry_out(self) -> None:
         if self._together:
             return
+        self.run.conclude()
         for command in self.run.commands():
             if isinstance(command, Stop):
                 call = self.under_way[command.id]

@@ -28,9 +28,7 @@ CHANGING = ("accepted", "waiting_for_quorum", "judged_anew")
 
 def is_refused(event: AgentEvent) -> bool:
     """Whether the event records nothing but that something was refused."""
-    return isinstance(event, SignalRejected) or (
-        isinstance(event, DecisionReceived) and event.outcome not in CHANGING
-    )
+    return isinstance(event, SignalRejected) or (isinstance(event, DecisionReceived) and event.outcome not in CHANGING)
 
 
 def bounded(events: Iterable[AgentEvent], payload: Any) -> list[AgentEvent]:

@@ -143,7 +143,7 @@ class Play:
             case dice if dice < 0.99:
                 name = chance.choice([*sorted(SIGNALS), "what?", ""])
                 garbage = chance.choice(GARBAGE)
-                for _ in range(RECORDED if self.flooded else 1):
+                for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
                 thread.update(chance.choice(["decide", "say", "delegate", "revoke"]), chance.choice(GARBAGE))
                 self._lend()

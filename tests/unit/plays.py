@@ -267,8 +267,9 @@ class Play:
             outcome = thread.decide(request, decision, **given)
         else:
             name = decision if decision in SIGNALS else "reconcile"
+            before = thread.run.log.length
             thread.signal(name, {"request": request, "decision": decision, **given})
-            received = [event for event in thread.log if isinstance(event, DecisionReceived)]
+            received = [event for event in thread.log[before:] if isinstance(event, DecisionReceived)]
             outcome = received[-1].outcome if received and received[-1].request == request else ""
         self.accepted += [request] if outcome == "accepted" else []
 

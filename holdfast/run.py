@@ -203,7 +203,7 @@ class AgentRun:
         """An update arrived; returns its outcome and an explanation."""
         self._leaving = False
         if not self._loaded:
-            if refused := self.refused(name, payload):
+            if refused := self.refused(name, payload, at=self.at):
                 return refused
             self._hold(name, payload)
             expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
@@ -213,17 +213,17 @@ class AgentRun:
         self._go_on()
         return {"outcome": outcome, "explanation": explanation}
 
-    def refused(self, name: str, payload: Any) -> dict[str, str] | None:
-        """What `update` would answer if it refused this update now; None if it would not. Changes nothing."""
+    def refused(self, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
+        """What `update` would answer if it refused this update at that time; None if it would not. Changes nothing."""
         if not self._loaded:
             if name != "say":
                 return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
             if self._has_no_room(payload):
                 return {"outcome": "too_many", "explanation": "too much waits until the thread is loaded; say it then"}
         state = self.state
-        for event in on_due(state, at=self.at):
-            state = evolve(state, event.model_copy(update={"at": self.at}))
-        outcome, explanation, events, _ = _judged(state, name, payload, at=self.at)
+        for event in on_due(state, at=at):  # `update` records it first
+            state = evolve(state, event.model_copy(update={"at": at}))
+        outcome, explanation, events, _ = _judged(state, name, payload, at=at)
         if all(is_refused(event) for event in events):
             return {"outcome": outcome, "explanation": explanation}
         return None

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 import openai
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from activities.stores.postgres import migrate, open_pool
@@ -153,6 +154,17 @@ async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], 
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"never came; the last answer was {answer!r}") from None
+    return answer
+
+
+async def answer_of(update: Awaitable[Any]) -> dict[str, str]:
+    """The outcome of an update and why, whether it was taken or refused before it entered history."""
+    try:
+        answer: dict[str, str] = await update
+    except WorkflowUpdateFailedError as error:
+        if not isinstance(error.cause, ApplicationError) or not error.cause.details:
+            raise  # it failed otherwise
+        return {"outcome": error.cause.type or "", "explanation": error.cause.message}
     return answer
 
 

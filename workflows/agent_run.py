@@ -230,15 +230,35 @@ class AgentRunWorkflow:
         self._at_work().signal(signal, payload)
         self._carry_out()
 
+    # Updates. What can be refused is refused by a validator: nothing of it is in history. The handler refuses, too, for
+    # what came before it in the same workflow task may have changed the run.
+
     @workflow.update
     def decide(self, payload: Any = None, *more: Any) -> View:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
         return self._answer("decide", payload)
 
+    @decide.validator
+    def _may_decide(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("decide", payload)
+
     @workflow.update(name="say")
     def hear(self, payload: Any = None, *more: Any) -> View:
         """Say something to the agent, as the signal `say` does, and learn the outcome."""
         return self._answer("say", payload)
+
+    @hear.validator
+    def _may_hear(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("say", payload)
+
+    def _refuse(self, update: str, payload: Any) -> None:
+        """Refuse an update before it is in history. Runs when it arrives, never in a replay, and changes nothing.
+
+        Raises:
+            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
+        """
+        if answer := self._run.refused(update, payload, at=workflow.now()):
+            raise ApplicationError(answer["explanation"], View(answer), type=answer["outcome"], non_retryable=True)
 
     def _answer(self, update: str, payload: Any) -> View:
         answer = self._at_work().update(update, payload)
@@ -250,10 +270,18 @@ class AgentRunWorkflow:
         """Lend a right, as the signal `delegate` does, and learn the outcome."""
         return self._answer("delegate", payload)
 
+    @lend.validator
+    def _may_lend(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("delegate", payload)
+
     @workflow.update(name="revoke")
     def take_back(self, payload: Any = None, *more: Any) -> View:
         """Take something back, as the signal `revoke` does, and learn the outcome."""
         return self._answer("revoke", payload)
+
+    @take_back.validator
+    def _may_take_back(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("revoke", payload)
 
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 

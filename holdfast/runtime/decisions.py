@@ -17,7 +17,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.contracts import View
-from holdfast.runtime.runs import ENDED, Runs, sealed_answer
+from holdfast.runtime.runs import ENDED, Runs, refused_answer, sealed_answer
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.runtime.threads import Threads
 
@@ -124,6 +124,9 @@ async def update(threads: Threads, thread: str, update: str, payload: dict[str, 
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError from None
     except (RPCError, WorkflowUpdateFailedError) as error:
+        refused = isinstance(error, WorkflowUpdateFailedError) and refused_answer(error, runs.client, thread, update)
+        if refused:
+            return Decided(outcome=refused["outcome"], explanation=refused["explanation"])
         if ended := await _ended(runs, thread):
             return Decided("too_late", f"the run is {ended}")
         if isinstance(error, RPCError) and error.status not in NO_UPDATES:

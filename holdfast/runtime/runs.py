@@ -21,11 +21,14 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
 )
 from temporalio.common import SearchAttributeKey
+from temporalio.converter import WorkflowSerializationContext
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW
+from holdfast.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
 from holdfast.describe import one_line
 from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HoldfastError, ServerUnreachable
@@ -251,6 +254,22 @@ def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
             "find out who polls the task queue, and believe nothing that it says"
         )
     return answer
+
+
+def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
+    """What a run answers where it refuses an update before it is in history; None where the update failed otherwise.
+
+    Raises:
+        AnswerForged: It is not sealed.
+    """
+    failure = error.cause.failure if isinstance(error.cause, ApplicationError) else None
+    details = failure.application_failure_info.details.payloads if failure else []
+    if len(details) != 1:
+        return None
+    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    converter = client.data_converter.with_context(place).payload_converter
+    (answer,) = converter.from_payloads(details, [View])
+    return sealed_answer(answer, thread, asked)
 
 
 def status_of(run: WorkflowExecution) -> str:

@@ -23,6 +23,7 @@ from holdfast.history import read_events
 from holdfast.log import first_altered
 from holdfast.loops import LoopInput, LoopResult
 from holdfast.payloads import data_converter
+from holdfast.runtime import temporal_server
 from holdfast.runtime.approvals import Approvals
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
@@ -81,7 +82,11 @@ def environ_of(stack: Stack) -> dict[str, str]:
 
 @contextmanager
 def open_stack(folder: Path) -> Iterator[Stack]:
-    """A Temporal server and a PostgreSQL, on free ports, for the length of the block."""
+    """A Temporal server and a PostgreSQL, on free ports, for the length of the block.
+
+    Workflows can be paused there, as an operator may have allowed it.
+    """
+    temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
     servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()))
     try:
         yield servers.start()

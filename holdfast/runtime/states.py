@@ -12,9 +12,10 @@ from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent
 from holdfast.evolve import evolve
+from holdfast.runtime.executions import is_paused
 from holdfast.runtime.histories import Recorded
 from holdfast.runtime.reading import Note, Reader
-from holdfast.runtime.runs import ENDED, NeverRan
+from holdfast.runtime.runs import ENDED, PAUSED, NeverRan
 from holdfast.runtime.thread_errors import EventsMissing, LogBroken, NoWorker, PositionInvalid, RecordAway
 from holdfast.state import RunState
 from holdfast.upcasters import decode_event
@@ -55,6 +56,8 @@ async def state_of(
         with contextlib.suppress(EventsMissing, LogBroken, RecordAway, RecordUnreadable):
             view = (await _whole(reader, thread, found, note)).view()
     assert view is not None
+    if is_paused(found):
+        view |= {"status": PAUSED}
     ended = ENDED.get(found.status) if found.status else None
     recorded = run.log[-1].type == "run_finished" if run and run.log else run is None and view["status"] in CLOSED
     if ended and not recorded:

@@ -27,7 +27,7 @@ from holdfast.runtime.processes import Say
 NAMESPACE = "default"
 
 # By default the development server hands out 20 workflow tasks a second per shard: 100 ms a step.
-DYNAMIC_CONFIG: dict[str, int] = {
+DYNAMIC_CONFIG: dict[str, int | str] = {
     "history.transferProcessorMaxPollRPS": 2000,
     "history.transferProcessorMaxPollHostRPS": 5000,
 }

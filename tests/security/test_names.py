@@ -142,4 +142,4 @@ async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
         events = await check_thread(r.client, run)
         said = [event for event in events if isinstance(event, UserMessageReceived)]
         assert [(event.by, event.proof) for event in said] == [("dave", ""), ("alice", "signed")]
-        assert sum(isinstance(event, SignalRejected) for event in events) == 6
+        assert not any(isinstance(event, SignalRejected) for event in events)

@@ -338,7 +338,7 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
         desk.record_open.set()
         assert (await run.result())["result"] == "done"
         events = await check_thread(client, run)
-        assert [event.type for event in events[-3:]] == ["signal_rejected", "signal_rejected", "decision_received"]
+        assert [event.type for event in events[-3:]] == ["run_finished", "signal_rejected", "decision_received"]
 
 
 async def test_a_run_waits_a_month_for_a_message() -> None:

@@ -93,8 +93,10 @@ from holdfast.state import RunState
 from holdfast.transcript import Transcript
 from holdfast.trust import Origin
 
-SIGNALS = 2_000
-"""Signals from which a run goes on in a new Temporal run. Temporal takes 10,000 (`maximumSignalsPerExecution`)."""
+SIGNALS = 200
+"""Signals from which a run goes on in a new Temporal run. Our servers take 400 (`history.maximumSignalsPerExecution`),
+so that a run can move while they refuse more; Temporal's default is 10,000.
+"""
 
 PRESSED_EVENTS = 30_000
 """Events of Temporal's history from which nothing that is under way is waited for: it ends a run at 51,200."""

@@ -86,10 +86,12 @@ def open_stack(folder: Path) -> Iterator[Stack]:
 
     Workflows can be paused there, as an operator may have allowed it.
     """
-    temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
     servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()))
+    temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
     try:
-        yield servers.start()
+        stack = servers.start()
+        del temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"]
+        yield stack
     finally:
         servers.stop()
 

@@ -104,7 +104,7 @@ PRESSED_EVENTS = 30_000
 PRESSED_SIZE = 16_000_000
 """Bytes of history from which it is so: Temporal ends a run at 50 MB."""
 
-HELD = 200
+HELD = 150
 """Signals that are kept until the thread's past is loaded. More are refused."""
 
 HELD_BYTES = 200_000
@@ -194,6 +194,9 @@ class AgentRun:
             self._hold(name, payload)
             self._leaving = self._brimming()
             return
+        self._receive(name, payload)
+
+    def _receive(self, name: str, payload: Any) -> None:
         self.record(*on_due(self.state, at=self.at))
         if name == "say":
             self._answer(name, payload)
@@ -394,7 +397,7 @@ class AgentRun:
                 self._loaded = True
                 held, self._held, self._held_bytes = self._held, [], 0
                 for name, payload in held:
-                    self.signal(name, payload)
+                    self._receive(name, payload)
             case AgentRequest(), LoadedAgent():
                 spec = shared(result.spec)
                 self.record(

@@ -155,8 +155,9 @@ async def flood(run: WorkflowHandle[Any, Any], count: int, *, senders: int, big:
                     await run.signal(*kinds[number % len(kinds)])
                     break
                 except RPCError as error:
-                    assert "limit for signal events" in error.message, error.message
                     refused[error.message] = refused.get(error.message, 0) + 1
+                    if "limit for signal events" not in error.message:
+                        raise
                     await asyncio.sleep(0.05)  # somebody who does not give up
 
     await asyncio.gather(*(send() for _ in range(senders)))

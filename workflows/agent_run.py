@@ -55,6 +55,8 @@ class AgentRunWorkflow:
         self._settled: tuple[int, RunState] | None = None
         """How many events are settled, and the state after them, where there are some that are not."""
         self._outdated = False
+        self._showing = False
+        """Whether the Web UI's details are written anew as soon as all that came together has been passed on."""
 
     @workflow.run
     async def run(self, run: RunInput) -> RunResult:
@@ -164,8 +166,10 @@ class AgentRunWorkflow:
         next, in the next one's time, and the log would not be the same on every replay.
         """
         state = self._run.state
-        if not self._settled:
-            workflow.set_current_details(current_details(state))
+        if not self._settled and not self._showing:
+            self._showing = True
+            # Once for all that comes together: for each of hundreds of signals it would take longer than a task may.
+            asyncio.get_running_loop().call_soon(self._show)
         published = (state.spec_hash, state.status, len(state.requests))
         if published == self._published and not (silent and self._marked != self._activation):
             return
@@ -178,6 +182,11 @@ class AgentRunWorkflow:
         if state.spec:
             updates.append(_AGENT.value_set(state.spec.name))
         workflow.upsert_search_attributes(updates)
+
+    def _show(self) -> None:
+        self._showing = False
+        if not self._settled:
+            workflow.set_current_details(current_details(self._run.state))
 
     # Signals. A payload of any shape is taken in and recorded: a typing error in the Web UI loses nothing.
 

@@ -173,7 +173,7 @@ class Runs:
         except TimeoutError as error:
             raise await self._why_silent(thread, limit) from error
         except ValueError as error:  # the SDK has no word for the status of a run that does not answer for it
-            if executions.is_paused(await self.describe(thread)):
+            if "WorkflowExecutionStatus" in str(error) and executions.is_paused(await self.describe(thread)):
                 raise RunPaused(
                     f"thread {thread!r} is paused in Temporal, and neither answers nor goes on. What it has "
                     f"recorded can be read; `temporal workflow unpause -w {thread}` lets it go on."

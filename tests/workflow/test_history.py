@@ -348,7 +348,7 @@ async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workf
         await ended(run, 5)
         await run.signal("approve", {"request": "2"})
         update = asyncio.create_task(run.execute_update("decide", {"decision": "deny", "request": "1"}))
-        await run.signal("approve", {"request": "1"})
+        await run.signal("approve", {"request": "9"})
         async with deciding(client, queue):
             await update
             await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 1)

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowHandle
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.converter import PayloadConverter
 from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask, refusals
@@ -17,6 +19,8 @@ from holdfast.events import DecisionReceived, RefusalsCounted, SignalRejected
 from holdfast.inbox import INBOX
 from holdfast.log import event_line
 from holdfast.policy import Terms
+from holdfast.runtime.runs import refused_answer
+from holdfast.runtime.thread_errors import AnswerForged
 from holdfast.signals import on_signal
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
@@ -219,3 +223,14 @@ async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> Non
         kinds = [EventType.Name(event.event_type) for event in (await run.fetch_history()).events]
         assert not [kind for kind in kinds if "UPDATE" in kind or "SIGNAL" in kind]
         assert not [event for event in await events_of(run) if refusals.is_refused(event)]
+
+
+async def test_a_refusal_that_none_of_our_workers_has_sealed_is_not_believed(client: Client) -> None:
+    """Who polls the task queue may fail an update, and cannot say in our words that it was refused."""
+    failure = Failure(message="accepted", application_failure_info={"type": "accepted"})
+    answer = {"outcome": "accepted", "explanation": ""}
+    failure.application_failure_info.details.CopyFrom(PayloadConverter.default.to_payloads_wrapper([answer]))
+    converter = client.data_converter
+    cause = converter.failure_converter.from_failure(failure, converter.payload_converter)
+    with pytest.raises(AnswerForged):
+        refused_answer(WorkflowUpdateFailedError(cause), client, "thread", "decide")

@@ -176,7 +176,7 @@ async def said(run: Handle, rig: Rig) -> None:
     """Messages of every kind to a run that is busy, the last of which interrupts it."""
     await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
     await answer_of(run.execute_update("say", {"message": "wait", "by": "bob"}))
-    await answer_of(run.execute_update("say", {"message": "now or never", "when_busy": "reject"}))
+    await run.signal("say", {"message": "now or never", "when_busy": "reject"})
     await run.signal("say", {"message": [{"type": "text", "text": "stop"}], "when_busy": "interrupt"})
     await run.result()
 

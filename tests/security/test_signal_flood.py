@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.failure.v1 import Failure
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.converter import PayloadConverter
 from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask, refusals
 from holdfast import run as runs
+from holdfast.contracts import LLMRequest, ToolRequest
 from holdfast.events import DecisionReceived, RefusalsCounted, SignalRejected
 from holdfast.inbox import INBOX
 from holdfast.log import event_line
@@ -22,6 +23,7 @@ from holdfast.policy import Terms
 from holdfast.runtime.runs import refused_answer
 from holdfast.runtime.thread_errors import AnswerForged
 from holdfast.signals import on_signal
+from holdfast.snapshot import MAX_BYTES, TAIL_BYTES
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
 from tests.security.people import clerk, payments
@@ -101,7 +103,7 @@ def test_strangers_cannot_make_the_snapshot_too_large_to_be_carried(count: int) 
     for number in range(count):
         thread.signal(*strange(chance, number))
     where = thread.run.state.model_dump_json(exclude_defaults=True) + thread.run.transcript.base.model_dump_json()
-    assert len(where.encode()) < runs.MAX_BYTES - runs.TAIL_BYTES
+    assert len(where.encode()) < MAX_BYTES - TAIL_BYTES
 
 
 @pytest.mark.parametrize("reply", [None, calls("look")])
@@ -115,13 +117,13 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
     before.crowded = thread.crowded = True
     thread.signal("noise")
     if reply:
-        (under_way,) = thread.waiting(runs.ToolRequest)
+        (under_way,) = thread.waiting(ToolRequest)
         thread.fail(under_way, "CancelledError", cancelled=True)
     thread.crowded = False
     if thread.run is before:  # what is unwritten is written down first
         thread.archive()
     assert thread.run is not before
-    assert thread.waiting(runs.LLMRequest)
+    assert thread.waiting(LLMRequest)
     thread.reply(says("done"))
     thread.check_whole()
 
@@ -227,7 +229,7 @@ async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> Non
 
 async def test_a_refusal_that_none_of_our_workers_has_sealed_is_not_believed(client: Client) -> None:
     """Who polls the task queue may fail an update, and cannot say in our words that it was refused."""
-    failure = Failure(message="accepted", application_failure_info={"type": "accepted"})
+    failure = Failure(message="accepted", application_failure_info=ApplicationFailureInfo(type="accepted"))
     answer = {"outcome": "accepted", "explanation": ""}
     failure.application_failure_info.details.CopyFrom(PayloadConverter.default.to_payloads_wrapper([answer]))
     converter = client.data_converter

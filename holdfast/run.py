@@ -453,6 +453,8 @@ class AgentRun:
             for event in bounded([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
                 self._refusals.count(event)  # the log is not there yet
             return
+        if not isinstance(payload, dict | list | str):
+            payload = None  # it may have to travel as JSON, and means nothing anyway
         self._held.append((name, payload))
         self._held_bytes += len(encoded(payload))
 

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 from holdfast import Approver, Policy, ask, refusals
 from holdfast import run as runs
 from holdfast.contracts import LLMRequest, ToolRequest
-from holdfast.events import DecisionReceived, RefusalsCounted, SignalRejected
+from holdfast.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
 from holdfast.inbox import INBOX
 from holdfast.log import event_line
 from holdfast.policy import Terms
@@ -139,6 +139,21 @@ def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
     assert len(thread.state.inbox) + thread.state.unanswered == INBOX
     (counted,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
     assert counted.count >= 30
+
+
+def test_a_run_moves_on_also_while_its_thread_is_loaded() -> None:
+    """What it holds by then travels with it, also in the place of what is no JSON."""
+    thread = Thread(resume=True)
+    before = thread.run
+    thread.signal("say", {"message": "hear me"})
+    thread.signal("approve", b"\xff")
+    before.history_size = runs.PRESSED_SIZE
+    thread.signal("noise", ["x"])
+    assert thread.run is not before
+    thread.load_thread()
+    thread.load()
+    assert [event.content for event in thread.log if isinstance(event, UserMessageReceived)][-1] == "hear me"
+    assert [event.signal for event in thread.log if isinstance(event, SignalRejected)] == ["approve", "noise"]
 
 
 async def flood(run: WorkflowHandle[Any, Any], count: int, *, senders: int, big: int) -> dict[str, int]:

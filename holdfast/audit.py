@@ -45,6 +45,7 @@ from holdfast.events import (
     MessageTaken,
     Proven,
     ReconcileRequested,
+    RefusalsCounted,
     ReplyRejected,
     RightDelegated,
     RuleRevoked,
@@ -237,6 +238,7 @@ class Audit:
             case (
                 RunReset()
                 | SignalRejected()
+                | RefusalsCounted()
                 | RunParked()
                 | RunContinued()
                 | ReplyRejected()

@@ -33,6 +33,9 @@ from holdfast.votes import Vote, agreeing, cast
 
 Events = list[AgentEvent]
 
+PUT_BYTES = 250_000
+"""Bytes of the answers that wait for others, and of arguments that people have changed, in one step."""
+
 
 def judge_call(state: RunState, call: ToolCall) -> Verdict:
     """The verdict on a call of a tool that the agent has: the policy's, or what people said of the same call before.
@@ -134,7 +137,10 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
     if isinstance(judged, Refused) or request is None:
         refused = judged if isinstance(judged, Refused) else Refused("unknown_request", "")
         return _received(decision, refused.outcome, refused.explanation, Known()), []
-    if not (edit := request.edit(decision.arguments)):
+    edit = request.edit(decision.arguments)
+    if (edit or request.terms.quorum > 1) and (full := _full(state, decision)):
+        return _received(decision, full.outcome, full.explanation, Known()), []
+    if not edit:
         outcome, explanation, votes = _counted(request, decision, judged, request.votes)
         received = _received(decision, outcome, explanation, judged)
         return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
@@ -155,6 +161,19 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
     outcome, explanation, votes = _counted(request, decision, judged, ())
     received = _received(decision, outcome, explanation, judged, rule=verdict.rule)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
+
+
+def _full(state: RunState, decision: Decision) -> Refused | None:
+    """Why there is no room for what a person puts into the state, until something is decided; None if there is."""
+    if decision.decision == "deny":
+        return None
+    edited = sum(len(call.call.arguments.encode()) for call in state.calls if call.edited_by)
+    edited += sum(len(request.arguments.encode()) for request in state.requests if request.edited_by)
+    votes = sum(len(vote.model_dump_json().encode()) for request in state.requests for vote in request.votes)
+    if edited + votes + 2 * len(decision.model_dump_json().encode()) <= PUT_BYTES:
+        return None
+    full = f"the answers and changed arguments of this step have {PUT_BYTES:,} bytes, which is the limit"
+    return Refused("too_many", f"{full}; deny the request, or decide without changes")
 
 
 def _received(

@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
 from holdfast.effects import PastEffect
-from holdfast.events import RecalledTier, ToolStatus
+from holdfast.events import RecalledTier, RefusalsCounted, ToolStatus
 from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.model import GENESIS, Sealed
@@ -68,6 +68,10 @@ class RunInput(Start):
     """Whose word the task is: a tool's, where it was read in a file."""
     snapshot: RunSnapshot | None = None
     """Where the Temporal run before this one stopped; set by the workflow alone."""
+    held: tuple[tuple[str, Any], ...] = ()
+    """Signals that came before the thread's past was loaded, where a new Temporal run begins before it is."""
+    refusals: RefusalsCounted | None = None
+    """How many were refused until then."""
 
 
 class RunResult(Sealed):

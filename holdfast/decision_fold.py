@@ -28,11 +28,14 @@ REMEMBERED_DECISIONS = 100
 KEPT = 200
 """Remembered rules that a thread has at the same time; the oldest make room, and such calls ask again."""
 
-KEPT_CHARS = 200_000
-"""Characters of arguments that people put in place of the LLM's, in remembered rules; the oldest make room."""
+KEPT_BYTES = 150_000
+"""Bytes of remembered rules, as JSON; the oldest make room, too."""
 
 REQUESTERS = 1_000
 """People who give a thread its task and messages that are kept. With more, anybody may have asked."""
+
+REQUESTERS_CHARS = 50_000
+"""Characters of their names."""
 
 
 def requested(state: RunState, event: ApprovalRequested | ReconcileRequested) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def remembered(state: RunState, event: RuleRemembered) -> dict[str, Any]:
             "decision just before it makes. The record was forged or altered: restore it from a backup."
         )
     rules = [*state.remembered, rule]
-    while rules and (len(rules) > KEPT or sum(map(_size, rules)) > KEPT_CHARS):
+    while rules and (len(rules) > KEPT or sum(map(_size, rules)) > KEPT_BYTES):
         del rules[0]
     return {"remembered": tuple(rules), "remembered_count": state.remembered_count + 1}
 
@@ -153,7 +156,8 @@ def asked_by(state: RunState, event: UserMessageReceived) -> dict[str, Any]:
         change["unproven"] = True
     if event.by in ("", *state.requesters):
         return change
-    crowd = len(state.requesters) >= REQUESTERS
+    named = sum(map(len, state.requesters)) + len(event.by)
+    crowd = len(state.requesters) >= REQUESTERS or named > REQUESTERS_CHARS
     change |= {"crowd": True} if crowd else {"requesters": (*state.requesters, event.by)}
     requests = tuple(
         request.model_copy(
@@ -236,4 +240,4 @@ def _spent(state: RunState, event: RightDelegated | UserMessageReceived) -> dict
 
 
 def _size(rule: Remembered) -> int:
-    return sum(len(str(vote.said.arguments or "")) for vote in rule.votes)
+    return len(rule.model_dump_json().encode())

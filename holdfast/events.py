@@ -287,7 +287,7 @@ class ApprovalExpired(Event):
 
 class DecisionReceived(Event, Proven):
     """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything by themselves; after
-    `judged_anew` another request opens in the place of this one.
+    `judged_anew` another request opens in the place of this one. Of any other, the body is kept as digest and size.
     """
 
     type: Literal["decision_received"] = "decision_received"
@@ -307,10 +307,13 @@ class DecisionReceived(Event, Proven):
     """Whose right was used, where it was lent."""
     rule: str = ""
     """The rule by which changed arguments were judged."""
+    sent_digest: str = ""
+    """Where it was refused: SHA-256 of what was sent, in the place of its body (`holdfast.refusals`)."""
+    sent_bytes: int = 0
 
     @property
     def said(self) -> Decision:
-        """The decision as it was sent: what the signature is over."""
+        """The decision as it was sent: what the signature is over; of one that changed nothing, what is kept of it."""
         return Decision(
             decision=self.decision,
             request=self.request,
@@ -468,6 +471,26 @@ class SignalRejected(Event):
     type: Literal["signal_rejected"] = "signal_rejected"
     signal: str
     explanation: str
+    outcome: str = ""
+    """One word for why: `malformed`, `unknown_signal`, `not_entitled`, …"""
+    by: str = ""
+    """Who sent it, as they say."""
+    sent_digest: str = ""
+    """SHA-256 of what was sent, in the place of its body."""
+    sent_bytes: int = 0
+
+
+class RefusalsCounted(Event):
+    """More was refused in this Temporal run than is recorded one by one: the rest of it, up to here."""
+
+    type: Literal["refusals_counted"] = "refusals_counted"
+    count: int
+    sent_bytes: int
+    """Bytes that were sent with them."""
+    refusals_digest: str
+    """Of the chain over the events that they would have been, without position and time. Temporal's history has what
+    was sent.
+    """
 
 
 class RunFinished(Event):
@@ -513,6 +536,7 @@ AgentEvent = Annotated[
     | RunParked
     | RunUnparked
     | SignalRejected
+    | RefusalsCounted
     | RunFinished,
     Field(discriminator="type"),
 ]

@@ -34,6 +34,7 @@ from holdfast.events import (
     MessageAwaited,
     MessageTaken,
     ReconcileRequested,
+    RefusalsCounted,
     ReplyRejected,
     RightDelegated,
     RuleRemembered,
@@ -52,9 +53,11 @@ from holdfast.events import (
     UserMessageReceived,
     VerdictGiven,
 )
+from holdfast.inbox import size_of
 from holdfast.messages import more_than_text, text_of
 from holdfast.starts import START_WITHIN
 from holdfast.state import CallState, Found, Parked, RunState, Waiting
+from holdfast.transcript import clip
 from holdfast.trust import Trust, least
 
 SAID_CHARS = 64_000
@@ -112,7 +115,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             return _started(state, event)
         case RunReset():
             return _reset(state, event)
-        case RunContinued() | SignalRejected():
+        case RunContinued() | SignalRejected() | RefusalsCounted():
             return {}
         case UserMessageReceived():
             text, known = text_of(event.content), asked_by(state, event)
@@ -120,8 +123,9 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
                 return {"task": text, "user": event.by, **known}
             if event.by != state.user:
                 known["user_proven"] = False  # what is remembered for one person is not recalled for another
-            more = more_than_text(event.content)
-            waiting = Waiting(message=event.position, text=text, by=event.by, more=more)
+            more, size = more_than_text(event.content), size_of(event.content)
+            kept = clip(text, SAID_CHARS)
+            waiting = Waiting(message=event.position, text=kept, by=event.by, more=more, size=size)
             return {**known, "inbox": (*state.inbox, waiting)}
         case MessageTaken():
             return _taken(state, event)
@@ -139,7 +143,8 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
         case LLMReplied():
             tokens = event.usage.prompt_tokens + event.usage.completion_tokens
             counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
-            return {"step": state.step + 1, "calls": (), "baseline": (), **counted}
+            heard = {"unanswered": 0, "unanswered_bytes": 0}
+            return {"step": state.step + 1, "calls": (), "baseline": (), **heard, **counted}
         case MessageAwaited():
             until = event.at + timedelta(seconds=state.idle_limit)
             return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
@@ -270,7 +275,8 @@ def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
         del said[0]
     inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
     unsaid = state.unsaid + len(state.said) + 1 - len(said)
-    return {"inbox": inbox, "said": tuple(said), "unsaid": unsaid, "awaiting": False, "idle_until": None}
+    heard = {"unanswered": state.unanswered + 1, "unanswered_bytes": state.unanswered_bytes + taken.size}
+    return {"inbox": inbox, "said": tuple(said), "unsaid": unsaid, "awaiting": False, "idle_until": None, **heard}
 
 
 def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:

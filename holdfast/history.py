@@ -59,7 +59,7 @@ from holdfast.recorded import (
     unreadable,
 )
 from holdfast.run import AgentRun
-from holdfast.signals import SIGNALS
+from holdfast.signals import SIGNALS, raw_texts
 
 _ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
     ThreadRequest: ("load_thread", LoadedThread),
@@ -140,9 +140,11 @@ class _Reader:
         for event in task.made:
             if event.HasField("workflow_execution_update_accepted_event_attributes"):
                 self._update(run, event)
+        self._collect(run)
+        run.conclude()
         if task.reset and not first:
             run.was_reset()
-        self._collect(run)
+            self._collect(run)
         for event in task.seen:
             if event.event_type in ENDS:
                 self._end(run, event)
@@ -152,6 +154,7 @@ class _Reader:
         while self._unsent:
             run.failed(self._unsent.pop(0), Failure("CancelledError", "Cancelled", cancelled=True))
             self._collect(run)
+        run.conclude()
         self._match(run, task)
 
     def _at_work(self, task: WorkflowTask) -> AgentRun:
@@ -171,12 +174,13 @@ class _Reader:
             )
         self._run.at = now
         self._run.history_length = task.started.event_id
-        self._run.crowded = task.started.workflow_task_started_event_attributes.suggest_continue_as_new
+        seen = task.started.workflow_task_started_event_attributes
+        self._run.history_size, self._run.crowded = seen.history_size_bytes, seen.suggest_continue_as_new
         return self._run
 
     def _signal(self, run: AgentRun, event: HistoryEvent) -> None:
         sent = event.workflow_execution_signaled_event_attributes
-        payload: Any = None
+        payload: Any = raw_texts(sent.input.payloads)
         if sent.signal_name in SIGNALS:
             try:
                 payload = _first(event.event_id, sent.input.payloads)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, ValidationError
 
 from holdfast.messages import MAX_DEPTH, Content, text_of, too_deep
+from holdfast.model import canonical
 from holdfast.names import PersonName
 from holdfast.statements import Signed, in_words, parsed
 
@@ -14,6 +15,14 @@ MAX_TEXT_BYTES = 200_000
 
 MAX_BLOCKS_BYTES = 1_000_000
 """Of a message in content blocks, images included: Temporal allows 2 MB a payload."""
+
+INBOX = 100
+"""Messages that wait for the LLM's answer at the same time, taken or not; more are refused. They travel from one
+Temporal run to the next.
+"""
+
+INBOX_BYTES = 250_000
+"""Of all of them together, as JSON. A message that is longer than that can wait alone."""
 
 WhenBusy = Literal["queue", "interrupt", "reject"]
 """What becomes of a message to a run that is at work: it waits for the end of the step · the LLM call under way is
@@ -82,6 +91,11 @@ def unfit(content: Content) -> str:
     except ValueError:
         return "holds what JSON cannot say: a number that is none, or half a surrogate pair"
     return ""
+
+
+def size_of(content: Content) -> int:
+    """Bytes of a message as JSON."""
+    return len(canonical(content))
 
 
 def too_long(content: Content) -> str:

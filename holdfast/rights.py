@@ -23,6 +23,9 @@ STATEMENTS = 1_000
 LENT = 200
 """Rights that are lent in a thread at the same time; more are refused."""
 
+LENT_BYTES = 100_000
+"""Bytes of them, as JSON."""
+
 
 class Known(NamedTuple):
     """How it is known who says something."""
@@ -165,8 +168,10 @@ def _not_lent(
         return Refused("too_late", f"until {until.isoformat()} is over")
     if until - at > timedelta(seconds=LONGEST_LOAN):
         return Refused("malformed", f"until {until.isoformat()} is too far")
-    if len([right for right in state.lent if right.until > at and (right.by, right.to) != (by, to)]) >= LENT:
-        return Refused("too_many", f"{LENT} rights are lent in this thread; revoke one")
+    others = [right for right in state.lent if right.until > at and (right.by, right.to) != (by, to)]
+    size = sum(len(right.model_dump_json().encode()) for right in others) + len(delegation.model_dump_json().encode())
+    if len(others) >= LENT or size > LENT_BYTES:
+        return Refused("too_many", f"{LENT} rights are lent in this thread, or as many as fit; revoke one")
     return once(state, delegation, at=at) if proven.proof else None
 
 
@@ -194,4 +199,4 @@ def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refused | No
 
 
 def _rejected(signal: str, refused: Refused) -> SignalRejected:
-    return SignalRejected(signal=signal, explanation=f"{refused.outcome}: {refused.explanation}")
+    return SignalRejected(signal=signal, explanation=refused.explanation, outcome=refused.outcome)

@@ -7,7 +7,8 @@ Temporal; `holdfast.history` finds them again in a recorded history. So both rec
 1. The run asks the agent, the LLM and the thread's past one at a time; tool calls run side by side.
 2. When Temporal's history has grown enough, the run starts nothing more, waits for what is under way, writes its
    events into the permanent record, and goes on in a new Temporal run from a snapshot: at any boundary between calls.
-   What arrives meanwhile travels in the snapshot.
+   What arrives meanwhile travels in the snapshot. Long before Temporal would end the run it waits for nothing any
+   more: a flood of signals costs the calls that are under way, and not the run.
 3. Events are written into the permanent record when the run pauses, before it goes on elsewhere, and before it ends.
 """
 
@@ -16,7 +17,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
-from holdfast.agent import shared
+from holdfast.agent import Limits, shared
 from holdfast.authority import on_due
 from holdfast.baseline import on_findings
 from holdfast.commands import Call, Command, End, Failure, Request, Result, Sleep, Stop
@@ -91,17 +92,36 @@ from holdfast.names import person_name
 from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
 from holdfast.outages import Outage
+from holdfast.refusals import Refusals, bounded, encoded, is_refused
 from holdfast.seals import Unsealed, is_unsealed
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
-from holdfast.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
+from holdfast.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.starts import refusal
 from holdfast.state import RunState
 from holdfast.transcript import Transcript
 from holdfast.trust import Origin
 
+SIGNALS = 200
+"""Signals from which a run goes on in a new Temporal run. Our servers take 400 (`history.maximumSignalsPerExecution`),
+so that a run can move while they refuse more; Temporal's default is 10,000.
+"""
+
+PRESSED_EVENTS = 30_000
+"""Events of Temporal's history from which nothing that is under way is waited for: it ends a run at 51,200."""
+
+PRESSED_SIZE = 16_000_000
+"""Bytes of history from which it is so: Temporal ends a run at 50 MB."""
+
+HELD = 150
+"""Signals that are kept until the thread's past is loaded. More are refused."""
+
+HELD_BYTES = 200_000
+"""What they hold, as JSON."""
+
 
 class AgentRun:
-    """One Temporal run of a thread. The driver sets `at`, `history_length` and `crowded` before each input.
+    """One Temporal run of a thread. The driver sets `at`, `history_length`, `history_size` and `crowded` before each
+    input, and calls `conclude` when all that a workflow task brings has been passed on.
 
     Args:
         begin: The workflow's input.
@@ -118,6 +138,8 @@ class AgentRun:
         self.at = at
         self.history_length = 0
         """Events that Temporal's history has, as the workflow task that is being worked on sees it."""
+        self.history_size = 0
+        """Bytes of it."""
         self.crowded = False
         """Whether Temporal suggests a new run."""
         self.end: End | None = None
@@ -126,16 +148,25 @@ class AgentRun:
         self._ids = begin.orders
         self._commands: list[Command] = []
         self._calls: dict[int, Call | Sleep] = {}
-        self._held: list[Callable[[], None]] = []
-        """What came before the run's past was loaded: it is taken in afterwards, in its order."""
+        self._held = list(begin.held)
+        """Signals that came before the thread's past was loaded."""
+        self._held_bytes = sum(len(encoded(payload)) for _, payload in self._held)
+        self._signals = 0
+        """Signals that came in this Temporal run."""
+        self._refusals = Refusals(begin.refusals)
+        self._ends: list[Callable[[], None]] = []
+        """Ends of calls that came while the run looked back: they are taken in afterwards, in their order."""
         self._loaded = True
-        """Whether the run's past is here: that of the thread, and what happened before a reset."""
         self._reset = False
-        """Whether it was reset while its thread's past was being loaded."""
+        """Whether Temporal has said that it was reset, since the run last looked back."""
         self._agent: str | None = None
         self._stopping = False
         self._moving = False
         """Whether the events have been written down in order to go on in a new Temporal run."""
+        self._leaving = False
+        """Whether it goes on in a new Temporal run, with all that this workflow task brings."""
+        self._let_go: set[int] = set()
+        """Tool calls that were stopped because the history is too long to wait for them."""
         self._stay_until = 0
         """The step until which this run stays where it is, for its snapshot was too large."""
         self._paused_at = -1
@@ -149,11 +180,14 @@ class AgentRun:
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
         self._base = self._archiving = RunSnapshot()
         """Where the permanent record stands, and where it will when it has been written to."""
+        self._base_size: tuple[RunSnapshot, int] = self._base, 0
+        """Bytes of a snapshot, so that each is measured once."""
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
             self.end = End(failure=Failure(START_REFUSED, refused))
             return
         self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
         if begin.snapshot:
+            self._agent = begin.agent
             self.record(RunContinued(run_id=run_id))
             self._look_back()  # it may have been reset to here
         elif begin.resume:
@@ -170,39 +204,84 @@ class AgentRun:
 
     def signal(self, name: str, payload: Any) -> None:
         """A signal arrived."""
+        self._signals, self._leaving = self._signals + 1, False
         if not self._loaded:
-            self._held.append(partial(self.signal, name, payload))
+            self._hold(name, payload)
+            self._leaving = self._brimming()
             return
+        self._receive(name, payload)
+
+    def _receive(self, name: str, payload: Any) -> None:
         self.record(*on_due(self.state, at=self.at))
         if name == "say":
-            self._say(payload, door=name)
+            self._answer(name, payload)
         else:
             self.record(*on_signal(self.state, name, payload, at=self.at))
         self._go_on()
 
     def update(self, name: str, payload: Any) -> dict[str, str]:
         """An update arrived; returns its outcome and an explanation."""
+        self._leaving = False
         if not self._loaded:
-            if name == "say":
-                self._held.append(partial(self.signal, name, payload))
-                expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
-                return {"outcome": expected, "explanation": why}
-            why = "the run's past is being loaded; try again in a moment"
-            return {"outcome": "unknown_request", "explanation": why}
+            if refused := self.refused(name, payload, at=self.at):
+                return refused
+            self._hold(name, payload)
+            expected, why, _, _ = on_message(self.state, payload, door=name, at=self.at)
+            return {"outcome": expected, "explanation": why}
         self.record(*on_due(self.state, at=self.at))
         outcome, explanation = self._answer(name, payload)
         self._go_on()
         return {"outcome": outcome, "explanation": explanation}
 
+    def refused(self, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
+        """What `update` would answer if it refused this update at that time; None if it would not. Changes nothing."""
+        if not self._loaded:
+            if name != "say":
+                return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+            if self._has_no_room(payload):
+                return {"outcome": "too_many", "explanation": "too much waits until the thread is loaded; say it then"}
+        state = self.state
+        for event in on_due(state, at=at):  # `update` records it first
+            state = evolve(state, event.model_copy(update={"at": at}))
+        outcome, explanation, events, _ = _judged(state, name, payload, at=at)
+        if all(is_refused(event) for event in events):
+            return {"outcome": outcome, "explanation": explanation}
+        return None
+
+    def conclude(self) -> None:
+        """All that a workflow task brings has been passed on: where the run leaves, take everything along."""
+        if not self._leaving or self.end:
+            return
+        chain = {"sealed": True, "first_run_id": self._first_run_id, "orders": self._ids}
+        if not self._loaded:
+            refusals = self._refusals.take() if self._refusals.counted else None
+            waits = {"held": tuple(self._held), "refusals": refusals}
+            self.end = End(next=self._begin.model_copy(update={**chain, **waits}))
+            return
+        self._record_count()
+        tail = tuple(self.log.since(self._base.position))
+        begin = RunInput(
+            idle_limit=self._begin.idle_limit,
+            agent=None if self.state.spec else self._agent,
+            workspace=None if self.state.spec else self._begin.workspace,
+            snapshot=self._base.model_copy(update={"tail": tail}),
+        )
+        self.end = End(next=begin.model_copy(update=chain))
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ends, or leaves, as far as this workflow task goes."""
+        return self._leaving or self.end is not None
+
     def ended(self, call_id: int, result: Result | Unsealed | None = None) -> None:
         """A call returned, or a sleep is over."""
-        if not self._loaded and not self._loads(call_id):
-            self._held.append(partial(self.ended, call_id, result))
+        if self._waits_for_past(call_id):
+            self._ends.append(partial(self.ended, call_id, result))
             return
         if refused := self._no_answer(call_id, result):
             self.failed(call_id, refused)
             return
-        if (call := self._calls.pop(call_id, None)) is None or self.end:
+        if (call := self._calls.pop(call_id, None)) is None or self.over:
             return  # given up meanwhile, or what was to follow is the next Temporal run's business
         if isinstance(call, Sleep):
             self.record(*on_time(self.state, at=self.at))
@@ -212,10 +291,10 @@ class AgentRun:
 
     def failed(self, call_id: int, failure: Failure) -> None:
         """A call came to nothing."""
-        if not self._loaded and not self._loads(call_id):
-            self._held.append(partial(self.failed, call_id, failure))
+        if self._waits_for_past(call_id):
+            self._ends.append(partial(self.failed, call_id, failure))
             return
-        if (call := self._calls.pop(call_id, None)) is None or self.end:
+        if (call := self._calls.pop(call_id, None)) is None or self.over:
             return
         assert isinstance(call, Call)
         cause, message = failure.cause, failure.message
@@ -245,14 +324,12 @@ class AgentRun:
 
     def cancel(self) -> None:
         """The run is to stop: tools under way are stopped and waited for, everything else is given up."""
-        if not self._loaded and self._under_way(EffectsRequest):
-            self._held.append(self.cancel)
-            return
         if not self._loaded:
             self.end = End(failure=Failure("CancelledError", "cancelled before the thread was loaded", cancelled=True))
             return
+        self._leaving = False  # nobody would tell the next Temporal run
         if self.end and self.end.next:
-            self.end = None  # nobody would tell the next Temporal run
+            self.end = None
         self._stopping = True
         for call in list(self._calls.values()):
             if isinstance(call, Sleep) or not isinstance(call.request, ToolRequest | Notice | ArchiveRequest):
@@ -264,20 +341,34 @@ class AgentRun:
     def was_reset(self) -> None:
         """Temporal has taken the run back to an earlier event, and it goes on from here.
 
-        What it did after that event is in the ledger alone, so nothing more happens before that was looked up.
+        What it did after that event is in the ledger alone, so nothing more happens before that was looked up. A run
+        that goes on elsewhere, or loads its agent first, looks there.
         """
-        if self._loaded and not self.end and not self.state.outcome:
+        if self._loaded and not self.over and not self.state.outcome:
             self._reset = True
-            self._look_back()
+            if not self._looking:
+                self._look_back()
 
     def record(self, *events: AgentEvent) -> None:
         """Append events to the log and fold them. Nothing else changes what the run knows."""
         for event in events:
+            if is_refused(event):
+                if self._refusals.many:
+                    self._refusals.count(event)
+                    continue
+                self._refusals.recorded += 1
+            else:
+                self._record_count()
             stamped = self.log.append(event, at=self.at)
             notice = notice_of(self.state, stamped) if self.state.notify else None
             self._fold_in(stamped)
             if notice:
                 self._call(notice)
+
+    def _record_count(self) -> None:
+        """Record how many refusals there were that are not recorded one by one."""
+        if self._refusals.counted and self._loaded:
+            self.record(self._refusals.take())
 
     def _fold_in(self, event: AgentEvent) -> None:
         self.state = evolve(self.state, event)
@@ -337,10 +428,12 @@ class AgentRun:
             case ThreadRequest(), LoadedThread():
                 self._open(result.snapshot)
                 self._start()
-                self._release()
+                self._loaded = True
+                held, self._held, self._held_bytes = self._held, [], 0
+                for name, payload in held:
+                    self._receive(name, payload)
             case EffectsRequest(), PastEffects():
                 self._looked_back(result)
-                self._release()
             case AgentRequest(), LoadedAgent():
                 spec = shared(result.spec)
                 self.record(
@@ -375,31 +468,29 @@ class AgentRun:
             case _:
                 raise TypeError(f"{type(result).__name__} is no answer to {type(call.request).__name__}")
 
-    def _loads(self, call_id: int) -> bool:
-        """Whether a call brings the run's past."""
+    @property
+    def _looking(self) -> bool:
+        """Whether it is being found out what the run has done already."""
+        return bool(self._under_way(EffectsRequest))
+
+    def _waits_for_past(self, call_id: int) -> bool:
+        """Whether the end of a call cannot be taken in yet."""
         call = self._calls.get(call_id)
-        return isinstance(call, Call) and isinstance(call.request, ThreadRequest | EffectsRequest)
+        return self._looking and not (isinstance(call, Call) and isinstance(call.request, EffectsRequest))
 
     def _look_back(self) -> None:
-        """Find out what the run has done already, before anything else."""
-        self._loaded = False
+        """Find out what the run has done already, before anything is started."""
         first = min((call.number for call in self.state.calls), default=self.state.call_count + 1)
         self._call(EffectsRequest(after=first - 1, position=self.log.first, head=self._opened))
 
     def _looked_back(self, past: PastEffects) -> None:
         asking = bool(self._under_way(LLMRequest))
-        begun = {self.state.effect_key(call.number, call.call) for call in self.state.calls if call.begun}
-        effects = tuple(effect for effect in past.effects if effect.key not in begun)
+        known = {effect.key for effect in self.state.past}
+        known |= {self.state.effect_key(call.number, call.call) for call in self.state.calls if call.begun or call.past}
+        effects = tuple(effect for effect in past.effects if effect.key not in known)
         if effects or self._reset:
             self.record(RunReset(effects=effects, left_out=past.left_out, asking=asking))
         self._reset = False
-
-    def _release(self) -> None:
-        """Take in what came while the past was loaded."""
-        self._loaded = True
-        held, self._held = self._held, []
-        for take_in in held:
-            take_in()
 
     def _found(self, tool: str, outcome: ToolOutcome) -> None:
         """A `verify` tool has looked; when all have, that is recorded, with what follows from it."""
@@ -410,36 +501,38 @@ class AgentRun:
 
     def _answer(self, update: str, payload: Any) -> tuple[str, str]:
         """The outcome of an update, and an explanation."""
-        if update == "say":
-            return self._say(payload, door=update)
-        if update != "decide":
-            outcome, explanation, events = on_mandate(self.state, update, payload, at=self.at)
-            self.record(*events)
-            return outcome, explanation
-        events = on_payload(self.state, update, payload, at=self.at)
+        outcome, explanation, events, interrupts = _judged(self.state, update, payload, at=self.at)
         self.record(*events)
-        received = events[0]
-        if isinstance(received, DecisionReceived):
-            return received.outcome, received.explanation
-        assert isinstance(received, SignalRejected)
-        return "malformed", received.explanation
-
-    def _say(self, payload: Any, *, door: str) -> tuple[str, str]:
-        outcome, explanation, events, when_busy = on_message(self.state, payload, door=door, at=self.at)
-        self.record(*events)
-        if when_busy == "interrupt" and outcome == "interrupting":
+        if interrupts:
             for call in self._under_way(LLMRequest):
                 if isinstance(call.request, LLMRequest) and not call.request.folding:
                     self._give_up(call.id)
         return outcome, explanation
 
+    def _hold(self, name: str, payload: Any) -> None:
+        """Keep what comes before the thread's past is loaded, or refuse it."""
+        if self._has_no_room(payload):
+            why = "too much came before the thread was loaded"
+            for event in bounded([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
+                self._refusals.count(event)  # the log is not there yet
+            return
+        if not isinstance(payload, dict | list | str):
+            payload = None  # it may have to travel as JSON, and means nothing anyway
+        self._held.append((name, payload))
+        self._held_bytes += len(encoded(payload))
+
+    def _has_no_room(self, payload: Any) -> bool:
+        return len(self._held) >= HELD or self._held_bytes + len(encoded(payload)) > HELD_BYTES
+
     # What follows.
 
     def _go_on(self) -> None:
         """Do what follows, until there is something to wait for."""
-        while not self.end and self._loaded and self._advance():
+        while self._ends and not self._looking:
+            self._ends.pop(0)()
+        while not self.over and self._loaded and self._advance():
             pass
-        if not self.end and self._loaded:
+        if not self.over and self._loaded and not self._looking:
             self._keep_record()
             self._keep_time()
 
@@ -449,6 +542,10 @@ class AgentRun:
             if self._under_way(ToolRequest):
                 return False
             self.record(*on_cancel(self.state))
+        if self._pressed():
+            self._wait_no_more()
+        if self._looking and (not self._full() or self._under_way(ToolRequest)):
+            return False
         if self._under_way(AgentRequest, LLMRequest) or self._verifying():
             return False
         if self.state.outcome:
@@ -462,7 +559,8 @@ class AgentRun:
             case Verify() | Settle() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
-                if refused := on_task(self._begin.task, by=self._begin.by):
+                begin = self._begin
+                if not begin.snapshot and (refused := on_task(begin.task, by=begin.by)):
                     self.record(*refused)
                 else:
                     self._load_agent()
@@ -504,8 +602,8 @@ class AgentRun:
                 agent=self._agent,
                 workspace=workspace,
                 user=self.state.proven_user,
-                fresh=not begin.resume,
-                plain=not begin.proven,
+                fresh=not begin.resume and not self._base.position,
+                plain=not self.state.sealed,
                 after=self.state.call_count,
             )
         )
@@ -581,31 +679,49 @@ class AgentRun:
 
     def _full(self) -> bool:
         """Whether the run is to go on in a new Temporal run."""
-        spec = self.state.spec
-        if spec is None or self.state.step < self._stay_until or self._unrecorded:
+        if self.state.step < self._stay_until or (self._unrecorded and not self._brimming()):
             return False
-        return self.crowded or self.history_length >= spec.limits.history_events
+        limits = self.state.spec.limits if self.state.spec else Limits()
+        return self.crowded or self.history_length >= limits.history_events or self._signals >= SIGNALS
+
+    def _brimming(self) -> bool:
+        """Whether Temporal will soon end the run for the length of its history."""
+        return self.history_size >= PRESSED_SIZE or self.history_length >= PRESSED_EVENTS
+
+    def _pressed(self) -> bool:
+        """Whether it is to go on there whatever is under way."""
+        return self._full() and self._brimming()
+
+    def _wait_no_more(self) -> None:
+        """Stop the tools under way, and give up all else. The next Temporal run asks anew for what it needs."""
+        few = self.log.size_since(self._base.position) <= TAIL_BYTES
+        for call in [call for call in self._calls.values() if isinstance(call, Call)]:
+            if isinstance(call.request, ArchiveRequest) and not few:
+                continue  # what is too much to be carried along
+            if not isinstance(call.request, ToolRequest):
+                self._give_up(call.id)
+            elif call.id not in self._let_go:
+                self._let_go.add(call.id)
+                self._commands.append(Stop(call.id))
 
     def _move(self) -> bool:
         if self._under_way(ArchiveRequest, Notice):
             return False
+        for call in self._under_way(EffectsRequest):
+            self._give_up(call.id)  # the next Temporal run looks back itself
         unwritten = self.log.size_since(self._base.position)
-        if unwritten and not (self._moving and unwritten <= TAIL_BYTES):
+        # In a flood, events that are few travel along unwritten: each moment that this takes brings more signals.
+        waits = self._moving or self._refusals.many or self._unrecorded or self._pressed()
+        if unwritten and not (waits and unwritten <= TAIL_BYTES) and not self._unrecorded:
             self._moving = True
             self._archive()
             return False
-        snapshot = self._base.model_copy(update={"tail": tuple(self.log.since(self._base.position))})
-        if len(snapshot.model_dump_json(exclude_defaults=True)) > MAX_BYTES:
+        if self._base_size[0] is not self._base:
+            self._base_size = self._base, len(self._base.model_dump_json(exclude_defaults=True).encode())
+        if self._base_size[1] + unwritten > (PRESSED_BYTES if self._pressed() else MAX_BYTES):
             self._stay_until, self._moving = self.state.step + 1, False
             return True
-        begin = RunInput(
-            sealed=True,
-            first_run_id=self._first_run_id,
-            orders=self._ids,
-            idle_limit=self._begin.idle_limit,
-            snapshot=snapshot,
-        )
-        self.end = End(next=begin)
+        self._leaving = True
         return False
 
     def _close(self) -> bool:
@@ -641,6 +757,7 @@ class AgentRun:
             self._begin_call(Sleep(self._next_id(), until, max(0.01, (until - self.at).total_seconds())))
 
     def _archive(self, *, pausing: bool = False) -> None:
+        self._record_count()
         self._archiving = RunSnapshot(
             position=self.log.length, head=self.log.head, state=self.state, transcript=self.transcript.base
         )
@@ -673,6 +790,20 @@ class AgentRun:
     def _next_id(self) -> int:
         self._ids += 1
         return self._ids
+
+
+def _judged(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[str, str, list[AgentEvent], bool]:
+    """What an update leads to: outcome, explanation, events, and whether the LLM call under way is given up for it."""
+    if name == "say":
+        outcome, explanation, events, _ = on_message(state, payload, door=name, at=at)
+        return outcome, explanation, events, outcome == "interrupting"
+    if name != "decide":
+        told, explanation, events = on_mandate(state, name, payload, at=at)
+        return told, explanation, events, False
+    events = on_payload(state, name, payload, at=at)
+    received = events[0]
+    assert isinstance(received, DecisionReceived | SignalRejected)
+    return received.outcome, received.explanation, events, False
 
 
 def _spelt(by: str) -> str:

@@ -1,19 +1,37 @@
 """What signals and updates lead to: whatever arrives is recorded, also what means nothing. Pure functions."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
+
+from temporalio.api.common.v1 import Payload
 
 from holdfast.approval import DecisionOutcome
 from holdfast.authority import on_decision
 from holdfast.decide import Events
 from holdfast.events import RunUnparked, SignalRejected, UserMessageReceived
-from holdfast.inbox import LONGEST_MESSAGE, Message, MessageOutcome, WhenBusy, read_message
+from holdfast.inbox import (
+    INBOX,
+    INBOX_BYTES,
+    LONGEST_MESSAGE,
+    Message,
+    MessageOutcome,
+    WhenBusy,
+    read_message,
+    size_of,
+)
+from holdfast.refusals import bounded
 from holdfast.rights import Known, Refused, known, on_delegation, on_revocation, once, policy_of
 from holdfast.state import RunState
 from holdfast.statements import DecisionKind, Delegation, Revocation, read_decision, read_signed
 
 SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "say"})
 """The signals that mean something. Any other name is recorded, too."""
+
+
+def raw_texts(payloads: Iterable[Payload]) -> list[str]:
+    """What a signal of an unknown name carries: read as nothing but text, of which only a digest is kept."""
+    return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
@@ -28,9 +46,10 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
         case "retry":
             given = payload if isinstance(payload, dict) else {}
             by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
-            return on_retry(state, by=by or "unknown", reason=reason)
+            return bounded(on_retry(state, by=by or "unknown", reason=reason), payload)
         case _:
-            return [SignalRejected(signal=signal[:200], explanation="no such signal")]
+            refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
+            return bounded([refused], payload)
 
 
 def on_payload(
@@ -47,27 +66,30 @@ def on_payload(
     """
     given = read_decision(payload, decision=decision)
     if isinstance(given, str):
-        return [SignalRejected(signal=door, explanation=given[:2_000])]
+        return bounded([SignalRejected(signal=door, explanation=given, outcome="malformed")], payload)
     received, consequences = on_decision(state, given, at=at)
-    return [received, *consequences]
+    return bounded([received, *consequences], payload)
 
 
 def on_mandate(state: RunState, door: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
     """What becomes of a wish to lend a right (`delegate`) or to take something back (`revoke`)."""
     given = read_signed(payload, Delegation) if door == "delegate" else read_signed(payload, Revocation)
     if isinstance(given, str):
-        return "malformed", given, [SignalRejected(signal=door, explanation=given[:2_000])]
+        rejected = SignalRejected(signal=door, explanation=given, outcome="malformed")
+        return "malformed", given[:2_000], bounded([rejected], payload)
     if isinstance(given, Delegation):
         refused, events = on_delegation(state, given, at=at)
     else:
         refused, events = on_revocation(state, given)
+    events = bounded(events, payload)
     return (refused.outcome, refused.explanation, events) if refused else ("accepted", "", events)
 
 
 def on_retry(state: RunState, *, by: str, reason: str) -> Events:
     """The events that the signal `retry` leads to."""
     if state.parked is None:
-        return [SignalRejected(signal="retry", explanation=f"the run is {state.status}, not blocked")]
+        why = f"the run is {state.status}, not blocked"
+        return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
     return [RunUnparked(by=by, reason=reason)]
 
 
@@ -76,29 +98,37 @@ def on_message(
 ) -> tuple[MessageOutcome, str, Events, WhenBusy]:
     """What becomes of a follow-up message: its outcome, why, the events it leads to, and what the sender wished."""
     given = read_message(payload)
-    if isinstance(given, tuple):
-        outcome, why = given
-        return outcome, why, [SignalRejected(signal=door, explanation=why)], "queue"
+    judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
+    when_busy: WhenBusy = "queue" if isinstance(given, tuple) else given.when_busy
+    if isinstance(judged, UserMessageReceived):
+        if state.awaiting:
+            return "accepted", "the run goes on with it", [judged], when_busy
+        if when_busy == "interrupt":
+            return "interrupting", "the LLM is asked anew, with the message", [judged], when_busy
+        return "queued", "it is taken at the end of the step", [judged], when_busy
+    outcome, why = judged
+    return outcome, why, bounded([SignalRejected(signal=door, explanation=why, outcome=outcome)], payload), when_busy
+
+
+def _judge_message(
+    state: RunState, given: Message, *, at: datetime
+) -> UserMessageReceived | tuple[MessageOutcome, str]:
+    """The event that takes a message in, or the outcome and the reason why it is turned away."""
     if state.outcome:
-        why = f"the run is {state.outcome}"
-        return "too_late", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
+        return "too_late", f"the run is {state.outcome}"
     proven = _speaker(state, given, at=at)
-    if isinstance(proven, tuple) and not isinstance(proven, Known):
-        outcome, why = proven
-        return outcome, why, [SignalRejected(signal=door, explanation=f"{outcome}: {why}")], given.when_busy
+    if not isinstance(proven, Known):
+        return proven
+    if not state.awaiting and given.when_busy == "reject":
+        return "busy", f"the run is {state.status}, and the message was not to wait"
+    waiting = len(state.inbox) + state.unanswered
+    size = sum(message.size for message in state.inbox) + state.unanswered_bytes
+    if waiting and (waiting >= INBOX or size + size_of(given.message) > INBOX_BYTES):
+        held = f"{waiting:,} messages with {size:,} bytes wait for the LLM's answer"
+        return "too_many", f"{held}; {INBOX:,} with {INBOX_BYTES:,} are the limit: say it when it has answered"
     said = given.model_dump(exclude={"message"} if proven.proof else {"message", "signature", "id", "until"})
     proof = {"proof": proven.proof, "key": proven.key}
-    received = UserMessageReceived.model_validate({"content": given.message, **said, **proof})
-    if state.awaiting:
-        return "accepted", "the run goes on with it", [received], given.when_busy
-    match given.when_busy:
-        case "reject":
-            why = f"the run is {state.status}, and the message was not to wait"
-            return "busy", why, [SignalRejected(signal=door, explanation=why)], given.when_busy
-        case "interrupt":
-            return "interrupting", "the LLM is asked anew, with the message", [received], given.when_busy
-        case "queue":
-            return "queued", "it is taken at the end of the step", [received], given.when_busy
+    return UserMessageReceived.model_validate({"content": given.message, **said, **proof})
 
 
 def _speaker(state: RunState, message: Message, *, at: datetime) -> Known | tuple[MessageOutcome, str]:

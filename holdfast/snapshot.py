@@ -19,7 +19,10 @@ VERSION = 1
 MAX_BYTES = 1_500_000
 """A larger one is not carried: Temporal allows 2 MB a payload. The run goes on where it is until it is smaller."""
 
-TAIL_BYTES = 500_000
+PRESSED_BYTES = 1_900_000
+"""What is carried at the most where staying would be the end of the run."""
+
+TAIL_BYTES = 200_000
 """What a snapshot may carry of events that the permanent record does not have yet."""
 
 

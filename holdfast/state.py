@@ -143,6 +143,8 @@ class Waiting(Frozen):
     by: str = ""
     more: str = ""
     """What it holds besides text (`holdfast.messages.more_than_text`)."""
+    size: int = 0
+    """Bytes of the whole message, as JSON."""
 
 
 class RunState(Frozen):
@@ -209,6 +211,9 @@ class RunState(Frozen):
     """Effects from before a reset that no call of this branch has adopted yet, oldest first."""
     unsaid: int = 0
     """How many of them were dropped, for there were too many to hand on."""
+    unanswered: int = 0
+    """Messages that were taken since the LLM has answered last."""
+    unanswered_bytes: int = 0
     trust: Trust = "agent"
     """What the LLM's words are worth after all that it has read; kept where the agent's tools or rules mind."""
     memory: str = ""

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 import openai
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from activities.stores.postgres import migrate, open_pool
@@ -22,6 +23,7 @@ from holdfast.history import read_events
 from holdfast.log import first_altered
 from holdfast.loops import LoopInput, LoopResult
 from holdfast.payloads import data_converter
+from holdfast.runtime import temporal_server
 from holdfast.runtime.approvals import Approvals
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.ports import Ports, any_free
@@ -80,10 +82,16 @@ def environ_of(stack: Stack) -> dict[str, str]:
 
 @contextmanager
 def open_stack(folder: Path) -> Iterator[Stack]:
-    """A Temporal server and a PostgreSQL, on free ports, for the length of the block."""
+    """A Temporal server and a PostgreSQL, on free ports, for the length of the block.
+
+    Workflows can be paused there, as an operator may have allowed it.
+    """
     servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()))
+    temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
     try:
-        yield servers.start()
+        stack = servers.start()
+        del temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"]
+        yield stack
     finally:
         servers.stop()
 
@@ -153,6 +161,17 @@ async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], 
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"never came; the last answer was {answer!r}") from None
+    return answer
+
+
+async def answer_of(update: Awaitable[Any]) -> dict[str, str]:
+    """The outcome of an update and why, whether it was taken or refused before it entered history."""
+    try:
+        answer: dict[str, str] = await update
+    except WorkflowUpdateFailedError as error:
+        if not isinstance(error.cause, ApplicationError) or not error.cause.details:
+            raise  # it failed otherwise
+        return {"outcome": error.cause.type or "", "explanation": error.cause.message}
     return answer
 
 

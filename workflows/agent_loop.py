@@ -303,15 +303,37 @@ class AgentLoopWorkflow:
         """Pause, as the signal does, and learn the outcome."""
         return self._steer("pause", payload)
 
+    @hold.validator
+    def _may_hold(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("pause", payload)
+
     @workflow.update(name="resume")
     def go_on(self, payload: Any = None, *more: Any) -> View:
         """Go on after a pause, as the signal does, and learn the outcome."""
         return self._steer("resume", payload)
 
+    @go_on.validator
+    def _may_go_on(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("resume", payload)
+
     @workflow.update(name="retry")
     def try_again(self, payload: Any = None, *more: Any) -> View:
         """Go on after a block, as the signal does, and learn the outcome."""
         return self._steer("retry", payload)
+
+    @try_again.validator
+    def _may_try_again(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("retry", payload)
+
+    def _refuse(self, what: Steering, payload: Any) -> None:
+        """Refuse an update before it is in history. Changes nothing.
+
+        Raises:
+            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
+        """
+        _, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
+        if outcome != "accepted":
+            raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
 
     def _steer(self, what: Steering, payload: Any) -> View:
         self._state, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())

@@ -20,6 +20,7 @@ from holdfast.commands import Call, Failure, Sleep, Stop
 from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of, details_of
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
+from holdfast.signals import raw_texts
 from holdfast.state import RunState
 from workflows import calls
 
@@ -48,6 +49,8 @@ class AgentRunWorkflow:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._waiters: set[asyncio.Task[None]] = set()
         self._published: tuple[object, ...] = ()
+        self._marked: tuple[object, int] | None = None
+        """The activation in which search attributes were set last."""
         self._activation: tuple[object, int] | None = None
         self._settled: tuple[int, RunState] | None = None
         """How many events are settled, and the state after them, where there are some that are not."""
@@ -56,6 +59,8 @@ class AgentRunWorkflow:
         self._begun = (workflow.now(), info.get_current_history_length())
         loop = asyncio.get_running_loop()
         workflow.register_random_seed_callback(lambda _: self._soon(loop))
+        self._showing = False
+        """Whether the Web UI's details are written anew as soon as all that came together has been passed on."""
 
     @workflow.run
     async def run(self, run: RunInput) -> RunResult:
@@ -95,6 +100,7 @@ class AgentRunWorkflow:
         """
         if self._outdated:
             raise RuntimeError("a query overtook this workflow task; the run is replayed, and goes on")
+        self._run.conclude()
         return self._run.end is not None
 
     def _at_work(self) -> AgentRun:
@@ -103,6 +109,7 @@ class AgentRunWorkflow:
         info = workflow.info()
         self._run.at = workflow.now()
         self._run.history_length = info.get_current_history_length()
+        self._run.history_size = info.get_current_history_size()
         self._run.crowded = info.is_continue_as_new_suggested()
         if self._reset():
             self._seed = workflow.random_seed()
@@ -136,7 +143,7 @@ class AgentRunWorkflow:
                     waiter = asyncio.create_task(self._wait_for(command.id, started))
                     self._waiters.add(waiter)
                     waiter.add_done_callback(self._waiters.discard)
-        self._publish(silent=not commands and not self._run.end)
+        self._publish(silent=not commands and not self._run.over)
 
     async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:
         """Tell the run how a call ended."""
@@ -177,16 +184,18 @@ class AgentRunWorkflow:
     def _publish(self, *, silent: bool) -> None:
         """Show the Web UI where the run is. Search attributes cost an event in history: they are set when they change.
 
-        And when what arrived led to no command: a workflow task without any is replayed together with the next, in
-        the next one's time, and the log would not be the same on every replay.
+        And when all that a workflow task brought led to no command: a task without any is replayed together with the
+        next, in the next one's time, and the log would not be the same on every replay.
         """
         state = self._run.state
-        if not self._settled:
-            workflow.set_current_details(current_details(state))
+        if not self._settled and not self._showing:
+            self._showing = True
+            # Once for all that comes together: for each of hundreds of signals it would take longer than a task may.
+            asyncio.get_running_loop().call_soon(self._show)
         published = (state.spec_hash, state.status, len(state.requests))
-        if published == self._published and not silent:
+        if published == self._published and not (silent and self._marked != self._activation):
             return
-        self._published = published
+        self._published, self._marked = published, self._activation
         updates: list[SearchAttributeUpdate[Any]] = [
             _STATUS.value_set(state.status),
             _PENDING.value_set(len(state.requests)),
@@ -195,6 +204,11 @@ class AgentRunWorkflow:
         if state.spec:
             updates.append(_AGENT.value_set(state.spec.name))
         workflow.upsert_search_attributes(updates)
+
+    def _show(self) -> None:
+        self._showing = False
+        if not self._settled:
+            workflow.set_current_details(current_details(self._run.state))
 
     # Signals. A payload of any shape is taken in and recorded: a typing error in the Web UI loses nothing.
 
@@ -241,21 +255,41 @@ class AgentRunWorkflow:
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Any other signal: recorded, without effect."""
-        self._take(name, None)
+        self._take(name, raw_texts(value.payload for value in payloads))
 
     def _take(self, signal: str, payload: Any) -> None:
         self._at_work().signal(signal, payload)
         self._carry_out()
+
+    # Updates. What can be refused is refused by a validator: nothing of it is in history. The handler refuses, too, for
+    # what came before it in the same workflow task may have changed the run.
 
     @workflow.update
     def decide(self, payload: Any = None, *more: Any) -> View:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
         return self._answer("decide", payload)
 
+    @decide.validator
+    def _may_decide(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("decide", payload)
+
     @workflow.update(name="say")
     def hear(self, payload: Any = None, *more: Any) -> View:
         """Say something to the agent, as the signal `say` does, and learn the outcome."""
         return self._answer("say", payload)
+
+    @hear.validator
+    def _may_hear(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("say", payload)
+
+    def _refuse(self, update: str, payload: Any) -> None:
+        """Refuse an update before it is in history. Runs when it arrives, never in a replay, and changes nothing.
+
+        Raises:
+            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
+        """
+        if answer := self._run.refused(update, payload, at=workflow.now()):
+            raise ApplicationError(answer["explanation"], View(answer), type=answer["outcome"], non_retryable=True)
 
     def _answer(self, update: str, payload: Any) -> View:
         answer = self._at_work().update(update, payload)
@@ -267,10 +301,18 @@ class AgentRunWorkflow:
         """Lend a right, as the signal `delegate` does, and learn the outcome."""
         return self._answer("delegate", payload)
 
+    @lend.validator
+    def _may_lend(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("delegate", payload)
+
     @workflow.update(name="revoke")
     def take_back(self, payload: Any = None, *more: Any) -> View:
         """Take something back, as the signal `revoke` does, and learn the outcome."""
         return self._answer("revoke", payload)
+
+    @take_back.validator
+    def _may_take_back(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("revoke", payload)
 
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 

@@ -17,7 +17,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.contracts import View
-from holdfast.runtime.runs import ENDED, Runs, sealed_answer
+from holdfast.runtime.runs import ENDED, Runs, refused_answer, sealed_answer
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.runtime.threads import Threads
 
@@ -124,10 +124,16 @@ async def update(threads: Threads, thread: str, update: str, payload: dict[str, 
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError from None
     except (RPCError, WorkflowUpdateFailedError) as error:
+        refused = isinstance(error, WorkflowUpdateFailedError) and refused_answer(error, runs.client, thread, update)
+        if refused:
+            return Decided(outcome=refused["outcome"], explanation=refused["explanation"])
         if ended := await _ended(runs, thread):
             return Decided("too_late", f"the run is {ended}")
         if isinstance(error, RPCError) and error.status not in NO_UPDATES:
             raise runs.in_words(error, thread) from error
+        if "paused" in getattr(error, "message", ""):
+            later = "the run is paused in Temporal, and takes it when it goes on"
+            return await leave(runs, thread, signal, payload, later)
     return await leave(runs, thread, signal, payload)
 
 
@@ -172,18 +178,16 @@ async def cancel(threads: Threads, thread: str) -> Decided:
     return Decided("accepted", "the run stops as soon as the tools under way have")
 
 
-async def leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any]) -> Decided:
-    """Leave a signal with Temporal."""
+async def leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any], because: str = "") -> Decided:
+    """Leave a signal with Temporal; `because` says why it is taken later, where that is not for want of a worker."""
     try:
         await runs.client.get_workflow_handle(thread).signal(signal, payload, rpc_timeout=timedelta(seconds=10))
     except RPCError as error:
         if ended := await _ended(runs, thread):
             return Decided("too_late", f"the run is {ended}")
         raise runs.in_words(error, thread) from error
-    return Decided(
-        SENT,
-        f"delivered to Temporal; no worker answered within {runs.answer_within:g} s, it will be taken when one is up",
-    )
+    silent = f"no worker answered within {runs.answer_within:g} s, it will be taken when one is up"
+    return Decided(SENT, f"delivered to Temporal; {because or silent}")
 
 
 async def _ended(runs: Runs, thread: str) -> str | None:

@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast import contracts
 from holdfast.describe import one_line
 from holdfast.errors import HoldfastError
+from holdfast.runtime.executions import list_runs
 from holdfast.runtime.runs import ENDED, status_of
 from holdfast.runtime.states import CLOSED
 from holdfast.runtime.thread_errors import StatusInvalid
@@ -86,8 +87,7 @@ def _run_id(described: Any) -> str:
 
 async def _find(threads: Threads, query: str, limit: int) -> list[WorkflowExecution]:
     try:
-        rows = threads.runs.client.list_workflows(query, limit=limit, rpc_timeout=timedelta(seconds=10))
-        return [row async for row in rows]
+        return [row async for row in list_runs(threads.runs.client, query, limit=limit, within=timedelta(seconds=10))]
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT and "Holdfast" in error.message:
             raise HoldfastError(

@@ -18,7 +18,7 @@ from holdfast.runtime.histories import Recorded, fetch, previous_of, runs_back
 from holdfast.runtime.joints import Joints, position_of
 from holdfast.runtime.record import Record
 from holdfast.runtime.runs import ENDED, NeverRan, Runs
-from holdfast.runtime.thread_errors import EventsMissing, NoWorker, RecordAway, ThreadNotFound
+from holdfast.runtime.thread_errors import EventsMissing, NoWorker, RecordAway, RunPaused, ThreadNotFound
 from holdfast.stores import ThreadStore
 
 Note = Callable[[str], None]
@@ -107,11 +107,13 @@ class Reader:
     async def settled(self, thread: str, silence: NoWorker, note: Note | None) -> Recorded:
         """What is settled of the latest run, where no worker answered: of an open one only if `note` is there.
 
+        Of one that is paused in Temporal in any case: nobody could answer.
+
         Raises:
             NoWorker: It is open and nobody is to be told, or this release cannot read its history.
         """
         found = await self.runs.describe(thread)
-        if found.status not in ENDED and note is None:
+        if found.status not in ENDED and note is None and not isinstance(silence, RunPaused):
             raise silence
         try:
             run = await self.history(found)

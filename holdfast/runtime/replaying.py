@@ -24,6 +24,7 @@ from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, HistoryUnre
 from holdfast.history import read_events
 from holdfast.payloads import data_converter
 from holdfast.recorded import completed_tasks, run_id_of
+from holdfast.runtime.executions import list_runs
 from holdfast.runtime.histories import Recorded as Recorded
 from holdfast.runtime.histories import fetch, runs_back
 from holdfast.runtime.threads import Threads
@@ -171,7 +172,7 @@ async def latest_runs(threads: Threads, count: int) -> AsyncIterator[Recorded]:
         if window:
             query += f" AND StartTime > '{(datetime.now(UTC) - window).isoformat()}'"
         try:
-            found = [run async for run in threads.runs.client.list_workflows(query, rpc_timeout=_LIMIT)]
+            found = [run async for run in list_runs(threads.runs.client, query, within=_LIMIT)]
         except RPCError as error:
             raise threads.runs.in_words(error) from error
         if len(found) >= count:

@@ -21,16 +21,20 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
 )
 from temporalio.common import SearchAttributeKey
+from temporalio.converter import WorkflowSerializationContext
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW
+from holdfast.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
 from holdfast.describe import one_line
 from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime import executions
 from holdfast.runtime.encryption import DecryptionFailed
-from holdfast.runtime.thread_errors import AnswerForged, NoWorker, QueryRefused, RunStuck, ThreadNotFound
+from holdfast.runtime.thread_errors import AnswerForged, NoWorker, QueryRefused, RunPaused, RunStuck, ThreadNotFound
 from holdfast.seals import is_unsealed
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
@@ -44,6 +48,9 @@ ENDED = {
     WorkflowExecutionStatus.TIMED_OUT: "failed",
 }
 """Our word for each way in which Temporal closes a run."""
+
+PAUSED = "paused"
+"""Our word for a run that somebody has paused in Temporal, whatever it was at."""
 
 REFUSALS = 4
 """How many refusals of a query count as passing: a second's worth."""
@@ -102,7 +109,7 @@ class Runs:
             ServerUnreachable: The server does not answer.
         """
         try:
-            found = await self.client.get_workflow_handle(thread).describe(rpc_timeout=timedelta(seconds=10))
+            found = await executions.describe(self.client, thread, within=timedelta(seconds=10))
         except RPCError as error:
             raise self.in_words(error, thread) from error
         if found.workflow_type == LOOP_WORKFLOW:
@@ -147,6 +154,7 @@ class Runs:
         Raises:
             ThreadNotFound: There is no agent run of that id.
             NoWorker: None answered in time.
+            RunPaused: Somebody has paused the run in Temporal.
             RunStuck: A worker has the run, and its code does not replay.
             QueryRefused: The worker went on refusing.
             NeverRan: The run was closed before any worker had it.
@@ -168,6 +176,13 @@ class Runs:
                 return sealed_answer(answer, thread, name)
         except TimeoutError as error:
             raise await self._why_silent(thread, limit) from error
+        except ValueError as error:  # the SDK has no word for the status of a run that does not answer for it
+            if "WorkflowExecutionStatus" in str(error) and executions.is_paused(await self.describe(thread)):
+                raise RunPaused(
+                    f"thread {thread!r} is paused in Temporal, and neither answers nor goes on. What it has "
+                    f"recorded can be read; `temporal workflow unpause -w {thread}` lets it go on."
+                ) from error
+            raise
         except WorkflowQueryFailedError as error:
             await self._check_stuck(await self.describe(thread))
             raise QueryRefused(f"the worker that has thread {thread!r} cannot answer: {error.message}") from error
@@ -257,8 +272,26 @@ def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
     return answer
 
 
+def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
+    """What a run answers where it refuses an update before it is in history; None where the update failed otherwise.
+
+    Raises:
+        AnswerForged: It is not sealed.
+    """
+    failure = error.cause.failure if isinstance(error.cause, ApplicationError) else None
+    details = failure.application_failure_info.details.payloads if failure else []
+    if len(details) != 1:
+        return None
+    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    converter = client.data_converter.with_context(place).payload_converter
+    (answer,) = converter.from_payloads(details, [View])
+    return sealed_answer(answer, thread, asked)
+
+
 def status_of(run: WorkflowExecution) -> str:
-    """The run's status as far as Temporal knows it."""
+    """The run's status as far as Temporal knows it; `paused` where somebody has paused it there."""
+    if executions.is_paused(run):
+        return PAUSED
     ended = ENDED.get(run.status) if run.status else None
     return ended or run.typed_search_attributes.get(_STATUS) or "running"
 

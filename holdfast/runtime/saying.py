@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.inbox import WhenBusy, read_message
 from holdfast.messages import Content
 from holdfast.runtime.decisions import NO_UPDATES, SENT, Decided, leave
-from holdfast.runtime.runs import ENDED, TIMED_OUT, NeverRan, sealed_answer
+from holdfast.runtime.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
 from holdfast.runtime.signing import signed_message
 from holdfast.runtime.thread_errors import NoWorker, QueryRefused, RunStuck, ThreadExists
 from holdfast.runtime.threads import Threads
@@ -127,6 +127,11 @@ async def _update(threads: Threads, thread: str, payload: dict[str, Any]) -> dic
             )
             told: dict[str, str] = sealed_answer(answer, thread, "say")
             return told
+    except WorkflowUpdateFailedError as error:
+        refused: dict[str, str] | None = refused_answer(error, threads.runs.client, thread, "say")
+        if refused is None:
+            raise
+        return refused
     except (TimeoutError, RPCTimeoutOrCancelledError):
         # The client's error hides a cancellation of ours: who presses Ctrl-C is told so.
         if (task := asyncio.current_task()) and task.cancelling():

@@ -13,9 +13,10 @@ from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.events import AgentEvent
 from holdfast.evolve import evolve
 from holdfast.log import has_ended
+from holdfast.runtime.executions import is_paused
 from holdfast.runtime.histories import Recorded
 from holdfast.runtime.reading import Note, Reader
-from holdfast.runtime.runs import ENDED, NeverRan, retrying
+from holdfast.runtime.runs import ENDED, PAUSED, NeverRan, retrying
 from holdfast.runtime.thread_errors import EventsMissing, LogBroken, NoWorker, PositionInvalid, RecordAway
 from holdfast.state import RunState
 from holdfast.upcasters import decode_event
@@ -56,6 +57,8 @@ async def state_of(
         with contextlib.suppress(EventsMissing, LogBroken, RecordAway, RecordUnreadable):
             view = (await _whole(reader, thread, found, note)).view()
     assert view is not None
+    if is_paused(found):
+        view |= {"status": PAUSED}
     ended = ENDED.get(found.status) if found.status else None
     kinds = (event.type for event in reversed(run.log)) if run else ()
     recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED

@@ -18,6 +18,7 @@ HoldfastError
 ├── RecordAway           the permanent record does not answer
 └── ServerUnreachable
     ├── NoWorker         Temporal answers, but no worker does
+    │   └── RunPaused    somebody has paused the run in Temporal
     └── RunStuck         a worker has the run, but its code cannot go on with it
 """
 
@@ -95,6 +96,10 @@ class RecordAway(HoldfastError):
 
 class NoWorker(ServerUnreachable):
     """Temporal answers, but no worker does."""
+
+
+class RunPaused(NoWorker):
+    """Somebody has paused the run in Temporal."""
 
 
 class RunStuck(ServerUnreachable):

@@ -33,6 +33,7 @@ from holdfast.runtime.states import CLOSED, decoded, state_at, state_of
 from holdfast.runtime.thread_errors import (
     AgentNotFound,
     FleetKeyMissing,
+    RunPaused,
     ThreadExists,
     ThreadNotFound,
     WorkspaceNotFound,
@@ -241,7 +242,11 @@ class Threads:
         found = await self.reader.find(thread)
         if found is None or found.status in ENDED:
             return []
-        requests: list[JSON] = await self.runs.query(thread, "pending_approvals")
+        requests: list[JSON]
+        try:
+            requests = await self.runs.query(thread, "pending_approvals")
+        except RunPaused:
+            requests = (await self.state(thread, found=found))["pending"]
         return [{"thread": thread, **request} for request in requests]
 
     async def _raise_not_found(self, thread: str, state: JSON) -> None:

@@ -36,7 +36,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import Rig, eventually, runs_of, start_rig, status_of
+from tests.rig import Rig, answer_of, eventually, runs_of, start_rig, status_of
 
 ROOT = Path(__file__).parents[2]
 HISTORIES = Path(__file__).parent / "histories"
@@ -126,7 +126,7 @@ async def approvals(run: Handle, rig: Rig) -> None:
     await status_of(run, "waiting_approval")
     await run.signal("approve", {"request": "9", "by": "alice"})
     await run.signal("nonsense", {"request": "1"})
-    await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"})
+    await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"}))
     await run.signal("approve", {"request": "1", "by": "alice"})
     await run.result()
 
@@ -142,9 +142,9 @@ async def retried(run: Handle, rig: Rig) -> None:
 async def unknown_outcome(run: Handle, rig: Rig) -> None:
     """A call that nobody can tell about, run again on a person's word, then given up."""
     await status_of(run, "waiting_approval")
-    await run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"})
+    await answer_of(run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"}))
     await status_of(run, "waiting_approval")
-    await run.execute_update("decide", {"decision": "abandon", "request": "2", "by": "alice"})
+    await answer_of(run.execute_update("decide", {"decision": "abandon", "request": "2", "by": "alice"}))
     await run.result()
 
 
@@ -175,8 +175,8 @@ async def continued(run: Handle, rig: Rig) -> None:
 async def said(run: Handle, rig: Rig) -> None:
     """Messages of every kind to a run that is busy, the last of which interrupts it."""
     await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
-    await run.execute_update("say", {"message": "wait", "by": "bob"})
-    await run.execute_update("say", {"message": "now or never", "when_busy": "reject"})
+    await answer_of(run.execute_update("say", {"message": "wait", "by": "bob"}))
+    await run.signal("say", {"message": "now or never", "when_busy": "reject"})
     await run.signal("say", {"message": [{"type": "text", "text": "stop"}], "when_busy": "interrupt"})
     await run.result()
 
@@ -200,7 +200,7 @@ async def reopened(run: Handle, rig: Rig) -> None:
 async def undone(run: Handle, rig: Rig) -> None:
     """A call that nobody can tell about, taken back."""
     await status_of(run, "waiting_approval")
-    await run.execute_update("decide", {"decision": "undo", "request": "1", "by": "alice"})
+    await answer_of(run.execute_update("decide", {"decision": "undo", "request": "1", "by": "alice"}))
     await run.result()
 
 
@@ -213,13 +213,13 @@ async def authorised(run: Handle, rig: Rig) -> None:
     request = await pending()
     await asyncio.sleep(0.7)  # for the reminder, and for the pause to be a long one
     await run.signal("approve", {"request": "1", "by": "mallory"})
-    await run.execute_update("delegate", {"by": "bob", "to": "alice", "seconds": 60})
+    await answer_of(run.execute_update("delegate", {"by": "bob", "to": "alice", "seconds": 60}))
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
-    await run.execute_update("decide", changed)
+    await answer_of(run.execute_update("decide", changed))
     request = await pending()
     said = Decision(decision="approve", request="1", by="alice", digest=request["digest"], remember=True)
     signature = sign(ALICE, said.signed_bytes(run.id))
-    await run.execute_update("decide", {**said.model_dump(exclude_none=True), "signature": signature})
+    await answer_of(run.execute_update("decide", {**said.model_dump(exclude_none=True), "signature": signature}))
     await eventually(pending, lambda request: request["request"] == "2")
     await run.signal("revoke", {"by": "alice", "remembered": "1"})
     await run.signal("revoke", {"by": "bob", "delegated_to": "alice"})

@@ -9,7 +9,7 @@ from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
 from holdfast.inbox import Message
 from holdfast.signatures import encode_key, public_key, sign
 from holdfast.statements import Decision, Delegation, Revocation, Signed
-from tests.rig import Rig, eventually
+from tests.rig import Rig, answer_of, eventually
 
 KEYS = {
     name: encode_key(bytes([number]) * 32)
@@ -75,7 +75,7 @@ def message(thread: str, text: str, **said: Any) -> dict[str, Any]:
 
 async def answer(run: WorkflowHandle[Any, Any], update: str, payload: Any) -> str:
     """What becomes of an update."""
-    told: dict[str, str] = await run.execute_update(update, payload)
+    told: dict[str, str] = await answer_of(run.execute_update(update, payload))
     return told["outcome"]
 
 

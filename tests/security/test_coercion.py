@@ -23,7 +23,7 @@ from holdfast.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.messages import ToolCall
 from holdfast.runtime.workspace import workspace_tools
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
-from tests.rig import StartRig, check_thread, eventually
+from tests.rig import StartRig, answer_of, check_thread, eventually
 
 
 @tool(effect="unsafe")
@@ -133,7 +133,7 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
 
         async def edit(**arguments: Any) -> tuple[str, str]:
             said = {"decision": "approve", "request": request["request"], "by": "ann", "arguments": arguments}
-            answer = await run.execute_update("decide", said)
+            answer = await answer_of(run.execute_update("decide", said))
             return answer["outcome"], answer.get("explanation", "")
 
         outcome, why = await edit(target="y")

@@ -5,7 +5,7 @@ import pytest
 from holdfast import Policy, Terms, ask
 from holdfast.events import SignalRejected, UserMessageReceived
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, check_thread, status_of
+from tests.rig import StartRig, answer_of, check_thread, status_of
 from tests.security.people import (
     KEYS,
     PEOPLE,
@@ -97,7 +97,7 @@ async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
         request = await request_of(run)
         plain = {"decision": "approve", "request": request["request"]}
         assert await answer(run, "decide", {**plain, "by": "alice"}) == "waiting_for_quorum"
-        told = await run.execute_update("decide", {**plain, "by": look_alike})
+        told = await answer_of(run.execute_update("decide", {**plain, "by": look_alike}))
         assert (told["outcome"], "is no name" in told["explanation"]) == ("malformed", True)
         assert await answer(run, "say", {"message": "pay", "by": look_alike}) == "malformed"
         assert payments(r) == []
@@ -142,4 +142,4 @@ async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
         events = await check_thread(r.client, run)
         said = [event for event in events if isinstance(event, UserMessageReceived)]
         assert [(event.by, event.proof) for event in said] == [("dave", ""), ("alice", "signed")]
-        assert sum(isinstance(event, SignalRejected) for event in events) == 6
+        assert not any(isinstance(event, SignalRejected) for event in events)

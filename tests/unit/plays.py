@@ -27,6 +27,7 @@ from holdfast.effects import Effect, PastEffect, effect_key
 from holdfast.events import DecisionReceived, RecalledTier
 from holdfast.messages import AssistantMessage, ToolCall, Usage
 from holdfast.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.refusals import RECORDED
 from holdfast.signals import SIGNALS
 from holdfast.statements import DecisionKind
 from tests.unit.runs import Thread, agent_spec, tool_spec
@@ -106,6 +107,8 @@ class Play:
         self.accepted: list[str] = []
         """Requests that were decided, in the order of the decisions."""
         self.terminated = False
+        self.flooded = seed % 6 == 0
+        """Signals that mean nothing come by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
@@ -143,7 +146,9 @@ class Play:
                 thread.take_back()
             case dice if dice < 0.99:
                 name = chance.choice([*sorted(SIGNALS), "what?", ""])
-                thread.signal(name, chance.choice(GARBAGE))
+                garbage = chance.choice(GARBAGE)
+                for _ in range(RECORDED if self.flooded and name != "say" else 1):
+                    thread.signal(name, garbage)
                 thread.update(chance.choice(["decide", "say", "delegate", "revoke"]), chance.choice(GARBAGE))
                 self._lend()
             case _ if not thread.run.log.length:
@@ -288,8 +293,9 @@ class Play:
             outcome = thread.decide(request, decision, **given)
         else:
             name = decision if decision in SIGNALS else "reconcile"
+            before = thread.run.log.length
             thread.signal(name, {"request": request, "decision": decision, **given})
-            received = [event for event in thread.log if isinstance(event, DecisionReceived)]
+            received = [event for event in thread.log[before:] if isinstance(event, DecisionReceived)]
             outcome = received[-1].outcome if received and received[-1].request == request else ""
         self.accepted += [request] if outcome == "accepted" else []
 

@@ -378,7 +378,7 @@ class Thread:
     def _begin(self, begin: RunInput) -> AgentRun:
         self.under_way: dict[int, Call | Sleep] = {}
         self._count += 1
-        self._first = self._count if begin.snapshot is None else self._first
+        self._first = self._first if begin.first_run_id else self._count
         sent = through_json(begin).model_copy(update={"sealed": True, "issued_at": begin.issued_at or self.at})
         run = AgentRun(
             sent,
@@ -414,6 +414,7 @@ class Thread:
     def _carry_out(self) -> None:
         if self._together:
             return
+        self.run.conclude()
         for command in self.run.commands():
             if isinstance(command, Stop):
                 call = self.under_way.get(command.id)

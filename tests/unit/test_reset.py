@@ -7,18 +7,29 @@ from tests.unit.runs import at_work, calls
 from tests.unit.test_run_properties import of
 
 
-def test_nothing_happens_after_a_reset_before_the_past_is_known() -> None:
-    """What arrives meanwhile is taken in afterwards, in its order, and counts."""
+def test_nothing_is_started_after_a_reset_before_the_past_is_known() -> None:
+    """What people say meanwhile counts; what calls have come to is taken in afterwards."""
     thread = at_work()
-    thread.reply(calls("pay"))
+    thread.reply(calls("look", "pay"))
     thread.take_back()
-    thread.say("wait for me")
-    assert thread.decide("1") == "unknown_request"
-    thread.signal("approve", {"request": "1", "by": "alice"})
+    thread.finish(1)
+    assert thread.decide("1") == "accepted"
     assert thread.at_tools == []
     thread.look_back()
-    assert thread.at_tools == [1]
-    assert thread.types()[-4:] == ["run_reset", "user_message_received", "decision_received", "tool_call_started"]
+    assert thread.at_tools == [2]
+    assert thread.types()[-4:] == ["decision_received", "run_reset", "tool_call_finished", "tool_call_started"]
+    thread.check_whole()
+
+
+def test_a_run_that_is_cancelled_does_not_wait_for_its_past() -> None:
+    """It takes in what its calls have come to, and ends."""
+    thread = at_work()
+    thread.reply(calls("look", "pay"))
+    thread.take_back()
+    thread.finish(1)
+    thread.cancel()
+    thread.archive()
+    assert thread.state.outcome == "cancelled"
     thread.check_whole()
 
 

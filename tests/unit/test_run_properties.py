@@ -374,8 +374,9 @@ def test_images_survive_every_fold_or_are_named(
         content: Any = pictured(f"said {step}", size, kind) if kind else f"said {step}"
         assert thread.say(content) == "queued"
         said.append(content)
-        thread.reply(calls("look", first=step))
-        thread.finish(step + 1)
+        for _ in ("the reply under way", "the one to the message"):
+            thread.reply(calls("look", first=thread.state.call_count))
+            thread.finish(thread.state.call_count)
     for fold in range(2):
         while not thread.asks_fold():
             long = Usage(prompt_tokens=2_000)
@@ -406,10 +407,10 @@ def test_images_survive_every_fold_or_are_named(
 def test_the_newest_images_survive_and_the_task_always_does() -> None:
     """Where there is no room for all, the oldest follow-up makes room; what is left out is named with its message."""
     thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)), task=pictured("the task", 500_000))
-    for step in range(3):
-        if step < 2:
-            thread.say(pictured(f"said {step}", 400_000, "file"))
-        thread.reply(calls("look", first=step).model_copy(update={"usage": Usage(prompt_tokens=1_000 * (step // 2))}))
+    for step in range(5):
+        if step in (0, 2):
+            assert thread.say(pictured(f"said {step // 2}", 400_000, "file")) == "queued"
+        thread.reply(calls("look", first=step).model_copy(update={"usage": Usage(prompt_tokens=1_000 * (step // 4))}))
         thread.finish(step + 1)
     thread.reply(says("so far"))
     handoff, *others = [message["content"] for message in thread.messages()]

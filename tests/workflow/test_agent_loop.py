@@ -18,7 +18,7 @@ from holdfast.policy import Policy, allow
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace import workspace_tools
 from holdfast.testing import Conversation, Reply, call, hang, say, together
-from tests.rig import StartRig, eventually, status_of
+from tests.rig import StartRig, answer_of, eventually, status_of
 from workflows import WORKFLOWS
 
 BY = {"by": "alice"}
@@ -129,8 +129,8 @@ async def test_a_paused_loop_obeys_what_people_write_meanwhile(rig: StartRig) ->
         state = await status_of(handle, "dormant")
         assert state["paused"]["by"] == "alice"
         tasks.write_text(tasks.read_text().replace("two", "three"))
-        assert (await handle.execute_update("resume", BY))["outcome"] == "accepted"
-        assert (await handle.execute_update("resume", BY))["outcome"] == "nothing_to_do"
+        assert (await answer_of(handle.execute_update("resume", BY)))["outcome"] == "accepted"
+        assert (await answer_of(handle.execute_update("resume", BY)))["outcome"] == "nothing_to_do"
         await handle.result()
         assert (at_work.workspace / "three.txt").exists()
         assert not (at_work.workspace / "two.txt").exists()

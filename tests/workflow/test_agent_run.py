@@ -28,7 +28,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
 
 pytestmark = pytest.mark.sandbox
 
@@ -171,8 +171,8 @@ async def test_messages_of_any_shape_wedge_nothing(rig: StartRig) -> None:
         await status_of(run, "waiting_approval")
         for signal in ("deny", "reconcile", "retry", "anything"):
             await run.signal(signal, args=["1", {"by": "x"}, 3])
-        assert (await run.execute_update("decide"))["outcome"] == "malformed"
-        assert (await run.execute_update("decide", args=[1, 2]))["outcome"] == "malformed"
+        assert (await answer_of(run.execute_update("decide")))["outcome"] == "malformed"
+        assert (await answer_of(run.execute_update("decide", args=[1, 2])))["outcome"] == "malformed"
         await run.signal("approve", args=[{"request": "1", "by": "alice"}, {"request": "7"}])
         assert (await run.result())["result"] == "done"
         assert read_events((await run.fetch_history()).events) == await events_of(run)
@@ -191,7 +191,7 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
             await asyncio.gather(*(run.signal("approve", {"request": "9"}) for _ in range(3)))
             refused += await asyncio.gather(update, return_exceptions=True)
         assert all(isinstance(each, WorkflowUpdateFailedError) for each in refused)
-        await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "alice"})
+        await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "alice"}))
         before = await run.query("log", 0, result_type=bytes)
     async with rig(catalog(), script, task_queue=r.task_queue) as r:
         assert await run.query("log", 0, result_type=bytes) == before
@@ -215,15 +215,14 @@ async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing
         run = await r.start()
         await status_of(run, "waiting_approval")
         decision = {"decision": "approve", "request": "1", "by": "alice"}
-        first = await run.execute_update("decide", decision)
-        again = await run.execute_update("decide", decision)
+        first = await answer_of(run.execute_update("decide", decision))
+        again = await answer_of(run.execute_update("decide", decision))
         assert (first["outcome"], again["outcome"]) == ("accepted", "duplicate")
-        assert (await run.execute_update("decide", {"request": "1"}))["outcome"] == "malformed"
+        assert (await answer_of(run.execute_update("decide", {"request": "1"})))["outcome"] == "malformed"
         await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 1 and state["step"] == 2)
-        assert (await run.execute_update("decide", {**decision, "request": "2", "digest": "0"}))["outcome"] == (
-            "digest_mismatch"
-        )
-        await run.execute_update("decide", {**decision, "request": "2"})
+        stale = {**decision, "request": "2", "digest": "0"}
+        assert (await answer_of(run.execute_update("decide", stale)))["outcome"] == "digest_mismatch"
+        await answer_of(run.execute_update("decide", {**decision, "request": "2"}))
         await run.result()
         assert len((r.workspace / "paid").read_text().splitlines()) == 2
 

@@ -50,7 +50,7 @@ from holdfast.runtime.starting import issued
 from holdfast.runtime.working import at_work
 from holdfast.seals import Seals
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
-from tests.rig import LEAVE, Rig, StartRig, events_of, eventually, status_of
+from tests.rig import LEAVE, Rig, StartRig, answer_of, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
 from workflows import WORKFLOWS
 
@@ -138,9 +138,9 @@ async def decided(run: Handle, rig: Rig) -> None:
         await run.signal("deny", payload)
     await run.signal("retry", {"by": "x"})
     await run.signal("reconcile", {"request": "1", "decision": "happened"})
-    await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"})
-    await run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"})
-    await run.execute_update("decide", "what?")
+    await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"}))
+    await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"}))
+    await answer_of(run.execute_update("decide", "what?"))
     await run.signal("approve", '{"request": 1, "by": "älice"}')
     await run.result()
 
@@ -164,7 +164,7 @@ async def at_limit(run: Handle, rig: Rig) -> None:
 async def unknown(run: Handle, rig: Rig) -> None:
     """A call that nobody can tell about, run again, then said to have happened."""
     await status_of(run, "waiting_approval")
-    await run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"})
+    await answer_of(run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"}))
     await status_of(run, "waiting_approval")
     await run.signal("reconcile", {"decision": "happened", "request": "2", "by": "alice", "result": "so it is"})
     await run.result()
@@ -360,7 +360,7 @@ async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workf
         await ended(run, 5)
         await run.signal("approve", {"request": "2"})
         update = asyncio.create_task(run.execute_update("decide", {"decision": "deny", "request": "1"}))
-        await run.signal("approve", {"request": "1"})
+        await run.signal("approve", {"request": "9"})
         async with deciding(client, queue):
             await update
             await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 1)
@@ -441,7 +441,7 @@ async def test_signals_without_commands_before_an_update_keep_their_time(client:
             await run.signal("approve", {"request": "9"})
             while (await run.query("state"))["events"] < seen:  # noqa: ASYNC110  # the answer is another process's
                 await asyncio.sleep(0.01)
-        await run.execute_update("decide", {"decision": "approve", "request": "8"})
+        await answer_of(run.execute_update("decide", {"decision": "approve", "request": "8"}))
         live = await events_of(run)
         await check(run)
         await run.signal("approve", {"request": "1"})
@@ -457,7 +457,7 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
         run = await begin(client, queue)
         await status_of(run, "waiting_approval")
         await run.signal("approve", {"request": "7"})
-        await run.execute_update("decide", {"request": "1", "decision": "approve"})
+        await answer_of(run.execute_update("decide", {"request": "1", "decision": "approve"}))
         await run.result()
         history = await run.fetch_history()
         tasks = [
@@ -473,7 +473,7 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
         again = client.get_workflow_handle(run.id, run_id=reset.run_id)
         asked = await status_of(again, "waiting_approval", "completed")
         for pending in asked["pending"]:
-            await again.execute_update("decide", {"request": pending["request"], "decision": "approve"})
+            await answer_of(again.execute_update("decide", {"request": pending["request"], "decision": "approve"}))
         await again.result()
         events = await check(again)
         assert "run_reset" in [event.type for event in events]
@@ -499,7 +499,7 @@ async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(clie
             match chance.randint(0 if updates else 1, 3):
                 case 0:
                     decision = chance.choice(["approve", "deny", "happened", "absent", "abandon", "?"])
-                    await run.execute_update("decide", {"decision": decision, "request": request})
+                    await answer_of(run.execute_update("decide", {"decision": decision, "request": request}))
                 case 1:
                     await run.signal(
                         "reconcile", {"decision": chance.choice(["happened", "absent"]), "request": request}
@@ -527,7 +527,7 @@ async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(clie
             while state["status"] not in ("completed", "cancelled"):
                 for request in state["pending"]:
                     decision = "approve" if request["kind"] == "approval" else "happened"
-                    await run.execute_update("decide", {"decision": decision, "request": request["request"]})
+                    await answer_of(run.execute_update("decide", {"decision": decision, "request": request["request"]}))
                 await asyncio.sleep(0.05)
                 state = await run.query("state")
                 if seed % 2 and state["step"] > 1 and state["status"] == "running":

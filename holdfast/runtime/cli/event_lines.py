@@ -37,6 +37,7 @@ _STYLES = {
     "run_parked": "bold red",
     "run_reset": "yellow",
     "signal_rejected": "yellow",
+    "refusals_counted": "yellow",
     "context_exceeded": "yellow",
     "message_awaited": "bold green",
     "user_message_received": "bold",
@@ -153,7 +154,10 @@ def _summary(event: JSON) -> str:
         case "run_unparked":
             return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
-            return brief(f"{event['signal']}: {event['explanation']}")
+            by = f" by {event['by']}" if event["by"] else ""
+            return brief(f"{event['signal']}{by}: {event['explanation']}")
+        case "refusals_counted":
+            return f"{event['count']:,} more were refused, with {event['sent_bytes']:,} bytes"
         case "run_finished":
             cause = f" ({event['cause']})" if event["cause"] else ""
             return f"{event['outcome']}{cause}: {brief(event['result'])}"

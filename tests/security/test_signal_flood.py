@@ -1,0 +1,253 @@
+"""A run lives through a flood: of signals that mean nothing, of refused decisions and of messages, and stays small."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.converter import PayloadConverter
+from temporalio.service import RPCError
+
+from holdfast import Approver, Policy, ask, refusals
+from holdfast import run as runs
+from holdfast.contracts import LLMRequest, ToolRequest
+from holdfast.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
+from holdfast.inbox import INBOX
+from holdfast.log import event_line
+from holdfast.policy import Terms
+from holdfast.runtime.runs import refused_answer
+from holdfast.runtime.thread_errors import AnswerForged
+from holdfast.signals import on_signal
+from holdfast.snapshot import MAX_BYTES, TAIL_BYTES
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
+from tests.security.people import clerk, payments
+from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+
+PAY = steps([call("pay", cents=5), say("done")])
+BIG = "y" * 90_000
+
+BITS = st.sampled_from(
+    ["", "1", "alice", "x" * 90_000, "\x00" * 3_000, "\\" * 2_000, '"' * 2_000, "ü" * 2_000, "😀" * 500]
+)
+VALUES = st.recursive(BITS | st.none() | st.integers() | st.floats(), lambda inner: st.lists(inner, max_size=3))
+SAID = ["request", "by", "reason", "digest", "arguments", "result", "remember", "decision", "signature"]
+FIELDS = st.sampled_from([*SAID, "to", "seconds", "message", "when_busy"])
+PAYLOADS = st.dictionaries(FIELDS, VALUES | st.fixed_dictionaries({"cents": BITS})) | VALUES | st.binary()
+NAMES = st.sampled_from(["approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "n" * 5_000])
+
+
+def waiting(policy: Policy | None = None) -> Thread:
+    """A thread with an open request, in memory."""
+    thread = at_work(agent_spec(**({"policy": policy} if policy else {})))
+    thread.reply(calls("pay"))
+    return thread
+
+
+@given(NAMES, PAYLOADS)
+def test_a_refused_event_has_a_kilobyte_whatever_was_sent(name: str, payload: Any) -> None:
+    """Outcome, why, who, and digest and size of what was sent: never its body."""
+    thread = waiting()
+    for event in on_signal(thread.state, name, payload, at=thread.at):
+        if refusals.is_refused(event):
+            assert len(event_line(event)) <= 1_400
+            assert isinstance(event, SignalRejected | DecisionReceived)
+            assert event.outcome
+            assert len(event.sent_digest) == 64
+
+
+def test_what_is_refused_beyond_a_hundred_is_one_number() -> None:
+    """Everything that arrives is recorded: the first hundred refusals one by one, the others as number and digest."""
+    thread = waiting()
+    before = len(thread.log)
+    for number in range(refusals.RECORDED + 50):
+        thread.signal("approve", {"request": "9", "by": f"mallory {number}"})
+    assert len(thread.log) == before + refusals.RECORDED
+    assert thread.decide("1") == "accepted"
+    counted, accepted = thread.log[before + refusals.RECORDED :][:2]
+    assert isinstance(counted, RefusalsCounted)
+    assert counted.count == 50
+    assert isinstance(accepted, DecisionReceived)
+
+
+def strange(chance: random.Random, number: int) -> tuple[str, Any]:
+    """A signal that somebody may send who wants a run to grow."""
+    by, text = f"m{number}", chance.choice(["x", BIG, "\x00" * 3_000, "é" * 1_999, '"' * 1_900])
+    match chance.randrange(6):
+        case 0:
+            return f"n{number}", text
+        case 1 | 2:
+            return "say", {"message": text, "by": by, "when_busy": chance.choice(["queue", "interrupt"])}
+        case 3:
+            lent = {"by": f"a{chance.randrange(40)}", "to": f"a{chance.randrange(40)}", "seconds": 9_999}
+            return "delegate", {**lent, "reason": text[:2_000]}
+        case 4:
+            answer = {"request": chance.choice("12"), "by": f"a{chance.randrange(40)}", "reason": text[:2_000]}
+            return "respond", {**answer, "result": f"{number} {text[:7_000]}"}
+        case _:
+            edit = {"arguments": {"cents": number, "why": text}, "remember": True}
+            return "approve", {"request": chance.choice("12"), "by": f"a{chance.randrange(40)}", **edit}
+
+
+@pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_strangers_cannot_make_the_snapshot_too_large_to_be_carried(count: int) -> None:
+    """Whatever arrives, state and transcript have room in a snapshot beside the events that travel with them."""
+    people = tuple(Approver(name=f"a{number}") for number in range(40))
+    thread = waiting(Policy(rules=(ask("pay"),), approvers=people, terms=Terms(quorum=20)))
+    chance = random.Random(count)
+    for number in range(count):
+        thread.signal(*strange(chance, number))
+    where = thread.run.state.model_dump_json(exclude_defaults=True) + thread.run.transcript.base.model_dump_json()
+    assert len(where.encode()) < MAX_BYTES - TAIL_BYTES
+
+
+@pytest.mark.parametrize("reply", [None, calls("look")])
+def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> None:
+    """An LLM call under way is given up, a tool under way is stopped; the next Temporal run asks again."""
+    thread = at_work()
+    if reply:
+        thread.reply(reply)
+    before = thread.run
+    before.history_size = runs.PRESSED_SIZE
+    before.crowded = thread.crowded = True
+    thread.signal("noise")
+    if reply:
+        (under_way,) = thread.waiting(ToolRequest)
+        thread.fail(under_way, "CancelledError", cancelled=True)
+    thread.crowded = False
+    if thread.run is before:  # what is unwritten is written down first
+        thread.archive()
+    assert thread.run is not before
+    assert thread.waiting(LLMRequest)
+    thread.reply(says("done"))
+    thread.check_whole()
+
+
+def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
+    """So much is kept until the past is there; the rest is counted, and an update says so."""
+    thread = Thread(resume=True)
+    for number in range(runs.HELD + 30):
+        thread.signal("say", {"message": f"m{number}"})
+    assert thread.say("one more") == "too_many"
+    thread.load_thread()
+    thread.load()
+    assert len(thread.state.inbox) + thread.state.unanswered == INBOX
+    (counted,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
+    assert counted.count >= 30
+
+
+def test_a_run_moves_on_also_while_its_thread_is_loaded() -> None:
+    """What it holds by then travels with it, also in the place of what is no JSON."""
+    thread = Thread(resume=True)
+    before = thread.run
+    thread.signal("say", {"message": "hear me"})
+    thread.signal("approve", b"\xff")
+    before.history_size = runs.PRESSED_SIZE
+    thread.signal("noise", ["x"])
+    assert thread.run is not before
+    thread.load_thread()
+    thread.load()
+    assert [event.content for event in thread.log if isinstance(event, UserMessageReceived)][-1] == "hear me"
+    assert [event.signal for event in thread.log if isinstance(event, SignalRejected)] == ["approve", "noise"]
+
+
+async def flood(run: WorkflowHandle[Any, Any], count: int, *, senders: int, big: int) -> dict[str, int]:
+    """Send a run so many signals of all kinds, one in `big` with 90 KB; what the server refused, by its words."""
+    refused: dict[str, int] = {}
+    left = iter(range(count))
+
+    async def send() -> None:
+        for number in left:
+            text = BIG if number % big == 0 else "y"
+            kinds: list[tuple[str, Any]] = [
+                ("approve", {"request": "9", "by": "mallory", "reason": "x", "result": text}),
+                ("approve", text),
+                (f"unknown {number}", text),
+                ("deny", {"request": "1", "by": "mallory", "digest": text[:100]}),
+                ("say", {"message": text, "by": "mallory", "when_busy": "interrupt"}),
+            ]
+            while True:
+                try:
+                    await run.signal(*kinds[number % len(kinds)])
+                    break
+                except RPCError as error:
+                    refused[error.message] = refused.get(error.message, 0) + 1
+                    if "limit for signal events" not in error.message:
+                        raise
+                    await asyncio.sleep(0.05)  # somebody who does not give up
+
+    await asyncio.gather(*(send() for _ in range(senders)))
+    return refused
+
+
+MANY = pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)])
+
+
+@pytest.mark.parametrize("count", [300, MANY])
+async def test_a_flooded_run_moves_on_and_takes_the_right_approval(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Of so many signals few are events, the run goes on in new Temporal runs, and what was asked is still decided."""
+    if count < 1_000:
+        monkeypatch.setattr(runs, "SIGNALS", 100)
+        monkeypatch.setattr(refusals, "RECORDED", 20)
+    policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice"),))
+    async with rig(clerk(policy), PAY) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        open_run = r.client.get_workflow_handle(run.id)
+        refused = await flood(open_run, count, senders=8, big=20)
+        approval = {"decision": "approve", "request": "1", "by": "alice"}
+        assert (await decided(open_run, approval)) == "accepted", refused
+        assert (await asyncio.wait_for(open_run.result(), 600))["result"] == "done"
+        assert payments(r) == [5]
+        chain = await runs_of(r.client, run)
+        assert len(chain) > 1
+        assert await r.threads.length(run.id) < count
+        print(count, "signals:", len(chain), "Temporal runs; the server refused", refused)
+
+
+async def decided(run: WorkflowHandle[Any, Any], payload: dict[str, Any]) -> str:
+    """The outcome of a decision, also while the run moves on."""
+
+    async def ask() -> str:
+        try:
+            return (await answer_of(run.execute_update("decide", payload)))["outcome"]
+        except RPCError as error:
+            return error.message
+
+    outcome: str = await eventually(ask, lambda outcome: outcome in ("accepted", "duplicate"))
+    return outcome
+
+
+async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> None:
+    """A validator refuses it with outcome and reason, before it is an event."""
+    async with rig(clerk(Policy(approvers=(Approver(name="alice"),))), PAY) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        for payload in ("what?", {"decision": "approve", "request": "1", "by": "mallory", "result": BIG[:7_000]}):
+            assert (await answer_of(run.execute_update("decide", payload)))["outcome"] in ("malformed", "not_entitled")
+        for name in ("delegate", "revoke"):
+            assert (await answer_of(run.execute_update(name, {})))["outcome"] == "malformed"
+        assert (await answer_of(run.execute_update("say", {"message": "x", "when_busy": "reject"})))[
+            "outcome"
+        ] == "busy"
+        kinds = [EventType.Name(event.event_type) for event in (await run.fetch_history()).events]
+        assert not [kind for kind in kinds if "UPDATE" in kind or "SIGNAL" in kind]
+        assert not [event for event in await events_of(run) if refusals.is_refused(event)]
+
+
+async def test_a_refusal_that_none_of_our_workers_has_sealed_is_not_believed(client: Client) -> None:
+    """Who polls the task queue may fail an update, and cannot say in our words that it was refused."""
+    failure = Failure(message="accepted", application_failure_info=ApplicationFailureInfo(type="accepted"))
+    answer = {"outcome": "accepted", "explanation": ""}
+    failure.application_failure_info.details.CopyFrom(PayloadConverter.default.to_payloads_wrapper([answer]))
+    converter = client.data_converter
+    cause = converter.failure_converter.from_failure(failure, converter.payload_converter)
+    with pytest.raises(AnswerForged):
+        refused_answer(WorkflowUpdateFailedError(cause), client, "thread", "decide")

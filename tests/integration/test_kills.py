@@ -84,6 +84,7 @@ def scene(client: Client, worker: WorkerProcess, tmp_path: Path) -> Scene:
     return Scene(client, tmp_path, task_queue=worker.task_queue)
 
 
+@pytest.mark.slow  # the kill matrix kills there, too
 async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
     """The call is made again by the next worker, and the run goes on."""
     llm.script = lambda _: hang()
@@ -96,6 +97,7 @@ async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProce
     assert (await run.result())["result"] == "done"
 
 
+@pytest.mark.slow  # the kill matrix kills there, too
 async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
     """Nobody's approval is lost: sent while no worker lives, it is taken by the next one."""
     llm.script = steps([call("ship"), say("done")])
@@ -181,6 +183,7 @@ async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: Wo
     await scene.effects(1)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_port_was_taken_ends(tmp_path: Path) -> None:
     """Temporal comes back at another port; the worker does not stay behind, doing a stranger's work at the old one."""
     worker = WorkerProcess(tmp_path / "home")

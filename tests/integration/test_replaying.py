@@ -107,7 +107,7 @@ def asks_for_another_transcript(events: Events) -> None:
     scheduled["activityTaskScheduledEventAttributes"]["input"] = of_agent
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["worker", "strict"])
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["worker", "strict"])
 @pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
 async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
     """What a release recorded goes on today, and is told by its thread and run."""

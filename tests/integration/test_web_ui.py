@@ -75,6 +75,7 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
         assert (r.workspace / "paid").read_text() == "7\n"
 
 
+@pytest.mark.slow
 async def test_a_person_sees_the_iterations_of_a_loop_and_lets_it_go_on_in_the_web_ui(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:

@@ -288,8 +288,9 @@ def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
     assert Repository(ground.root).take_in("k").made
 
 
+@pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("boxed")
-def test_links_that_come_and_go_are_not_followed(ground: Ground) -> None:
+def test_links_that_come_and_go_are_not_followed(ground: Ground, times: int) -> None:
     """While somebody swaps files of `.git` for links to a file elsewhere, that file is never written."""
     stop = threading.Event()
     names = ("index", "logs/HEAD", "COMMIT_EDITMSG", "index.lock", "refs/heads/main")
@@ -311,7 +312,7 @@ def test_links_that_come_and_go_are_not_followed(ground: Ground) -> None:
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        for number in range(25):
+        for number in range(times):
             (ground.root / "new.txt").write_text(f"{number}\n")
             with suppress(GitFailed, AssertionError):
                 Repository(ground.root).take_in(f"k{number}")

@@ -416,9 +416,11 @@ class AgentRun:
         call = self._calls.get(call_id)
         if not isinstance(call, Call):
             return None
-        if result is None or is_unsealed(result):
-            return Failure(NOT_SEALED, str(result or "the answer is empty"))
-        if isinstance(result, Answer) and result.answers != call.request.order:
+        if is_unsealed(result):
+            return Failure(NOT_SEALED, str(result))
+        if not isinstance(result, Answer):
+            return Failure(NOT_SEALED, f"the answer is {'empty' if result is None else 'of another kind'}")
+        if result.answers != call.request.order:
             why = f"the answer belongs to call {result.answers!r}, and not to {call.request.order!r}"
             return Failure(NOT_SEALED, why)
         return None

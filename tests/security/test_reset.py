@@ -4,6 +4,7 @@ Each test takes a real run back on the real server, to any workflow task, as who
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,8 +15,16 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
+from activities.stores.artifacts import PostgresArtifacts
+from activities.stores.ledger import effects_of
+from activities.stores.postgres import open_pool
+from activities.stores.record import PostgresThreads
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
 from holdfast.events import ToolCallFinished
+from holdfast.runtime.record import Evidence
+from holdfast.runtime.stack import Stack
+from holdfast.runtime.threads import Threads
+from holdfast.runtime.verifying import Verified, verify
 from holdfast.testing import Conversation, Reply, call, say, steps, together
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
 
@@ -90,6 +99,14 @@ async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:
     return result
 
 
+async def verified(rig: Rig, stack: Stack, thread: str) -> Verified:
+    """What `starter.py verify` says of a thread."""
+    async with open_pool(stack.database_url, size=2) as pool:
+        store = PostgresThreads(pool)
+        evidence = Evidence(partial(effects_of, pool), store.asides, PostgresArtifacts(pool))
+        return await verify(Threads(rig.client, record=store), thread, evidence=evidence)
+
+
 def clerk(conversation: Conversation) -> Reply:
     """Looks, pays and sends mails, some of it side by side, and one payment twice."""
     plan: list[Reply] = [
@@ -146,7 +163,9 @@ FEW = slice(1, None, 5)
         pytest.param(True, ANY, id="any-other-numbers", marks=pytest.mark.slow),
     ],
 )
-async def test_no_reset_to_any_task_repeats_an_effect(rig: StartRig, renumbers: bool, which: slice) -> None:
+async def test_no_reset_to_any_task_repeats_an_effect(
+    rig: StartRig, stack: Stack, renumbers: bool, which: slice
+) -> None:
     """Whichever task it is taken back to, whatever numbers the LLM gives its calls then: each effect once."""
     llm = Numbering()
     async with rig(catalog(), llm) as r:
@@ -159,10 +178,14 @@ async def test_no_reset_to_any_task_repeats_an_effect(rig: StartRig, renumbers: 
             assert await finish(r, again) == "done"
             assert sorted(made(r.workspace)) == ALL, task
             await check_thread(r.client, again)
+        found = await verified(r, stack, run.id)
+        assert found.ok, found
 
 
 @pytest.mark.parametrize("limit", [50, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
-async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(rig: StartRig, limit: int) -> None:
+async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
+    rig: StartRig, stack: Stack, limit: int
+) -> None:
     """Each Temporal run of a thread can be taken back, also one that has gone on in another."""
     async with rig(catalog(history_events=limit), clerk) as r:
         run = await r.start(thread=f"chain-{uuid4().hex[:6]}")
@@ -175,6 +198,8 @@ async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(rig: S
                 again = await reset(r, each, to=task)
                 assert await finish(r, again) == "done"
                 assert sorted(made(r.workspace)) == ALL, (each.run_id, task)
+        found = await verified(r, stack, run.id)
+        assert found.ok, found
 
 
 async def test_a_run_of_a_thread_with_a_past_is_not_taken_for_closed_when_it_is_reset(rig: StartRig) -> None:

@@ -44,7 +44,8 @@ class Unanswered:
 
 async def all_pending(threads: Threads, *, limit: int = 1_000) -> tuple[list[JSON], list[Unanswered]]:
     """The open requests of all threads, and the threads that have some but could not be asked."""
-    found = await _find(threads, f"{_LATEST} AND HoldfastPending > 0 AND ExecutionStatus = 'Running'", limit)
+    # Not by its status: Temporal has another word for a run that is paused, which older servers do not take.
+    found = await _find(threads, f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL", limit)
     answers = await _ask_all([run.id for run in found], threads.pending)
     unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
     return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered

@@ -66,6 +66,8 @@ async def test_a_paused_run_is_shown_as_paused_and_takes_a_decision_when_it_goes
         assert (shown["status"], [request["request"] for request in shown["pending"]]) == ("paused", ["1"])
         (request,) = (await starter("pending", run.id, "--json")).lines
         assert request["tool"] == "pay"
+        everywhere = await starter("pending", "--json")
+        assert [each["thread"] for each in everywhere.lines if each["thread"] == run.id] == [run.id]
         assert "(paused)" in (await starter("start", "again", "--thread", run.id)).err
         left = await starter("approve", run.id, "1", "--by", "alice")
         assert "paused in Temporal" in left.out + left.err

@@ -15,6 +15,7 @@ from datetime import datetime
 from holdfast.approval import Request
 from holdfast.authority import new_request, policy_verdict
 from holdfast.describe import one_line
+from holdfast.effects import words_of
 from holdfast.events import (
     AgentEvent,
     ApprovalRequested,
@@ -88,7 +89,8 @@ def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[A
         verdict = policy_verdict(state, asked)
         if verdict.verdict == "deny":
             denial = f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
-            events.append(ToolCallFinished(number=call.number, status="denied", content=denial))
+            content = words_of(denial, call.past)
+            events.append(ToolCallFinished(number=call.number, status="denied", content=content))
         elif verdict.verdict == "ask":
             why = one_line(_why(call, request, changed), WHY_CHARS)
             anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=questions)

@@ -85,4 +85,4 @@ class PastEffect(Frozen):
 
 def words_of(what: str, past: PastEffect | None) -> str:
     """What is said of a call that does not run; where it has run before, that nothing of this takes it back."""
-    return what if past is None else f"{what.rstrip('.')}. But {past.words}. That was not taken back."
+    return what if past is None else f"{what.rstrip('.')}. But {past.words.rstrip('.')}. That was not taken back."

@@ -88,7 +88,7 @@ class EffectsRequest(Order):
     after: int
     """The number of the last call that is finished for good: what came later is asked for."""
     position: int = 0
-    """Where the Temporal run's own events begin: the record has to lead there."""
+    """How far the run takes its thread to be recorded: the record has to lead there."""
     head: str = GENESIS
     """The digest of the event before."""
 

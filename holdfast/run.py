@@ -344,7 +344,7 @@ class AgentRun:
         What it did after that event is in the ledger alone, so nothing more happens before that was looked up. A run
         that goes on elsewhere, or loads its agent first, looks there.
         """
-        if self._loaded and not self.over and not self.state.outcome:
+        if self._loaded and not self.over:
             self._reset = True
             if not self._looking:
                 self._look_back()
@@ -376,7 +376,7 @@ class AgentRun:
 
     def _open(self, snapshot: RunSnapshot) -> None:
         """Stand where a snapshot does."""
-        self._base, self._opened = snapshot.model_copy(update={"tail": ()}), snapshot.head
+        self._base = snapshot.model_copy(update={"tail": ()})
         self.log = EventLog(snapshot.position, snapshot.head)
         self.state = snapshot.state
         self.transcript = Transcript(snapshot.transcript)
@@ -483,14 +483,15 @@ class AgentRun:
     def _look_back(self) -> None:
         """Find out what the run has done already, before anything is started."""
         first = min((call.number for call in self.state.calls), default=self.state.call_count + 1)
-        self._call(EffectsRequest(after=first - 1, position=self.log.first, head=self._opened))
+        recorded = self._archiving if self._under_way(ArchiveRequest) else self._base
+        self._call(EffectsRequest(after=first - 1, position=recorded.position, head=recorded.head))
 
     def _looked_back(self, past: PastEffects) -> None:
         asking = bool(self._under_way(LLMRequest))
         known = {effect.key for effect in self.state.past}
         known |= {self.state.effect_key(call.number, call.call) for call in self.state.calls if call.begun or call.past}
         effects = tuple(effect for effect in past.effects if effect.key not in known)
-        if effects or self._reset:
+        if (effects or self._reset) and not self.state.outcome:
             self.record(RunReset(effects=effects, left_out=past.left_out, asking=asking))
         self._reset = False
 

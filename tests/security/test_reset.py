@@ -179,7 +179,7 @@ async def test_no_reset_to_any_task_repeats_an_effect(
             assert sorted(made(r.workspace)) == ALL, task
             await check_thread(r.client, again)
         found = await verified(r, stack, run.id)
-        assert found.ok, found
+        assert found.ok, (found.where, found.position, found.reason)
 
 
 @pytest.mark.parametrize("limit", [50, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
@@ -199,7 +199,7 @@ async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
                 assert await finish(r, again) == "done"
                 assert sorted(made(r.workspace)) == ALL, (each.run_id, task)
         found = await verified(r, stack, run.id)
-        assert found.ok, found
+        assert found.ok, (found.where, found.position, found.reason)
 
 
 async def test_a_run_of_a_thread_with_a_past_is_not_taken_for_closed_when_it_is_reset(rig: StartRig) -> None:

@@ -61,6 +61,7 @@ from holdfast.runtime.recollecting import WorkspaceMemory
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.state_folder import make_private
+from holdfast.runtime.takeover import taking_over
 from holdfast.runtime.workbench import FileWorkbench
 from holdfast.runtime.working import at_work
 from holdfast.secrets import Secrets, read_secrets
@@ -231,6 +232,9 @@ async def run(settings: Settings, *, dev: bool) -> None:
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
         llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
         client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys), seals=seals)
+        identity = await cleanup.enter_async_context(
+            taking_over(client, home=settings.home, task_queue=settings.task_queue, wanted=settings.takeover)
+        )
         await ensure_search_attributes(client)
         pool = await _open_database(database_url, cleanup)
         notifier = await cleanup.enter_async_context(_notifier(settings, config))
@@ -249,6 +253,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             embeddings=_embeddings(llm, settings),
             plain_starts=settings.plain_starts,
             graceful_shutdown_timeout=timedelta(seconds=5),
+            identity=identity,
         )
         async with at_work(worker):
             if policy:

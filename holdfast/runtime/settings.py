@@ -121,6 +121,9 @@ class Settings(BaseModel):
     plain_starts: bool = True
     """`HOLDFAST_PLAIN_STARTS`: take runs that were started without a fleet key, from the Web UI or the `temporal`
     command: with a task and an agent's name alone. `false` refuses them."""
+    takeover: bool = True
+    """`HOLDFAST_TAKEOVER`: end the claims of workers of this machine that were killed at once, instead of waiting for
+    Temporal's time-outs."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
     key: Annotated[Path, AfterValidator(_absolute)] | None = None

@@ -49,7 +49,7 @@ class WorkerProcess:
     def __init__(self, home: Path, *, beside: "WorkerProcess | None" = None, **environ: str) -> None:
         self.home = home
         # Its own: a worker whose server is killed might find a neighbour's at the same port.
-        self.task_queue = beside.task_queue if beside else f"test-{uuid4().hex[:8]}"
+        self.task_queue: str = beside.task_queue if beside else f"test-{uuid4().hex[:8]}"
         if not beside:
             reserve_ports(home)
         self._name = f"worker-{uuid4().hex[:4]}"

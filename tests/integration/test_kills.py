@@ -208,7 +208,7 @@ async def test_a_follower_never_reads_what_is_not_settled(
     await eventually(lambda: asyncio.sleep(0, (scene.folder / "staring").exists()), bool)
     (activity,) = (await run.describe()).raw_description.pending_activities
     worker.kill()
-    worker.start()
+    worker.start(HOLDFAST_TAKEOVER="false")
     patience = timedelta(seconds=PATIENCE)
     early = asyncio.create_task(run.query("log", 0, result_type=bytes, rpc_timeout=patience))
     early_state = asyncio.create_task(run.query("state", rpc_timeout=patience))

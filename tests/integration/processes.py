@@ -70,13 +70,21 @@ class WorkerProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def log(self) -> str:
+        """What it has printed since it was started."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def _log(self) -> Path:
+        return self.home.parent / f"{self._name}-{self._starts}.log"
+
     def start(self, **environ: str) -> None:
         """Start it, with further environment variables, and wait until it says that it is ready."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "OPENAI_", "HOLDFAST_"))}
         inherited.pop("DATABASE_URL", None)
         self._starts += 1
-        log = self.home.parent / f"{self._name}-{self._starts}.log"
-        with log.open("wb") as output:
+        with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, str(ROOT / "worker.py"), "--dev"],
                 cwd=ROOT,
@@ -86,9 +94,9 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
             )
         deadline = time.monotonic() + PATIENCE
-        while "Ready." not in log.read_text():
-            assert self._process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
+        while "Ready." not in self.log:
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
             time.sleep(0.02)
 
     def kill(self) -> None:

@@ -5,20 +5,29 @@ or a heartbeat time-out where Temporal was the first to notice.
 """
 
 import asyncio
+import os
+import signal
 import sys
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client import connect_stack
 from holdfast.runtime.liveness import is_gone, this_process
 from holdfast.runtime.registry import WorkerRegistry
+from holdfast.runtime.starting import issued
 from holdfast.runtime.takeover import WORKER_DIED, sweep, taking_over
 from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
-from holdfast.testing import call, hang, say, steps
+from holdfast.testing import ScriptedLLM, call, hang, say, steps
+from tests.integration.processes import WorkerProcess
 from tests.rig import Rig, StartRig, eventually, status_of
 from tests.unit.test_liveness import identity_of
 
@@ -122,11 +131,13 @@ async def test_siblings_take_over_as_soon_as_a_process_is_gone(rig: StartRig, cl
     doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     victim = identity_of(doomed.pid, me())
     async with rig(CATALOG, lambda _: hang(), identity=str(victim)) as at_work:
-        watching = {"home": tmp_path, "task_queue": at_work.task_queue}
-        address = client.service_client.config.target_host
-        registry = WorkerRegistry(tmp_path, address, client.namespace, at_work.task_queue)
+        queue, address = at_work.task_queue, client.service_client.config.target_host
+        registry = WorkerRegistry(tmp_path, address, client.namespace, queue)
         registry.enter(victim)
-        async with taking_over(client, **watching) as name, taking_over(client, **watching):
+        async with (
+            taking_over(client, home=tmp_path, task_queue=queue) as name,
+            taking_over(client, home=tmp_path, task_queue=queue),
+        ):
             assert name == str(me())
             run = await at_work.start()
             await called(at_work)
@@ -157,3 +168,163 @@ async def test_queues_of_any_name_are_looked_through(client: Client) -> None:
     """Quotes in a task queue's name are part of the name."""
     for queue in ("it's", 'a "b"', "back\\slash", "\\'", "a' OR WorkflowType != 'x"):
         assert await sweep(client, queue, gone=lambda _: True, me=me()) == {"activities": 0, "workflows": 0}
+
+
+# Processes, killed and frozen: a worker that owns the stack, and one beside it. Whichever has the run is the victim.
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[ScriptedLLM]:
+    """An LLM that outlives the workers."""
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def siblings(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WorkerProcess, ...]]:
+    """Two workers of one task queue and one state folder."""
+    home = tmp_path_factory.mktemp("siblings") / "home"
+    environ = {"HOLDFAST_CATALOG": "tests.integration.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
+    first = WorkerProcess(home, beside=None, **environ)
+    second = WorkerProcess(home, beside=first, **environ)
+    first.start()
+    second.start()
+    yield first, second
+    second.stop()
+    first.stop()
+
+
+class Scene:
+    """A run of the two workers, and its workspace."""
+
+    def __init__(self, client: Client, siblings: tuple[WorkerProcess, ...], folder: Path) -> None:
+        self.client = client
+        self.siblings = siblings
+        self.folder = folder
+        folder.mkdir()
+
+    async def start(self) -> WorkflowHandle[Any, Any]:
+        """Start it."""
+        run = issued(RunInput(task="do it", workspace=str(self.folder)))
+        queue = self.siblings[0].task_queue
+        return await self.client.start_workflow(WORKFLOW, run, id=f"scene-{uuid4().hex[:8]}", task_queue=queue)
+
+    async def holder(self, run: WorkflowHandle[Any, Any]) -> WorkerProcess:
+        """The worker that has the run's call under way, or else its last workflow task."""
+        pending = (await run.describe()).raw_description.pending_activities
+        names = [each.last_worker_identity for each in pending if each.last_worker_identity]
+        identity = parse_identity(names[0] if names else await _last_worker(run))
+        assert identity is not None
+        return next(each for each in self.siblings if each.pid == identity.pid)
+
+
+async def _last_worker(run: WorkflowHandle[Any, Any]) -> str:
+    done = [event.workflow_task_completed_event_attributes.identity for event in (await run.fetch_history()).events]
+    return next(filter(None, reversed(done)))
+
+
+@pytest.fixture
+async def scenes(siblings: tuple[WorkerProcess, ...], tmp_path: Path) -> Callable[[], Scene]:
+    """As many scenes as wanted."""
+    client = await connect_stack(siblings[0].stack)
+    numbers = count()
+    return lambda: Scene(client, siblings, tmp_path / f"scene-{next(numbers)}")
+
+
+async def taken_over(play: Callable[[], Awaitable[list[str]]]) -> None:
+    """Play until a death was noticed by a sibling. On a machine that stands still for seconds Temporal may be first."""
+    ended = [await play()]
+    while WORKER_DIED not in ended[-1]:
+        assert len(ended) < 3, f"Temporal was first every time: {ended}"
+        ended.append(await play())
+
+
+@pytest.mark.slow
+async def test_killed_in_mid_llm_call_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """The sibling gives the call back, and one of them makes it again."""
+
+    async def play() -> list[str]:
+        scene = scenes()
+        llm.script, asked = (lambda _: hang()), len(llm.requests)
+        run = await scene.start()
+        await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
+        victim = await scene.holder(run)
+        llm.script = steps([call("look"), say("done")])
+        victim.kill()
+        assert (await run.result())["result"] == "done"
+        victim.start()
+        return await attempts(run)
+
+    await taken_over(play)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["mail", "ship"])
+async def test_killed_in_mid_effect_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene], tool: str) -> None:
+    """The next attempt finds the ledger's lock gone with the process, and the effect that was begun: it has one."""
+
+    async def play() -> list[str]:
+        scene = scenes()
+        llm.script = steps([call(tool), say("done")])
+        (scene.folder / "hold").touch()
+        run = await scene.start()
+        if tool == "ship":
+            await status_of(run, "waiting_approval")
+            await run.signal("approve", {"request": "1", "by": "alice"})
+        await eventually(lambda: asyncio.to_thread((scene.folder / "effects").exists), bool)
+        victim = await scene.holder(run)
+        victim.kill()
+        if tool == "mail":
+            (request,) = (await status_of(run, "waiting_approval"))["pending"]
+            assert request["kind"] == "reconcile"
+            answer = {"request": "1", "decision": "happened", "result": "seen in the outbox", "by": "bob"}
+            await run.signal("reconcile", answer)
+        assert (await run.result())["result"] == "done"
+        assert len((scene.folder / "effects").read_text().splitlines()) == 1
+        victim.start()
+        return await attempts(run)
+
+    await taken_over(play)
+
+
+@pytest.mark.slow
+async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """A run that waits for a person is freed by the sibling, and a decision that comes then goes to any worker."""
+    scene = scenes()
+    llm.script = steps([call("ship"), say("done")])
+    run = await scene.start()
+    await status_of(run, "waiting_approval")
+    await eventually(lambda: at_rest(run), bool)
+    victim = await scene.holder(run)
+    (sibling,) = (each for each in scene.siblings if each is not victim)
+    victim.kill()
+    await eventually(lambda: asyncio.to_thread(lambda: f":{victim.pid}:" in sibling.log), bool)
+    before = (await run.fetch_history()).events
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    assert (await run.result())["result"] == "done"
+    after = (await run.fetch_history()).events[len(before) :]
+    scheduled = next(event for event in after if event.HasField("workflow_task_scheduled_event_attributes"))
+    queue = scheduled.workflow_task_scheduled_event_attributes.task_queue
+    assert queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    victim.start()
+
+
+@pytest.mark.slow
+async def test_a_frozen_worker_keeps_its_claims(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """A storm of freezes: the sibling ends nothing, and what Temporal takes for dead in the end is not by our word."""
+    scene = scenes()
+    llm.script, asked = (lambda _: hang()), len(llm.requests)
+    run = await scene.start()
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
+    victim = await scene.holder(run)
+    (sibling,) = (each for each in scene.siblings if each is not victim)
+    before = sibling.log.count("taken_over")
+    for seconds in (0.5, 1.5, 0.2, 2.0, 1.0, 7.0):
+        os.kill(victim.pid, signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        os.kill(victim.pid, signal.SIGCONT)
+        await asyncio.sleep(0.5)
+    assert sibling.log.count("taken_over") == before
+    pending = (await run.describe()).raw_description.pending_activities
+    assert all(each.last_failure.application_failure_info.type != WORKER_DIED for each in pending)
+    await run.terminate()

@@ -42,6 +42,7 @@ from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
 from activities.tools import Tools
 from activities.transcripts import Sessions
+from holdfast import __version__
 from holdfast.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
 from holdfast.memory.items import MemoryStore
@@ -174,6 +175,7 @@ def build_worker(
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        build_id=f"holdfast-{__version__}",  # without one, the SDK hashes every module there is
         interceptors=[Redacting(secrets), CheckedOrders(chains), *options.pop("interceptors", ())],
         **options,
     )

@@ -85,7 +85,7 @@ NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 class Settings(BaseModel):
     """What the environment says; each field names its variable. Secrets do not show in `repr` or in errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Annotated[Path, AfterValidator(_absolute)]
     """`HOLDFAST_HOME`: the state folder; without it, `.holdfast` beside `worker.py` and `starter.py`."""

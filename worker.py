@@ -73,7 +73,8 @@ ROOT = Path(__file__).resolve().parent
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
-time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most before somebody else goes on."""
+time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most before somebody else goes on; on the same
+machine less (`holdfast/runtime/takeover.py`)."""
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 """How often a long call tells that it is alive. The SDK's default, four fifths of the time-out, leaves a busy worker

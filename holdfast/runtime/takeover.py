@@ -3,8 +3,8 @@
 1. Temporal learns of a death by silence: 5 s for an activity, 3 s for a workflow's sticky queue. A process of the same
    machine can prove it at once (`liveness`), and nothing is done without that proof.
 2. While nobody dies, nobody asks Temporal anything: workers look at each other's processes (`registry`).
-3. One process of a machine sweeps at a time, so that a claim is not ended twice: the second time it would be the claim
-   of the attempt that came next.
+3. One process sweeps at a time, so that a claim is not ended twice: the second time it would be that of the attempt
+   which came next.
 4. Nothing depends on it. A sweep that fails, or comes too late, leaves the claim to its time-out; and an attempt that
    were ended by mistake would be one more that was taken for dead, which the ledger of effects is there for.
 """
@@ -35,7 +35,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.liveness import is_gone, this_process
 from holdfast.runtime.registry import WorkerRegistry
-from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
+from holdfast.runtime.worker_identity import WorkerIdentity
 
 WORKER_DIED = "WorkerDied"
 """The type of the failure with which a dead worker's activity is given back."""
@@ -127,29 +127,29 @@ async def _take_over(
     client: Client, registry: WorkerRegistry, me: WorkerIdentity, dead: list[WorkerIdentity], task_queue: str
 ) -> None:
     """Sweep twice, and forget the dead."""
+    names = {str(each): each for each in dead}
+
+    def gone(identity: str) -> bool:
+        return identity in names and is_gone(names[identity], seen_from=me)
+
     with registry.alone() as alone:
         if not alone:
             return
         for seconds in (0.0, AGAIN_SECONDS):
             await asyncio.sleep(seconds)
             try:
-                ended = await sweep(client, task_queue, gone=lambda identity: _provably(identity, me), me=me)
+                ended = await sweep(client, task_queue, gone=gone, me=me)
             except RPCError as error:  # Temporal's time-outs do it, then
-                log.warning("sweep_failed", workers=[str(each) for each in dead], reason=error.message)
+                log.warning("sweep_failed", workers=list(names), reason=error.message)
             else:
                 if any(ended.values()):
-                    log.info("taken_over", workers=[str(each) for each in dead], **ended)
+                    log.info("taken_over", workers=list(names), **ended)
         registry.leave(dead)
 
 
 def _quoted(name: str) -> str:
     """A string of a visibility query."""
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _provably(identity: str, me: WorkerIdentity) -> bool:
-    found = parse_identity(identity)
-    return found is not None and is_gone(found, seen_from=me)
 
 
 async def sweep(client: Client, task_queue: str, *, gone: Callable[[str], bool], me: WorkerIdentity) -> dict[str, int]:

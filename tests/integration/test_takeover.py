@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
@@ -69,6 +70,11 @@ async def at_rest(run: WorkflowHandle[Any, Any]) -> bool:
     """Whether nothing of the run is under way, its record neither."""
     described = (await run.describe()).raw_description
     return not described.pending_activities and not described.HasField("pending_workflow_task")
+
+
+async def under_way(run: WorkflowHandle[Any, Any]) -> list[PendingActivityInfo]:
+    """The run's calls that have not ended."""
+    return list((await run.describe()).raw_description.pending_activities)
 
 
 async def called(rig: Rig) -> None:
@@ -170,7 +176,7 @@ async def test_queues_of_any_name_are_looked_through(client: Client) -> None:
         assert await sweep(client, queue, gone=lambda _: True, me=me()) == {"activities": 0, "workflows": 0}
 
 
-# Processes, killed and frozen: a worker that owns the stack, and one beside it. Whichever has the run is the victim.
+# Processes, killed and frozen: a worker that owns the stack, and two beside it. Whichever has the run is the victim.
 
 
 @pytest.fixture(scope="module")
@@ -182,20 +188,20 @@ def llm() -> Iterator[ScriptedLLM]:
 
 @pytest.fixture(scope="module")
 def siblings(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WorkerProcess, ...]]:
-    """Two workers of one task queue and one state folder."""
+    """Three workers of one task queue and one state folder."""
     home = tmp_path_factory.mktemp("siblings") / "home"
     environ = {"HOLDFAST_CATALOG": "tests.integration.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
     first = WorkerProcess(home, beside=None, **environ)
-    second = WorkerProcess(home, beside=first, **environ)
-    first.start()
-    second.start()
-    yield first, second
-    second.stop()
-    first.stop()
+    others = [WorkerProcess(home, beside=first, **environ) for _ in range(2)]
+    for worker in (first, *others):
+        worker.start()
+    yield first, *others
+    for worker in (*others, first):
+        worker.stop()
 
 
 class Scene:
-    """A run of the two workers, and its workspace."""
+    """A run of the three workers, and its workspace."""
 
     def __init__(self, client: Client, siblings: tuple[WorkerProcess, ...], folder: Path) -> None:
         self.client = client
@@ -296,9 +302,9 @@ async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: C
     await status_of(run, "waiting_approval")
     await eventually(lambda: at_rest(run), bool)
     victim = await scene.holder(run)
-    (sibling,) = (each for each in scene.siblings if each is not victim)
+    others = [each for each in scene.siblings if each is not victim]
     victim.kill()
-    await eventually(lambda: asyncio.to_thread(lambda: f":{victim.pid}:" in sibling.log), bool)
+    await eventually(lambda: asyncio.to_thread(lambda: any(f":{victim.pid}:" in each.log for each in others)), bool)
     before = (await run.fetch_history()).events
     await run.signal("approve", {"request": "1", "by": "alice"})
     assert (await run.result())["result"] == "done"
@@ -310,6 +316,27 @@ async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: C
 
 
 @pytest.mark.slow
+async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """Both see the death; no attempt that came next is ended by the slower of the two, though it is under way."""
+    llm.script, asked = (lambda _: hang()), len(llm.requests)
+    runs = [(scene := scenes(), await scene.start()) for _ in range(9)]
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count == asked + len(runs))
+    victim = await runs[0][0].holder(runs[0][1])
+    held = [run for scene, run in runs if await scene.holder(run) is victim]
+    victim.kill()
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count >= asked + len(runs) + len(held))
+    victim.start()  # a third one that looks
+    await asyncio.sleep(2)  # until the second look is over
+    failures = {
+        run.id: [each.last_failure.application_failure_info.type for each in await under_way(run)] for run in held
+    }
+    assert set(map(tuple, failures.values())) <= {(WORKER_DIED,), ("",)}
+    assert all(each.attempt <= 2 for _, run in runs for each in await under_way(run))
+    for _, run in runs:
+        await run.terminate()
+
+
+@pytest.mark.slow
 async def test_a_frozen_worker_keeps_its_claims(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
     """A storm of freezes: the sibling ends nothing, and what Temporal takes for dead in the end is not by our word."""
     scene = scenes()
@@ -317,14 +344,13 @@ async def test_a_frozen_worker_keeps_its_claims(llm: ScriptedLLM, scenes: Callab
     run = await scene.start()
     await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
     victim = await scene.holder(run)
-    (sibling,) = (each for each in scene.siblings if each is not victim)
-    before = sibling.log.count("taken_over")
+    before = [each.log.count("taken_over") for each in scene.siblings]
     for seconds in (0.5, 1.5, 0.2, 2.0, 1.0, 7.0):
         os.kill(victim.pid, signal.SIGSTOP)
         await asyncio.sleep(seconds)
         os.kill(victim.pid, signal.SIGCONT)
         await asyncio.sleep(0.5)
-    assert sibling.log.count("taken_over") == before
+    assert [each.log.count("taken_over") for each in scene.siblings] == before
     pending = (await run.describe()).raw_description.pending_activities
     assert all(each.last_failure.application_failure_info.type != WORKER_DIED for each in pending)
     await run.terminate()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -119,7 +120,8 @@ class WorkerProcess:
             server = psutil.Process(pid)
             victims += [server, *server.children(recursive=True)]
         for victim in victims:
-            victim.kill()
+            with suppress(psutil.NoSuchProcess):  # a backend ends by itself when its client has been killed
+                victim.kill()
         psutil.wait_procs(victims, timeout=10)
 
     def wait(self) -> int:

@@ -112,7 +112,8 @@ async def _watch(client: Client, registry: WorkerRegistry, me: WorkerIdentity, t
         return [each for each in registry.workers() if is_gone(each, seen_from=me)]
 
     # A thread of its own: the folder may be on a slow disk, and those of the pool may all be busy with tools.
-    with ThreadPoolExecutor(1, thread_name_prefix="takeover") as thread:
+    thread = ThreadPoolExecutor(1, thread_name_prefix="takeover")
+    try:
         while True:
             try:
                 if dead := await loop.run_in_executor(thread, look):
@@ -121,6 +122,8 @@ async def _watch(client: Client, registry: WorkerRegistry, me: WorkerIdentity, t
                 log.warning("takeover_failed", reason=str(error))
                 await asyncio.sleep(PAUSE_SECONDS)
             await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        thread.shutdown(wait=False)  # a worker that ends does not wait for that disk
 
 
 async def _take_over(

@@ -42,6 +42,7 @@ from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
 from activities.tools import Tools
 from activities.transcripts import Sessions
+from holdfast import __version__
 from holdfast.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
 from holdfast.memory.items import MemoryStore
@@ -61,6 +62,7 @@ from holdfast.runtime.recollecting import WorkspaceMemory
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.state_folder import make_private
+from holdfast.runtime.takeover import taking_over
 from holdfast.runtime.workbench import FileWorkbench
 from holdfast.runtime.working import at_work
 from holdfast.secrets import Secrets, read_secrets
@@ -71,7 +73,8 @@ ROOT = Path(__file__).resolve().parent
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
-time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most before somebody else goes on."""
+time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most before somebody else goes on; on the same
+machine less (`holdfast/runtime/takeover.py`)."""
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 """How often a long call tells that it is alive. The SDK's default, four fifths of the time-out, leaves a busy worker
@@ -173,6 +176,7 @@ def build_worker(
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        build_id=f"holdfast-{__version__}",  # without one, the SDK hashes every module there is
         interceptors=[Redacting(secrets), CheckedOrders(chains), *options.pop("interceptors", ())],
         **options,
     )
@@ -231,6 +235,9 @@ async def run(settings: Settings, *, dev: bool) -> None:
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
         llm = cleanup.enter_context(llm_client(settings, dev=dev, say=_say))
         client = await connect(config, codec=EncryptionCodec.of(settings.encryption_keys), seals=seals)
+        identity = await cleanup.enter_async_context(
+            taking_over(client, home=settings.home, task_queue=settings.task_queue, wanted=settings.takeover)
+        )
         await ensure_search_attributes(client)
         pool = await _open_database(database_url, cleanup)
         notifier = await cleanup.enter_async_context(_notifier(settings, config))
@@ -249,6 +256,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             embeddings=_embeddings(llm, settings),
             plain_starts=settings.plain_starts,
             graceful_shutdown_timeout=timedelta(seconds=5),
+            identity=identity,
         )
         async with at_work(worker):
             if policy:

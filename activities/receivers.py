@@ -17,7 +17,7 @@ SLACK = "slack+"
 class Receiver(BaseModel):
     """Somebody to tell. The URL is a secret: often it is all that is needed to write there."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: str = Field(repr=False)
     format: Literal["holdfast", "slack"] = "holdfast"

@@ -16,12 +16,12 @@ PAGE_BYTES = 400_000
 
 
 class Frozen(BaseModel):
-    """An immutable pydantic model whose field docstrings reach the JSON schema.
+    """An immutable pydantic model.
 
     Unknown fields are ignored on decoding, so that an older worker can read what a newer one wrote.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Sealed(Frozen):

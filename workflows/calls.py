@@ -37,8 +37,9 @@ _Request = TypeVar("_Request")
 _Result = TypeVar("_Result")
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""How long a worker may be silent before its calls are given to another: half of what a SIGKILL costs.
-The other half is the sticky queue's timeout (`worker.py`)."""
+"""How long a worker may be silent before its calls are given to another: half of what a SIGKILL costs where no process
+of its machine takes over (`holdfast/runtime/takeover.py`). The other half is the sticky queue's timeout (`worker.py`).
+"""
 
 PATIENT = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)

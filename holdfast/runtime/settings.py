@@ -85,7 +85,7 @@ NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 class Settings(BaseModel):
     """What the environment says; each field names its variable. Secrets do not show in `repr` or in errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Annotated[Path, AfterValidator(_absolute)]
     """`HOLDFAST_HOME`: the state folder; without it, `.holdfast` beside `worker.py` and `starter.py`."""
@@ -121,6 +121,9 @@ class Settings(BaseModel):
     plain_starts: bool = True
     """`HOLDFAST_PLAIN_STARTS`: take runs that were started without a fleet key, from the Web UI or the `temporal`
     command: with a task and an agent's name alone. `false` refuses them."""
+    takeover: bool = True
+    """`HOLDFAST_TAKEOVER`: end the claims of workers of this machine that were killed at once, instead of waiting for
+    Temporal's time-outs."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
     key: Annotated[Path, AfterValidator(_absolute)] | None = None

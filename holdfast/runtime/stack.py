@@ -14,7 +14,7 @@ class Stack(BaseModel):
     """An embedded stack: where its servers answer, and which processes they are."""
 
     # A record written by a later release may hold more than we know; what we know is enough to connect.
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     temporal_address: str
     """`host:port` of Temporal's gRPC API."""

@@ -15,6 +15,7 @@ _OURS = _MARKS | {
     "fleet.keys",
     "owner.lock",
     "logs",
+    "workers",
     "temporal.db-wal",
     "temporal.db-shm",
     "temporal.db-journal",

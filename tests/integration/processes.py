@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -42,14 +43,17 @@ class WorkerProcess:
 
     Args:
         home: The state folder.
+        beside: A worker whose stack and task queue it shares; None for its own.
         environ: Further environment variables.
     """
 
-    def __init__(self, home: Path, **environ: str) -> None:
+    def __init__(self, home: Path, *, beside: "WorkerProcess | None" = None, **environ: str) -> None:
         self.home = home
         # Its own: a worker whose server is killed might find a neighbour's at the same port.
-        self.task_queue = f"test-{uuid4().hex[:8]}"
-        reserve_ports(home)
+        self.task_queue: str = beside.task_queue if beside else f"test-{uuid4().hex[:8]}"
+        if not beside:
+            reserve_ports(home)
+        self._name = f"worker-{uuid4().hex[:4]}"
         self._environ = {"HOLDFAST_TASK_QUEUE": self.task_queue, **environ}
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
@@ -61,25 +65,39 @@ class WorkerProcess:
         assert stack is not None
         return stack
 
-    def start(self) -> None:
-        """Start it, and wait until it says that it is ready."""
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What it has printed since it was started."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def _log(self) -> Path:
+        return self.home.parent / f"{self._name}-{self._starts}.log"
+
+    def start(self, **environ: str) -> None:
+        """Start it, with further environment variables, and wait until it says that it is ready."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "OPENAI_", "HOLDFAST_"))}
         inherited.pop("DATABASE_URL", None)
         self._starts += 1
-        log = self.home.parent / f"worker-{self._starts}.log"
-        with log.open("wb") as output:
+        with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, str(ROOT / "worker.py"), "--dev"],
                 cwd=ROOT,
-                env={**inherited, "HOLDFAST_HOME": str(self.home), **self._environ},
+                env={**inherited, "HOLDFAST_HOME": str(self.home), **self._environ, **environ},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         deadline = time.monotonic() + PATIENCE
-        while "Ready." not in log.read_text():
-            assert self._process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
+        while "Ready." not in self.log:
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -102,7 +120,8 @@ class WorkerProcess:
             server = psutil.Process(pid)
             victims += [server, *server.children(recursive=True)]
         for victim in victims:
-            victim.kill()
+            with suppress(psutil.NoSuchProcess):  # a backend ends by itself when its client has been killed
+                victim.kill()
         psutil.wait_procs(victims, timeout=10)
 
     def wait(self) -> int:

@@ -13,9 +13,11 @@ from temporalio.client import Client, WorkflowHandle
 from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.log import first_altered
 from holdfast.runtime.client import connect_stack
+from holdfast.runtime.liveness import this_process
 from holdfast.runtime.ports import any_free
 from holdfast.runtime.stack import write_stack
 from holdfast.runtime.starting import issued
+from holdfast.runtime.worker_identity import parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import PATIENCE, events_of, eventually, status_of
@@ -39,6 +41,8 @@ def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     worker.start()
     yield worker
     assert worker.stop() == 0
+    # Whoever leaves in good order is not taken for dead afterwards.
+    assert not [path for path in (worker.home / "workers").iterdir() if f":{worker.pid}:" in path.name]
 
 
 @pytest.fixture
@@ -91,6 +95,9 @@ async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProce
     asked = len(llm.requests)
     run = await scene.start()
     await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
+    (activity,) = (await run.describe()).raw_description.pending_activities
+    identity = parse_identity(activity.last_worker_identity)
+    assert identity is None if this_process() is None else identity and identity.pid == worker.pid
     worker.kill()
     llm.script = steps([call("look"), say("done")])
     worker.start()
@@ -211,7 +218,7 @@ async def test_a_follower_never_reads_what_is_not_settled(
     await eventually(lambda: asyncio.sleep(0, (scene.folder / "staring").exists()), bool)
     (activity,) = (await run.describe()).raw_description.pending_activities
     worker.kill()
-    worker.start()
+    worker.start(HOLDFAST_TAKEOVER="false")
     patience = timedelta(seconds=PATIENCE)
     early = asyncio.create_task(run.query("log", 0, result_type=bytes, rpc_timeout=patience))
     early_state = asyncio.create_task(run.query("state", rpc_timeout=patience))

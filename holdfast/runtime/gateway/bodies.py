@@ -8,8 +8,7 @@ from pydantic_core import from_json
 
 from holdfast.inbox import MAX_TEXT_BYTES, WhenBusy
 from holdfast.messages import MAX_DEPTH, too_deep
-from holdfast.model import Frozen
-from holdfast.runtime.gateway.problems import Trouble, in_words
+from holdfast.runtime.gateway.problems import Answer, Trouble, in_words
 from holdfast.statements import DecisionKind
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -57,7 +56,7 @@ class MessageBody(_Body):
     _of_message = field_validator("message")(_not_blank)
 
 
-class Outcome(Frozen):
+class Outcome(Answer):
     """What became of a decision or a message."""
 
     outcome: str
@@ -67,20 +66,20 @@ class Outcome(Frozen):
     """Whose token or key it was."""
 
 
-class PendingOf(Frozen):
+class PendingOf(Answer):
     """The open requests of a thread."""
 
     pending: list[dict[str, Any]]
 
 
-class Unanswered(Frozen):
+class Unanswered(Answer):
     """A thread that has open requests, and did not answer."""
 
     thread: str
     why: str
 
 
-class PendingOfAll(Frozen):
+class PendingOfAll(Answer):
     """The open requests of all threads."""
 
     pending: list[dict[str, Any]]
@@ -88,7 +87,7 @@ class PendingOfAll(Frozen):
     """Threads that could not be asked."""
 
 
-class Health(Frozen):
+class Health(Answer):
     """Whether the gateway can work."""
 
     temporal: Literal["ok", "away"]

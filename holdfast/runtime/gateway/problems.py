@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 
 from holdfast.errors import HistoryUnreadable, HoldfastError, RecordUnreadable, ServerUnreachable
@@ -46,7 +47,13 @@ TITLES = {
 }
 
 
-class Problem(Frozen):
+class Answer(Frozen):
+    """What the gateway answers with; its field docstrings reach `/openapi.json`."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Problem(Answer):
     """Why something was not done."""
 
     title: str

@@ -1,0 +1,180 @@
+"""`python -m bench.takeover`: how soon a run goes on after a SIGKILL of its worker, with the takeover and without.
+
+Workers are processes of their own, beside the embedded servers. Which one has the run is asked of Temporal, and that
+one is killed. Times are those of the events in Temporal's history, whose clock is this machine's.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHandle
+
+from bench import document
+from bench.stage import leave
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client import connect_stack
+from holdfast.runtime.starting import issued
+from holdfast.runtime.worker_identity import parse_identity
+from holdfast.testing import ScriptedLLM, call, hang, say, steps
+from tests.integration.processes import WorkerProcess
+from tests.rig import eventually, status_of
+
+CATALOG = "tests.integration.killable:catalog"
+DECIDED_AFTER = 0.5
+"""Seconds from the kill to the decision, where the run waits for one."""
+
+SIBLING, ANEW = "another worker lives", "a new process is started"
+CALLED, WAITING = "an LLM call", "wait for a decision"
+
+
+class Bench:
+    """Workers on a stack, runs on workers, and what they took.
+
+    Args:
+        stack: A worker that keeps the servers, and has a task queue of its own.
+        llm: Outlives the workers.
+        folder: For workspaces.
+    """
+
+    def __init__(self, stack: WorkerProcess, llm: ScriptedLLM, folder: Path) -> None:
+        self._stack = stack
+        self._llm = llm
+        self._folder = folder
+        self._numbers = count()
+
+    async def measure(self, *, takeover: bool, left: str, rounds: int) -> dict[str, list[float]]:
+        """Seconds until a run goes on, by what it was at when its worker was killed."""
+        environ = {"HOLDFAST_CATALOG": CATALOG, "OPENAI_BASE_URL": self._llm.base_url}
+        environ |= {"HOLDFAST_TASK_QUEUE": f"bench-{next(self._numbers)}", "HOLDFAST_TAKEOVER": str(takeover)}
+        client = await connect_stack(self._stack.stack)
+        took: dict[str, list[float]] = {CALLED: [], WAITING: []}
+        with started(self._stack, environ, 2 if left == SIBLING else 1) as workers:
+            for _ in range(rounds):
+                for what, seconds in took.items():
+                    run = await self._start(client, environ["HOLDFAST_TASK_QUEUE"], waits=what == WAITING)
+                    seconds.append(await self._kill(run, workers, waits=what == WAITING, anew=left == ANEW))
+        return took
+
+    async def _start(self, client: Client, queue: str, *, waits: bool) -> WorkflowHandle[Any, Any]:
+        """Start a run, and wait until it is where its worker is to be killed."""
+        number = next(self._numbers)
+        workspace = self._folder / f"workspace-{number}"
+        workspace.mkdir()
+        self._llm.script = steps([call("ship"), say("done")]) if waits else lambda _: hang()
+        asked = len(self._llm.requests)
+        given = issued(RunInput(task="do it", workspace=str(workspace)))
+        run = await client.start_workflow(WORKFLOW, given, id=f"run-{number}", task_queue=queue)
+        if waits:
+            await status_of(run, "waiting_approval")
+            await eventually(lambda: _at_rest(run), bool)
+        else:
+            await eventually(lambda: asyncio.sleep(0, len(self._llm.requests)), lambda count: count > asked)
+            await asyncio.sleep(1)  # in the midst of it, not at its beginning
+            self._llm.script = steps([say("done")])
+        return run
+
+    async def _kill(
+        self, run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess], *, waits: bool, anew: bool
+    ) -> float:
+        victim = await _holder(run, workers)
+        victim.kill()
+        since = time.time()
+        starting = asyncio.create_task(asyncio.to_thread(victim.start)) if anew else None
+        if waits:
+            await asyncio.sleep(DECIDED_AFTER)
+            since = time.time()
+            await run.signal("approve", {"request": "1", "by": "alice"})
+        await run.result()
+        await (starting or asyncio.to_thread(victim.start))
+        return await _goes_on(run, since, waits=waits)
+
+
+@contextmanager
+def started(stack: WorkerProcess, environ: dict[str, str], number: int) -> Iterator[list[WorkerProcess]]:
+    """So many workers beside the stack."""
+    workers = [WorkerProcess(stack.home, beside=stack, **environ) for _ in range(number)]
+    try:
+        for worker in workers:
+            worker.start()
+        yield workers
+    finally:
+        for worker in workers:
+            with suppress(Exception):
+                worker.stop()
+
+
+async def _at_rest(run: WorkflowHandle[Any, Any]) -> bool:
+    described = (await run.describe()).raw_description
+    return not described.pending_activities and not described.HasField("pending_workflow_task")
+
+
+async def _holder(run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess]) -> WorkerProcess:
+    """The worker that has the run's call, or else had its last workflow task."""
+    pending = (await run.describe()).raw_description.pending_activities
+    names = [each.last_worker_identity for each in pending]
+    names += [
+        event.workflow_task_completed_event_attributes.identity
+        for event in reversed((await run.fetch_history()).events)
+        if event.HasField("workflow_task_completed_event_attributes")
+    ]
+    identity = parse_identity(names[0])
+    pid = identity.pid if identity else int(names[0].partition("@")[0])
+    return next(worker for worker in workers if worker.pid == pid)
+
+
+async def _goes_on(run: WorkflowHandle[Any, Any], since: float, *, waits: bool) -> float:
+    """Seconds until the call's result was recorded, or a workflow task was done."""
+
+    def done(event: HistoryEvent) -> bool:
+        return event.HasField(
+            "workflow_task_completed_event_attributes" if waits else "activity_task_completed_event_attributes"
+        )
+
+    times = [event.event_time.ToMicroseconds() / 1e6 for event in (await run.fetch_history()).events if done(event)]
+    return min(at for at in times if at > since) - since
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+) -> None:
+    """Kill workers, and print how soon their runs went on."""
+    rows = ["| the worker is killed in | and | | median | fastest | slowest |", "|---|---|---|--:|--:|--:|"]
+    with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, ScriptedLLM() as llm:
+        stack = WorkerProcess(Path(folder) / "home", beside=None)
+        stack.start()
+        try:
+            bench = Bench(stack, llm, Path(folder))
+            for left in (SIBLING, ANEW):
+                for takeover in (False, True):
+                    took = asyncio.run(bench.measure(takeover=takeover, left=left, rounds=rounds))
+                    for what, seconds in took.items():
+                        how = "takeover" if takeover else "time-outs"
+                        shown = " | ".join(f"{each:.2f} s" for each in (median(seconds), min(seconds), max(seconds)))
+                        rows.append(f"| {what} | {left} | {how} | {shown} |")
+                        print(rows[-1], flush=True)
+        finally:
+            stack.stop()
+    if write:
+        about = (
+            f"`python -m bench.takeover --rounds {rounds}`. From the SIGKILL to the reply of the call that is made "
+            f"again; where the run waits, from a decision, {DECIDED_AFTER:g} s after the kill, to the end of the "
+            "workflow task that takes it in. The LLM answers at once. A new process is started at the kill, with its "
+            "interpreter and imports; it comes up after that decision, which lies in the dead worker's sticky queue by "
+            "then. Time-outs is `HOLDFAST_TAKEOVER=false`."
+        )
+        document.write("takeover", "\n".join(["## After a SIGKILL on one machine", "", about, "", *rows]))
+    leave()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,359 @@
+"""A worker that was killed is taken over from by its siblings; one that lives, or was frozen, never is.
+
+Whether a call was taken over shows in its next attempt, which begins with the failure of the one before: `WorkerDied`,
+or a heartbeat time-out where Temporal was the first to notice.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client, WorkflowHandle
+
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client import connect_stack
+from holdfast.runtime.liveness import is_gone, this_process
+from holdfast.runtime.registry import WorkerRegistry
+from holdfast.runtime.starting import issued
+from holdfast.runtime.takeover import WORKER_DIED, sweep, taking_over
+from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
+from holdfast.testing import ScriptedLLM, call, hang, say, steps
+from tests.integration.processes import WorkerProcess
+from tests.rig import Rig, StartRig, eventually, status_of
+from tests.unit.test_liveness import identity_of
+
+pytestmark = pytest.mark.skipif(this_process() is None, reason="processes are proved to be gone on Linux only")
+
+DOOMED = "holdfast:elsewhere:0123456789abcdef:4711:1"
+
+
+@tool(effect="unsafe")
+async def ship() -> str:
+    """Ship."""
+    return "shipped"
+
+
+CATALOG = Catalog(
+    agents=[Agent(name="clerk", policy=Policy(rules=(ask("ship"), allow())), instructions="")], tools=[ship]
+)
+
+
+def me() -> WorkerIdentity:
+    """This process."""
+    found = this_process()
+    assert found is not None
+    return found
+
+
+async def attempts(run: WorkflowHandle[Any, Any]) -> list[str]:
+    """What ended each attempt that was followed by another: `WorkerDied`, or a time-out's words."""
+    failures = []
+    async for event in run.fetch_history_events():
+        if event.HasField("activity_task_started_event_attributes"):
+            started = event.activity_task_started_event_attributes
+            if started.attempt > 1:
+                failures.append(started.last_failure.application_failure_info.type or started.last_failure.message)
+    return failures
+
+
+async def at_rest(run: WorkflowHandle[Any, Any]) -> bool:
+    """Whether nothing of the run is under way, its record neither."""
+    described = (await run.describe()).raw_description
+    return not described.pending_activities and not described.HasField("pending_workflow_task")
+
+
+async def under_way(run: WorkflowHandle[Any, Any]) -> list[PendingActivityInfo]:
+    """The run's calls that have not ended."""
+    return list((await run.describe()).raw_description.pending_activities)
+
+
+async def called(rig: Rig) -> None:
+    """Wait until the LLM is asked."""
+    await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
+
+
+async def swept(rig: Rig, gone: Any, wanted: dict[str, int]) -> None:
+    """Sweep until that much is ended at once: a run that has just begun may not be listed yet."""
+    await eventually(lambda: sweep(rig.client, rig.task_queue, gone=gone, me=me()), lambda ended: ended == wanted)
+
+
+async def test_a_dead_workers_call_is_made_again_at_once(rig: StartRig) -> None:
+    """Its activity is given back, to be retried without delay, and the run goes on as if nothing had happened."""
+    async with rig(CATALOG, lambda _: hang(), identity=DOOMED) as at_work:
+        run = await at_work.start()
+        await called(at_work)
+        at_work.llm.script = steps([say("done")])
+        await swept(at_work, lambda identity: identity == DOOMED, {"activities": 1, "workflows": 1})
+        assert (await run.result())["result"] == "done"
+        assert await attempts(run) == [WORKER_DIED]
+
+
+async def test_a_dead_workers_workflows_go_to_any_other(rig: StartRig) -> None:
+    """A run that waits for a person is not kept for the worker that has it cached; what it waits for stays."""
+    async with rig(CATALOG, steps([call("ship"), say("done")]), identity=DOOMED) as at_work:
+        run = await at_work.start()
+        await status_of(run, "waiting_approval")
+        await eventually(lambda: at_rest(run), bool)
+        await swept(at_work, lambda identity: identity == DOOMED, {"activities": 0, "workflows": 1})
+        before = (await run.fetch_history()).events
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        assert (await run.result())["result"] == "done"
+        after = (await run.fetch_history()).events[len(before) :]
+        scheduled = next(event for event in after if event.HasField("workflow_task_scheduled_event_attributes"))
+        queue = scheduled.workflow_task_scheduled_event_attributes.task_queue
+        assert queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+
+
+async def test_the_claims_of_the_living_stay(rig: StartRig) -> None:
+    """Of this process, and of those that nobody here can judge: nothing is ended, whatever the hints say."""
+    for identity in (str(me()), DOOMED, "4711@build-7"):
+        async with rig(CATALOG, lambda _: hang(), identity=identity) as at_work:
+            run = await at_work.start()
+            await called(at_work)
+            await swept(at_work, lambda identity: identity == "nobody", {"activities": 0, "workflows": 0})
+
+            def gone(identity: str) -> bool:
+                found = parse_identity(identity)
+                return found is not None and is_gone(found, seen_from=me())
+
+            await swept(at_work, gone, {"activities": 0, "workflows": 0})
+            (pending,) = (await run.describe()).raw_description.pending_activities
+            assert (pending.attempt, pending.last_worker_identity) == (1, identity)
+            await run.terminate()
+
+
+async def test_siblings_take_over_as_soon_as_a_process_is_gone(rig: StartRig, client: Client, tmp_path: Path) -> None:
+    """Two of them watch a third one that works; it is killed, its call is made again, and nobody remembers it."""
+    doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
+    victim = identity_of(doomed.pid, me())
+    async with rig(CATALOG, lambda _: hang(), identity=str(victim)) as at_work:
+        queue, address = at_work.task_queue, client.service_client.config.target_host
+        registry = WorkerRegistry(tmp_path, address, client.namespace, queue)
+        registry.enter(victim)
+        async with (
+            taking_over(client, home=tmp_path, task_queue=queue) as name,
+            taking_over(client, home=tmp_path, task_queue=queue),
+        ):
+            assert name == str(me())
+            run = await at_work.start()
+            await called(at_work)
+            at_work.llm.script = steps([say("done")])
+            doomed.kill()
+            await doomed.wait()
+            assert (await run.result())["result"] == "done"
+            assert set(await attempts(run)) == {WORKER_DIED}
+            await eventually(lambda: asyncio.to_thread(registry.workers), lambda known: known == [me()])
+    assert registry.workers() == []
+
+
+async def test_takeover_can_be_switched_off(client: Client, tmp_path: Path) -> None:
+    """Then a worker has Temporal's own identity, and no file of it lies anywhere."""
+    async with taking_over(client, home=tmp_path, task_queue="q", wanted=False) as name:
+        assert name is None
+        assert list(tmp_path.iterdir()) == []
+
+
+async def test_without_a_registry_a_worker_works_all_the_same(client: Client, tmp_path: Path) -> None:
+    """A state folder that cannot be written costs the takeover, not the worker."""
+    (tmp_path / "workers").write_text("in the way")
+    async with taking_over(client, home=tmp_path, task_queue="q") as name:
+        assert name == str(me())
+
+
+async def test_queues_of_any_name_are_looked_through(client: Client) -> None:
+    """Quotes in a task queue's name are part of the name."""
+    for queue in ("it's", 'a "b"', "back\\slash", "\\'", "a' OR WorkflowType != 'x"):
+        assert await sweep(client, queue, gone=lambda _: True, me=me()) == {"activities": 0, "workflows": 0}
+
+
+# Processes, killed and frozen: a worker that owns the stack, and two beside it. Whichever has the run is the victim.
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[ScriptedLLM]:
+    """An LLM that outlives the workers."""
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def siblings(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WorkerProcess, ...]]:
+    """Three workers of one task queue and one state folder."""
+    home = tmp_path_factory.mktemp("siblings") / "home"
+    environ = {"HOLDFAST_CATALOG": "tests.integration.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
+    first = WorkerProcess(home, beside=None, **environ)
+    others = [WorkerProcess(home, beside=first, **environ) for _ in range(2)]
+    for worker in (first, *others):
+        worker.start()
+    yield first, *others
+    for worker in (*others, first):
+        worker.stop()
+
+
+class Scene:
+    """A run of the three workers, and its workspace."""
+
+    def __init__(self, client: Client, siblings: tuple[WorkerProcess, ...], folder: Path) -> None:
+        self.client = client
+        self.siblings = siblings
+        self.folder = folder
+        folder.mkdir()
+
+    async def start(self) -> WorkflowHandle[Any, Any]:
+        """Start it."""
+        run = issued(RunInput(task="do it", workspace=str(self.folder)))
+        queue = self.siblings[0].task_queue
+        return await self.client.start_workflow(WORKFLOW, run, id=f"scene-{uuid4().hex[:8]}", task_queue=queue)
+
+    async def holder(self, run: WorkflowHandle[Any, Any]) -> WorkerProcess:
+        """The worker that has the run's call under way, or else its last workflow task."""
+        pending = (await run.describe()).raw_description.pending_activities
+        names = [each.last_worker_identity for each in pending if each.last_worker_identity]
+        identity = parse_identity(names[0] if names else await _last_worker(run))
+        assert identity is not None
+        return next(each for each in self.siblings if each.pid == identity.pid)
+
+
+async def _last_worker(run: WorkflowHandle[Any, Any]) -> str:
+    done = [event.workflow_task_completed_event_attributes.identity for event in (await run.fetch_history()).events]
+    return next(filter(None, reversed(done)))
+
+
+@pytest.fixture
+async def scenes(siblings: tuple[WorkerProcess, ...], tmp_path: Path) -> Callable[[], Scene]:
+    """As many scenes as wanted."""
+    client = await connect_stack(siblings[0].stack)
+    numbers = count()
+    return lambda: Scene(client, siblings, tmp_path / f"scene-{next(numbers)}")
+
+
+async def taken_over(play: Callable[[], Awaitable[list[str]]]) -> None:
+    """Play until a death was noticed by a sibling. On a machine that stands still for seconds Temporal may be first."""
+    ended = [await play()]
+    while WORKER_DIED not in ended[-1]:
+        assert len(ended) < 3, f"Temporal was first every time: {ended}"
+        ended.append(await play())
+
+
+@pytest.mark.slow
+async def test_killed_in_mid_llm_call_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """The sibling gives the call back, and one of them makes it again."""
+
+    async def play() -> list[str]:
+        scene = scenes()
+        llm.script, asked = (lambda _: hang()), len(llm.requests)
+        run = await scene.start()
+        await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
+        victim = await scene.holder(run)
+        llm.script = steps([call("look"), say("done")])
+        victim.kill()
+        assert (await run.result())["result"] == "done"
+        victim.start()
+        return await attempts(run)
+
+    await taken_over(play)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["mail", "ship"])
+async def test_killed_in_mid_effect_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene], tool: str) -> None:
+    """The next attempt finds the ledger's lock gone with the process, and the effect that was begun: it has one."""
+
+    async def play() -> list[str]:
+        scene = scenes()
+        llm.script = steps([call(tool), say("done")])
+        (scene.folder / "hold").touch()
+        run = await scene.start()
+        if tool == "ship":
+            await status_of(run, "waiting_approval")
+            await run.signal("approve", {"request": "1", "by": "alice"})
+        await eventually(lambda: asyncio.to_thread((scene.folder / "effects").exists), bool)
+        victim = await scene.holder(run)
+        victim.kill()
+        if tool == "mail":
+            (request,) = (await status_of(run, "waiting_approval"))["pending"]
+            assert request["kind"] == "reconcile"
+            answer = {"request": "1", "decision": "happened", "result": "seen in the outbox", "by": "bob"}
+            await run.signal("reconcile", answer)
+        assert (await run.result())["result"] == "done"
+        assert len((scene.folder / "effects").read_text().splitlines()) == 1
+        victim.start()
+        return await attempts(run)
+
+    await taken_over(play)
+
+
+@pytest.mark.slow
+async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """A run that waits for a person is freed by the sibling, and a decision that comes then goes to any worker."""
+    scene = scenes()
+    llm.script = steps([call("ship"), say("done")])
+    run = await scene.start()
+    await status_of(run, "waiting_approval")
+    await eventually(lambda: at_rest(run), bool)
+    victim = await scene.holder(run)
+    others = [each for each in scene.siblings if each is not victim]
+    victim.kill()
+    await eventually(lambda: asyncio.to_thread(lambda: any(f":{victim.pid}:" in each.log for each in others)), bool)
+    before = (await run.fetch_history()).events
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    assert (await run.result())["result"] == "done"
+    after = (await run.fetch_history()).events[len(before) :]
+    scheduled = next(event for event in after if event.HasField("workflow_task_scheduled_event_attributes"))
+    queue = scheduled.workflow_task_scheduled_event_attributes.task_queue
+    assert queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    victim.start()
+
+
+@pytest.mark.slow
+async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """Both see the death; no attempt that came next is ended by the slower of the two, though it is under way."""
+    llm.script, asked = (lambda _: hang()), len(llm.requests)
+    runs = [(scene := scenes(), await scene.start()) for _ in range(9)]
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count == asked + len(runs))
+    victim = await runs[0][0].holder(runs[0][1])
+    held = [run for scene, run in runs if await scene.holder(run) is victim]
+    victim.kill()
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count >= asked + len(runs) + len(held))
+    hint = f":{victim.pid}:"
+    victim.start()  # a third one that looks
+    registry = victim.home / "workers"  # from which the dead are removed after the second look
+    await eventually(
+        lambda: asyncio.to_thread(lambda: any(hint in each.name for each in registry.iterdir())),
+        lambda known: not known,
+    )
+    for run in held:
+        for each in await under_way(run):
+            assert each.attempt == 2 or each.last_failure.application_failure_info.type != WORKER_DIED
+    for _, run in runs:
+        await run.terminate()
+
+
+@pytest.mark.slow
+async def test_a_frozen_worker_keeps_its_claims(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """A storm of freezes: the sibling ends nothing, and what Temporal takes for dead in the end is not by our word."""
+    scene = scenes()
+    llm.script, asked = (lambda _: hang()), len(llm.requests)
+    run = await scene.start()
+    await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count > asked)
+    victim = await scene.holder(run)
+    before = [each.log.count("taken_over") for each in scene.siblings]
+    for seconds in (0.5, 1.5, 0.2, 2.0, 1.0, 7.0):
+        os.kill(victim.pid, signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        os.kill(victim.pid, signal.SIGCONT)
+        await asyncio.sleep(0.5)
+    assert [each.log.count("taken_over") for each in scene.siblings] == before
+    pending = (await run.describe()).raw_description.pending_activities
+    assert all(each.last_failure.application_failure_info.type != WORKER_DIED for each in pending)
+    await run.terminate()

@@ -280,6 +280,8 @@ def _check_request(event: HistoryEvent, call: Call, by: PayloadConverter) -> Non
             unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
         case ToolRequest(), ToolRequest() if sent.key != call.request.key:
             unreadable(event.event_id, f"the key of call {call.number} is not the one rebuilt")
+        case EffectsRequest(), EffectsRequest() if sent != call.request:
+            unreadable(event.event_id, "what the run asks the ledger for is not what was rebuilt")
         case ArchiveRequest(), ArchiveRequest() if sent != call.request:
             unreadable(event.event_id, "the events that were written down are not the ones rebuilt")
         case _:

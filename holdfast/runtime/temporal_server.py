@@ -26,9 +26,9 @@ from holdfast.runtime.processes import Say
 
 NAMESPACE = "default"
 
-# By default the development server hands out 20 workflow tasks a second per shard: 100 ms a step. Whatever is due soon (a
-# retry, a timer) is due up to a second later. And it takes 10,000 signals a run: at 90 KB each, a flood reaches the 50 MB
-# at which it ends a run long before that.
+# By default the development server hands out 20 workflow tasks a second per shard: 100 ms a step. Whatever is due soon
+# (a retry, a timer) is due up to a second later. And it takes 10,000 signals a run: at 90 KB each, a flood reaches the
+# 50 MB at which it ends a run long before that.
 DYNAMIC_CONFIG: dict[str, int | str] = {
     "history.transferProcessorMaxPollRPS": 2000,
     "history.transferProcessorMaxPollHostRPS": 5000,

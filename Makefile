@@ -10,7 +10,7 @@ INSTALL = $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disabl
 COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet --upgrade --universal \
 	--python-version 3.11 --generate-hashes --custom-compile-command "make lock"
 # Each process has servers of its own; the tests wait more than they compute, so three suit two cores.
-SIDE_BY_SIDE := -n 3 --dist worksteal
+SIDE_BY_SIDE := -n 4 --dist worksteal
 KILLS := 500
 .DEFAULT_GOAL := help
 .PHONY: setup check fix test test-all demo demo-loop worker bench bench-long kill-matrix bench-peers sbom lock histories up down clean help

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from subprocess import Popen
 
 import psutil
 
@@ -71,7 +72,7 @@ class WebUI:
             process = processes.spawn(self._argv(port, behind), self._log, environ=processes.environment())
             self.started = processes.find_child(process)
             try:
-                self._wait(process.pid, port, deadline=deadline, cancelled=cancelled)
+                self._wait(process.pid, port, deadline=deadline, cancelled=cancelled, child=process)
                 return process.pid, port
             except StackError:
                 # Somebody may have taken the port between our look and the guard's: then look again.
@@ -86,7 +87,15 @@ class WebUI:
         program = [sys.executable, "-I", str(PROGRAM)]  # isolated: no variable leads it elsewhere
         return [*program, f"--for={self._home}", "--ip", HOST, "--port", str(port), "--to", f"http://{behind}"]
 
-    def _wait(self, pid: int, port: int, *, deadline: float, cancelled: threading.Event) -> None:
+    def _wait(
+        self,
+        pid: int,
+        port: int,
+        *,
+        deadline: float,
+        cancelled: threading.Event,
+        child: Popen[bytes] | None = None,
+    ) -> None:
         while True:
             # Its own socket: where two stacks start at once, another's guard may answer at that port.
             with suppress(psutil.Error):
@@ -94,7 +103,9 @@ class WebUI:
                 if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
                     return
             where = f"The guard of the Web UI (pid {pid}, port {port})"
-            if self.find(pid) is None:
+            # Not by its command line: a process that has only just begun has none yet.
+            ended = child.poll() is not None if child else self.find(pid) is None
+            if ended:
                 last = processes.tail(self._log)
                 raise StackError(f"{where} ended while starting. The last lines of {self._log}:\n{last}")
             if time.monotonic() > deadline:

@@ -194,7 +194,7 @@ async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
         assert len(chain) > 1
         for each in chain:
             tasks = await tasks_of(each)
-            for task in sorted({tasks[0], tasks[len(tasks) // 2]}):
+            for task in sorted({tasks[len(tasks) // 2], *(tasks[:1] if limit < 50 else ())}):
                 again = await reset(r, each, to=task)
                 assert await finish(r, again) == "done"
                 assert sorted(made(r.workspace)) == ALL, (each.run_id, task)

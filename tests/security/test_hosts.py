@@ -1,5 +1,6 @@
 """The embedded stack's HTTP ports, asked as a web page's requests would: by another name, from another origin."""
 
+import asyncio
 import http.client
 import json
 import socket
@@ -80,8 +81,17 @@ async def test_temporals_http_api_takes_nothing_that_a_page_can_send(stack: Stac
     assert await eventually(lambda: is_there(client, path), bool)
 
 
+async def web_ui(stack: Stack) -> None:
+    """Wait until the Web UI has found its server: for a second or so after the start, it says that it has not."""
+    await eventually(
+        lambda: asyncio.to_thread(ask, stack.ui_port, "GET", "/api/v1/namespaces", host=f"127.0.0.1:{stack.ui_port}"),
+        lambda answer: bool(answer[0] == 200),
+    )
+
+
 async def test_the_web_ui_answers_by_its_own_names_only(stack: Stack) -> None:
     """Under a foreign `Host`, as after DNS rebinding, the Web UI shows neither a page nor data."""
+    await web_ui(stack)
     for path in ("/", "/api/v1/namespaces", "/api/v1/settings", "/_app/version.json"):
         for host in ("evil.example", f"evil.example:{stack.ui_port}", f"127.0.0.1.evil.example:{stack.ui_port}", ""):
             status, headers, body = ask(stack.ui_port, "GET", path, host=host)
@@ -97,6 +107,7 @@ async def test_the_web_ui_answers_by_its_own_names_only(stack: Stack) -> None:
 
 async def test_the_web_ui_changes_nothing_for_another_sites_page(stack: Stack, client: Client) -> None:
     """Even with the Web UI's cookie and token, a POST counts only from the Web UI's own page."""
+    await web_ui(stack)
     path, host = planting(), f"127.0.0.1:{stack.ui_port}"
     tokens = {**csrf(stack), "Content-Type": "application/json"}
     foreign: list[dict[str, str]] = [

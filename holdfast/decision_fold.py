@@ -207,8 +207,9 @@ def _cleared(state: RunState, request: Request, arguments: str, by: str = "", **
     """The calls, with the one that a request is about let run, once."""
     call = state.call(request.number).call
     if arguments != call.arguments:
-        more |= {"call": call.model_copy(update={"arguments": arguments}), "edited_by": by or "a vote"}
-        more |= {"past": None, "epoch": 0}  # another effect than the one that the call has had
+        edited = call.model_copy(update={"arguments": arguments})
+        past = state.past_of(request.number, edited)  # another effect than the one that the LLM's own call has had
+        more |= {"call": edited, "edited_by": by or "a vote", "past": past, "epoch": past.epoch if past else 0}
     return moved(state, request.number, phase="cleared", request=None, grant=request.request, **more)
 
 

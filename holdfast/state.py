@@ -290,9 +290,14 @@ class RunState(Frozen):
         return effect_key(thread=self.thread, first_run_id=self.first_run_id, number=number, call_digest=call.digest)
 
     def past_of(self, number: int, call: ToolCall) -> PastEffect | None:
-        """The effect that a call of the current step has had before; None with other arguments."""
-        known = next((each.past for each in self.calls if each.number == number), None)
-        return known if known and (known.tool, known.call_digest) == (call.name, call.digest) else None
+        """The effect that a call of the current step has had before, with these arguments; None for none.
+
+        With arguments that a person has put in place of the LLM's, that is one which no other call has adopted.
+        """
+        own = next((each for each in self.calls if each.number == number), None)
+        if own is None or own.call.digest == call.digest:
+            return own.past if own else None  # what was asked and signed keeps the key that it was asked with
+        return next((past for past in self.past if (past.tool, past.call_digest) == (call.name, call.digest)), None)
 
     def request(self, name: str) -> Request | None:
         """The open request of that id."""

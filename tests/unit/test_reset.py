@@ -33,14 +33,14 @@ def test_a_run_that_is_cancelled_does_not_wait_for_its_past() -> None:
     thread.check_whole()
 
 
-def past(number: int, tool: str = "pay", status: str = "ok", first_run_id: str = "r1") -> PastEffect:
-    """What the ledger has of a call without arguments."""
-    call = ToolCall(id="", name=tool, arguments="{}")
-    key = effect_key(thread="t", first_run_id=first_run_id, number=number, call_digest=call.digest)
+def past(number: int, status: str = "ok", arguments: str = "{}") -> PastEffect:
+    """What the ledger has of a payment."""
+    call = ToolCall(id="", name="pay", arguments=arguments)
+    key = effect_key(thread="t", first_run_id="r1", number=number, call_digest=call.digest)
     return PastEffect(
         number=number,
-        first_run_id=first_run_id,
-        tool=tool,
+        first_run_id="r1",
+        tool="pay",
         call_digest=call.digest,
         key=key,
         status=status,
@@ -81,14 +81,17 @@ def test_a_request_that_opens_again_says_that_its_call_has_happened_and_no_denia
 
 
 def test_arguments_that_a_person_changes_are_another_effect_also_after_a_reset() -> None:
-    """A call that has happened is not taken for the edited one."""
+    """A call that has happened is not taken for the edited one; one that was edited so before keeps its key."""
     thread = at_work()
-    thread.reply(calls("pay"))
+    thread.reply(calls("pay", "pay"))
     thread.take_back()
-    thread.look_back(past(1))
-    thread.decide("1", arguments={"n": 2})
-    (started,) = of(thread.log, ToolCallStarted)
-    assert started.key != past(1).key
+    thread.look_back(past(1), past(7, arguments='{"n":2}'))
+    thread.decide("1", arguments={"n": 3})
+    thread.decide("2", arguments={"n": 2})
+    keys = [event.key for event in of(thread.log, ToolCallStarted)]
+    assert keys[0] not in (past(1).key, past(7, arguments='{"n":2}').key)
+    assert keys[1] == past(7, arguments='{"n":2}').key
+    thread.check_whole()
 
 
 def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:

@@ -63,6 +63,7 @@ from holdfast.events import (
 )
 from holdfast.evolve import evolve
 from holdfast.policy import Policy
+from holdfast.resets import on_reset
 from holdfast.rights import on_delegation, on_revocation
 from holdfast.signals import on_message
 from holdfast.state import RunState
@@ -229,6 +230,8 @@ class Audit:
                 yield on_due(state, at=at)
             case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
                 yield on_findings(state, event.findings, baseline=isinstance(event, BaselineRecorded), at=at)
+            case RunReset():
+                yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
             case ToolCallStarted():
                 yield from self._starts(event)
             case ToolCallFinished() | ReconcileRequested() | RunFinished():
@@ -236,8 +239,7 @@ class Audit:
             case RunUnparked() if state.parked:
                 yield [event]
             case (
-                RunReset()
-                | SignalRejected()
+                SignalRejected()
                 | RefusalsCounted()
                 | RunParked()
                 | RunContinued()

@@ -6,6 +6,7 @@
 4. The LLM has no part in this: what it writes is never a decision.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from temporalio import workflow
@@ -128,6 +129,40 @@ def new_request(
         undoable=tool is not None and tool.undoable,
     )
     return request.model_copy(update={"digest": request.seen.digest})
+
+
+def ask_again(
+    state: RunState,
+    call: CallState,
+    *,
+    at: datetime,
+    ahead: int = 0,
+    changed: Callable[[Request | None], str] = lambda _: "",
+    past: PastEffect | None = None,
+) -> Events:
+    """The events by which a call that waits for people, or has not begun yet by their leave, is asked about anew.
+
+    Args:
+        state: Before the question.
+        call: The call.
+        at: Now.
+        ahead: How many other questions open with it, before it.
+        changed: Says why, given the request that is open about it; the policy's reason where it says nothing.
+        past: The effect that the call has had before the run was reset.
+    """
+    request = state.request(call.request or "")
+    asked, editor = (request.call(), request.edited_by) if request else (call.call, call.edited_by)
+    asked = asked.model_copy(update={"id": call.call.id})
+    verdict = policy_verdict(state, asked)
+    if verdict.verdict == "deny":
+        denial = f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
+        content = words_of(denial, past or call.past)
+        return [ToolCallFinished(number=call.number, status="denied", content=content)]
+    if verdict.verdict == "allow":
+        return []
+    why = changed(request)
+    anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=ahead, past=past)
+    return [ApprovalRequested(request=anew.model_copy(update={"edited_by": editor}))]
 
 
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:

@@ -11,18 +11,17 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from holdfast.approval import Request
-from holdfast.authority import new_request, policy_verdict
+from holdfast.authority import ask_again
 from holdfast.describe import one_line
-from holdfast.effects import words_of
 from holdfast.events import (
     AgentEvent,
     ApprovalRequested,
     BaselineRecorded,
     Finding,
     StateVerified,
-    ToolCallFinished,
 )
 from holdfast.state import CallState, Found, RunState
 
@@ -79,26 +78,15 @@ def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[A
     questions = 0
     for call in state.calls:
         request = state.request(call.request or "")
-        if call.phase == "asked" and request and (state.baseline or request.votes):
-            asked, edited_by = request.call(), request.edited_by
-        elif call.phase == "cleared" and call.grant and not call.undo:
-            request, asked, edited_by = None, call.call, call.edited_by
-        else:
+        waits = call.phase == "asked" and request and (state.baseline or request.votes)
+        if not waits and not (call.phase == "cleared" and call.grant and not call.undo):
             continue
-        asked = asked.model_copy(update={"id": call.call.id})
-        verdict = policy_verdict(state, asked)
-        if verdict.verdict == "deny":
-            denial = f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
-            content = words_of(denial, call.past)
-            events.append(ToolCallFinished(number=call.number, status="denied", content=content))
-        elif verdict.verdict == "ask":
-            why = one_line(_why(call, request, changed), WHY_CHARS)
-            anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=questions)
-            events.append(ApprovalRequested(request=anew.model_copy(update={"edited_by": edited_by})))
-            questions += 1
+        anew = ask_again(state, call, at=at, ahead=questions, changed=partial(_why, call, changed))
+        questions += any(isinstance(event, ApprovalRequested) for event in anew)
+        events += anew
     return events
 
 
-def _why(call: CallState, request: Request | None, changed: list[str]) -> str:
+def _why(call: CallState, changed: list[str], request: Request | None) -> str:
     before = f"request {request.request} was open" if request else f"request {call.grant} was decided on"
-    return f"the world has changed while {before}: {'; '.join(changed)}"
+    return one_line(f"the world has changed while {before}: {'; '.join(changed)}", WHY_CHARS)

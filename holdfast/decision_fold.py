@@ -55,7 +55,10 @@ def requested(state: RunState, event: ApprovalRequested | ReconcileRequested) ->
         kept = (rule for rule in state.remembered if all(vote.said.request != lapsed for vote in rule.votes))
         change["remembered"] = tuple(kept)
     phase: Phase = "asked" if request.kind == "approval" else "unclear"
-    again = {"grant": "", "approved": False} if request.kind == "approval" else {}
+    again: dict[str, Any] = {"grant": "", "approved": False} if request.kind == "approval" else {}
+    if past := next((effect for effect in state.past if effect.key == request.effect_key), None):
+        again |= {"past": past, "epoch": past.epoch}
+        change["past"] = tuple(effect for effect in state.past if effect is not past)
     return {
         **change,
         "requests": (*(each for each in state.requests if each not in older), request),

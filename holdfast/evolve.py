@@ -243,14 +243,10 @@ def _orphaned(state: RunState, call: CallState) -> CallState:
 
 def _reset(state: RunState, event: RunReset) -> dict[str, Any]:
     """What happened after the point that the run is at again: calls that have not begun meet their own effects."""
-    own = {state.effect_key(call.number, call.call): call for call in state.calls}
     known = {effect.key for effect in state.past}
     change: dict[str, Any] = {"calls": state.calls, "requests": state.requests, "past": state.past}
     for effect in event.effects:
-        call = own.get(effect.key)
-        if call is None:
-            change["past"] += (effect,) if effect.key not in known else ()
-        elif not call.begun:
+        if call := _meeting(change["calls"], state, effect):
             change["calls"] = moved(state.model_copy(update=change), call.number, past=effect)
             change["requests"] = tuple(
                 each.model_copy(update={"why": f"{each.why}; {effect.words}"[:REASON_CHARS]})
@@ -258,7 +254,22 @@ def _reset(state: RunState, event: RunReset) -> dict[str, Any]:
                 else each
                 for each in change["requests"]
             )
+        elif effect.key not in known:
+            change["past"] += (effect,)
     return change
+
+
+def _meeting(calls: tuple[CallState, ...], state: RunState, effect: PastEffect) -> CallState | None:
+    """The call of the step that has had an effect: its own, or the same one, where nobody has to be asked."""
+    for call in calls:
+        free = not call.begun and call.past is None and call.phase in ("requested", "asked", "cleared")
+        if free and effect.key == state.effect_key(call.number, call.call):
+            return call
+    for call in calls:
+        free = not call.begun and call.past is None and call.phase == "cleared" and not call.grant
+        if free and (effect.tool, effect.call_digest) == (call.call.name, call.call.digest):
+            return call
+    return None
 
 
 def _called(state: RunState, event: ToolCallRequested) -> dict[str, Any]:

@@ -79,7 +79,6 @@ from holdfast.events import (
     MessageTaken,
     RunContinued,
     RunParked,
-    RunReset,
     RunStarted,
     SignalRejected,
     UserMessageReceived,
@@ -93,6 +92,7 @@ from holdfast.notices import notice_of
 from holdfast.orders import Answer, order_name
 from holdfast.outages import Outage
 from holdfast.refusals import Refusals, bounded, encoded, is_refused
+from holdfast.resets import on_reset
 from holdfast.seals import Unsealed, is_unsealed
 from holdfast.signals import on_mandate, on_message, on_payload, on_signal
 from holdfast.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES, RunSnapshot
@@ -492,7 +492,7 @@ class AgentRun:
         known |= {self.state.effect_key(call.number, call.call) for call in self.state.calls if call.begun or call.past}
         effects = tuple(effect for effect in past.effects if effect.key not in known)
         if (effects or self._reset) and not self.state.outcome:
-            self.record(RunReset(effects=effects, left_out=past.left_out, asking=asking))
+            self.record(*on_reset(self.state, effects, left_out=past.left_out, asking=asking, at=self.at))
         self._reset = False
 
     def _found(self, tool: str, outcome: ToolOutcome) -> None:

@@ -1,6 +1,7 @@
 """Who says something: one spelling of a name, one writing of a signature, and nobody asks in another's name."""
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from holdfast import Policy, Terms, ask
 from holdfast.events import SignalRejected, UserMessageReceived
@@ -114,7 +115,7 @@ async def test_a_run_for_a_look_alike_fails_and_says_so(rig: StartRig) -> None:
 
 
 async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
-    """Where requesters do not decide, an unsigned message, a forged one, and one said twice are refused and recorded:
+    """Where requesters do not decide, an unsigned message, a forged one, and one said twice are refused:
     Alice cannot ask as Zed and then approve. A signed one counts, and she approves nothing from then on.
     """
     script = steps([say("what shall I pay?"), call("pay", cents=1), say("done")])
@@ -138,6 +139,8 @@ async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
         assert await answer(run, "decide", decision(run.id, request, by="bob")) == "accepted"
         await status_of(run, "waiting_message")
         await run.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await run.result()
         assert payments(r) == [1]
         events = await check_thread(r.client, run)
         said = [event for event in events if isinstance(event, UserMessageReceived)]

@@ -106,3 +106,22 @@ def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:
     assert roles == ["user", "assistant", "tool", "user"]
     assert "taken back to an earlier point" in thread.messages()[-1]["content"]
     thread.check_whole()
+
+
+def test_the_same_call_under_another_number_is_asked_about_with_the_key_that_it_had() -> None:
+    """An open request, and an approval that came before the past was known, are asked anew; a call allowed adopts."""
+    thread = at_work()
+    thread.reply(calls("pay", "pay"))
+    thread.take_back()
+    thread.decide("1")
+    thread.look_back(past(5), past(6))
+    first, second = thread.state.requests
+    assert (first.request, first.number, first.effect_key) == ("3", 1, past(5).key)
+    assert (second.request, second.number, second.effect_key) == ("4", 2, past(6).key)
+    assert "it was made before, as call 5" in first.why
+    assert thread.at_tools == []
+    assert thread.decide("1") == "duplicate"
+    thread.decide("3")
+    (started,) = of(thread.log, ToolCallStarted)
+    assert (started.number, started.key) == (1, past(5).key)
+    thread.check_whole()

@@ -100,6 +100,8 @@ class _Activity(ActivityInboundInterceptor):
         if not isinstance(order, Order):
             return str(order) if order is not None else "it takes one order"
         info = activity.info()
+        if info.is_local:
+            return ""  # it has never left this process, whose workflow code gave it
         if info.workflow_type not in _OURS or not info.workflow_id or not info.workflow_run_id:
             return f"a workflow of type {info.workflow_type!r} gives no orders"
         chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)

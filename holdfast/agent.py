@@ -28,6 +28,10 @@ class Limits(Frozen):
     fifths of the LLM's context window are a good choice."""
     idle_limit: float = Field(default=0, ge=0)
     """Seconds that a run stays open for follow-up messages after the LLM has answered; 0 to finish at once."""
+    local_seconds: float = Field(default=1, ge=0, le=5)
+    """Seconds that a call of a tool that reads may take as a local activity, which costs half of what an ordinary one
+    does. Signals wait that long. A call that takes longer is made again as an ordinary activity, and from then on all
+    calls of that tool are; 0 to make none a local activity."""
     stale_after: float = Field(default=86_400, gt=0)
     """Seconds since the agent last acted after which its `verify` tools run before anything else."""
     history_events: int = Field(default=4_000, ge=20)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
+
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from holdfast.contracts import (
     AgentRequest,
@@ -21,6 +23,7 @@ from holdfast.contracts import (
     ThreadRequest,
     ToolOutcome,
     ToolRequest,
+    cause_of,
 )
 
 Request = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
@@ -35,6 +38,14 @@ class Call:
     request: Request
     number: int = 0
     """The number of a tool call; 0 for one that no LLM asked for (`Verify`)."""
+    seconds: float = 0
+    """How long it may take as a local activity, which is made again as an ordinary one if it takes longer; 0 for one
+    that is an ordinary activity from the start."""
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a local activity."""
+        return self.seconds > 0
 
 
 @dataclass(frozen=True)
@@ -65,8 +76,18 @@ class Failure:
     """A short name: the type of the error."""
     message: str
     cancelled: bool = False
+    final: bool = False
+    """The call itself says that no further attempt would do better."""
     details: tuple[Any, ...] = ()
-    """Those of the error: claims."""
+    """Those of the error: claims, for anybody who reaches Temporal can fail an activity."""
+
+    @classmethod
+    def of(cls, error: FailureError) -> Self:
+        """What the error of an activity says. That of a local activity has no `ActivityError` around it."""
+        cause = error.cause or error
+        told = cause if isinstance(cause, ApplicationError) else None
+        final, details = (told.non_retryable, tuple(told.details)) if told else (False, ())
+        return cls(*cause_of(error), is_cancelled_exception(error), final, details)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ is imported by workflow code, and mypy checks both sides.
 from typing import Any, ClassVar, Literal
 
 from temporalio import activity
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 
 from holdfast.agent import AgentSpec
 from holdfast.approval import Request
@@ -324,13 +324,8 @@ RECORD_UNREADABLE = "RecordUnreadable"
 """The permanent record of the thread is damaged, or has a gap."""
 
 
-def details_of(error: ActivityError) -> tuple[Any, ...]:
-    """The details of what made an activity fail: claims, for anybody who reaches Temporal can fail one."""
-    return tuple(error.cause.details) if isinstance(error.cause, ApplicationError) else ()
-
-
-def cause_of(error: ActivityError) -> tuple[str, str]:
-    """The type and message of what made an activity fail."""
+def cause_of(error: FailureError) -> tuple[str, str]:
+    """The type and message of what made an activity fail: the error's cause, which is the error of a local activity."""
     cause = error.cause or error
     name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
     return name, getattr(cause, "message", None) or str(cause)

@@ -5,22 +5,24 @@ which the workflow passes it on:
 
 1. Only completed tasks count. What a failed one saw is seen again by the next, at the next one's time.
 2. Within a task: signals, then updates, then the ends of calls, then a cancel request.
-3. A call that was given up has no say any more, whatever became of it.
+3. While local activities are under way nothing is passed on, as in the workflow; their markers say when they ended.
+4. A call that was given up has no say any more, whatever became of it.
 
 What a task led to is checked against what the history holds: each activity that was scheduled must be the one that
 the run asks for, down to the digest of the transcript and the keys of effects, and so must the snapshot that it
 leaves to the next Temporal run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.update.v1 import Request as UpdateRequest
 from temporalio.converter import PayloadConverter
-from temporalio.exceptions import is_cancelled_exception
 
 from holdfast.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.contracts import (
@@ -39,14 +41,13 @@ from holdfast.contracts import (
     ThreadRequest,
     ToolOutcome,
     ToolRequest,
-    cause_of,
-    details_of,
 )
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.recorded import (
     ENDS,
     READING,
+    LocalEnd,
     WorkflowTask,
     admitted_updates,
     check_history,
@@ -54,6 +55,8 @@ from holdfast.recorded import (
     decode,
     decode_any,
     error_of,
+    local_end,
+    local_error,
     result_payloads,
     scheduled_by,
     unreadable,
@@ -71,6 +74,11 @@ _ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
     ArchiveRequest: ("archive", Archived),
 }
 """Kind of request → the activity's name and result."""
+
+_Input = Callable[[AgentRun], object]
+"""Something that has arrived: passes itself on."""
+
+_NOT_ASKED_FOR = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
 
 _UPDATES = ("decide", "say", "delegate", "revoke")
 
@@ -122,6 +130,12 @@ class _Reader:
         self._open: dict[int, Call | Sleep] = {}
         """Calls under way, by the id of the event that scheduled them."""
         self._given_up: set[int] = set()
+        self._local: dict[str, tuple[Call, _Input | None]] = {}
+        """Local activities under way, by order, and how those ended that have."""
+        self._arrived: list[_Input] = []
+        """What is to be passed on when none is under way any more."""
+        self._ahead = False
+        """Whether what the last task led to may be in the next one."""
 
     @property
     def events(self) -> list[AgentEvent]:
@@ -133,7 +147,10 @@ class _Reader:
         first = self._run is None
         run = self._at_work(task)
         if run.end:
-            unreadable(task.event_id, "the run was over before this workflow task")
+            if not self._ahead:
+                unreadable(task.event_id, "the run was over before this workflow task")
+            self._match(run, task)
+            return
         for event in task.seen:
             if event.HasField("workflow_execution_signaled_event_attributes"):
                 self._signal(run, event)
@@ -143,19 +160,48 @@ class _Reader:
         self._collect(run)
         run.conclude()
         if task.reset and not first:
-            run.was_reset()
-            self._collect(run)
+            self._pass_on(run, AgentRun.was_reset)
         for event in task.seen:
             if event.event_type in ENDS:
                 self._end(run, event)
         if any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in task.seen):
-            run.cancel()
-            self._collect(run)
-        while self._unsent:
-            run.failed(self._unsent.pop(0), Failure("CancelledError", "Cancelled", cancelled=True))
-            self._collect(run)
+            self._pass_on(run, AgentRun.cancel)
+        self._tell_unsent(run)
         run.conclude()
+        for event in task.made:
+            if event.HasField("marker_recorded_event_attributes"):
+                self._end_locally(run, event)
         self._match(run, task)
+
+    def _tell_unsent(self, run: AgentRun) -> None:
+        cancelled = Failure("CancelledError", "Cancelled", cancelled=True)
+        while self._unsent:
+            self._pass_on(run, partial(AgentRun.failed, call_id=self._unsent.pop(0), failure=cancelled))
+
+    def _pass_on(self, run: AgentRun, take: _Input) -> None:
+        """Pass on what has arrived, now or when no local activity is under way any more."""
+        if self._local:
+            self._arrived.append(take)
+            return
+        take(run)
+        self._collect(run)
+
+    def _end_locally(self, run: AgentRun, event: HistoryEvent) -> None:
+        """A local activity has ended. When all have, pass on their ends, and what has waited for them."""
+        end = local_end(event)
+        call, ended = self._local.get(end.activity_id, (None, None))
+        if call is None or ended or _name(call) != end.activity_type:
+            unreadable(event.event_id, f"it ends a local activity {end.activity_type!r} that is not under way")
+        self._local[end.activity_id] = call, self._taking(event.event_id, call, end.result, _local_failure(event, end))
+        ends = [ended for _, ended in self._local.values() if ended]
+        if len(ends) < len(self._local):
+            return
+        self._local = {}
+        self._arrived[:0] = ends
+        while self._arrived and not self._local:
+            self._pass_on(run, self._arrived.pop(0))
+        self._tell_unsent(run)
+        run.conclude()
 
     def _at_work(self, task: WorkflowTask) -> AgentRun:
         """The run, told what this task's worker knew."""
@@ -172,6 +218,8 @@ class _Reader:
                 at=now,
                 started_at=self._started_at,
             )
+        if self._local:
+            return self._run  # what ends now, and what has come meanwhile, is taken in at the time of its start
         self._run.at = now
         self._run.history_length = task.started.event_id
         seen = task.started.workflow_task_started_event_attributes
@@ -186,14 +234,15 @@ class _Reader:
                 payload = _first(event.event_id, sent.input.payloads)
             except HistoryUnreadable:
                 return  # the SDK drops a signal that it cannot decode
-        run.signal(sent.signal_name, payload)
+        self._pass_on(run, partial(AgentRun.signal, name=sent.signal_name, payload=payload))
 
     def _update(self, run: AgentRun, event: HistoryEvent) -> None:
         accepted = event.workflow_execution_update_accepted_event_attributes
         request = self._admitted.get(accepted.protocol_instance_id, accepted.accepted_request)
         if request.input.name not in _UPDATES:
             unreadable(event.event_id, f"there is no update named {request.input.name!r}")
-        run.update(request.input.name, _first(event.event_id, request.input.args.payloads))
+        payload = _first(event.event_id, request.input.args.payloads)
+        self._pass_on(run, partial(AgentRun.update, name=request.input.name, payload=payload))
 
     def _end(self, run: AgentRun, event: HistoryEvent) -> None:
         """Pass on how a call ended."""
@@ -203,20 +252,27 @@ class _Reader:
         if (call := self._open.pop(scheduled, None)) is None:
             unreadable(event.event_id, "it ends a call that is not under way")
         if isinstance(call, Sleep):
-            run.ended(call.id)
-        elif error := error_of(event):
-            run.failed(call.id, Failure(*cause_of(error), is_cancelled_exception(error), details_of(error)))
+            take: _Input = partial(AgentRun.ended, call_id=call.id)
         else:
-            _, kind = _ACTIVITIES[type(call.request)]
-            payloads = result_payloads(event)
-            run.ended(call.id, decode_any(event.event_id, payloads, kind, self._by) if payloads else None)
-        self._collect(run)
+            error = error_of(event)
+            take = self._taking(event.event_id, call, result_payloads(event), Failure.of(error) if error else None)
+        self._pass_on(run, take)
+
+    def _taking(self, event_id: int, call: Call, result: Sequence[Payload], failure: Failure | None) -> _Input:
+        """Passes on how a call ended."""
+        if failure:
+            return partial(AgentRun.failed, call_id=call.id, failure=failure)
+        _, kind = _ACTIVITIES[type(call.request)]
+        decoded = decode_any(event_id, result, kind, self._by) if result else None
+        return partial(AgentRun.ended, call_id=call.id, result=decoded)
 
     def _collect(self, run: AgentRun) -> None:
         """Note what the run wants done."""
         for command in run.commands():
             if isinstance(command, Stop):
                 self._stop(command.id)
+            elif isinstance(command, Call) and command.local:
+                self._local[command.request.order] = command, None
             else:
                 self._wanted.append(command)
 
@@ -236,7 +292,7 @@ class _Reader:
     def _match(self, run: AgentRun, task: WorkflowTask) -> None:
         """Find what the task asked for among what the history has."""
         for event in task.made:
-            if event.HasField("workflow_execution_update_accepted_event_attributes"):
+            if event.event_type in _NOT_ASKED_FOR:
                 continue
             found = "timer"
             if scheduled := event.HasField("activity_task_scheduled_event_attributes"):
@@ -250,6 +306,11 @@ class _Reader:
             if scheduled:
                 assert isinstance(call, Call)
                 _check_request(event, call, self._by)
+        # To answer a query, the SDK completes a task with a marker, and has the workflow act on it in the next one.
+        acted = [event.HasField("marker_recorded_event_attributes") for event in task.made]
+        self._ahead = bool(acted) and acted[-1] and not task.closed
+        if self._ahead:
+            return
         if self._wanted:
             unreadable(task.event_id, f"the history does not have {_name(self._wanted[0])!r}, which it led to")
         if (task.closed is not None) != (run.end is not None):
@@ -286,6 +347,10 @@ def _check_request(event: HistoryEvent, call: Call, by: PayloadConverter) -> Non
             unreadable(event.event_id, "the events that were written down are not the ones rebuilt")
         case _:
             pass
+
+
+def _local_failure(event: HistoryEvent, end: LocalEnd) -> Failure | None:
+    return Failure.of(local_error(event, end.failure)) if end.failure else None
 
 
 def _name(call: Call | Sleep) -> str:

@@ -1,6 +1,7 @@
 """What a Temporal history holds, as `holdfast.history` reads it: completed workflow tasks, and decoded payloads."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar, cast
@@ -11,7 +12,7 @@ from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, 
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.update.v1 import Request as UpdateRequest
 from temporalio.converter import PayloadConverter
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, FailureError
 
 from holdfast.contracts import WORKFLOW
 from holdfast.errors import HistoryUnreadable
@@ -41,6 +42,7 @@ _MADE = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
         EventType.EVENT_TYPE_TIMER_STARTED,
+        EventType.EVENT_TYPE_MARKER_RECORDED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     }
 )
@@ -65,10 +67,23 @@ _READ = (
     }
 )
 
+_LOCAL_ACTIVITY = "core_local_activity"
+"""The marker that the SDK leaves where a local activity has ended."""
+
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _SINGLE_BATCH = 2
 """The SDK's flag for another order within a task (`_WorkflowLogicFlag`), which no release of ours has switched on."""
+
+
+@dataclass(frozen=True)
+class LocalEnd:
+    """How a local activity ended. What it was asked is not in history."""
+
+    activity_id: str
+    activity_type: str
+    result: Sequence[Payload]
+    failure: Failure | None
 
 
 @dataclass
@@ -173,9 +188,57 @@ def scheduled_by(event: HistoryEvent) -> int:
     return scheduled
 
 
+def local_end(event: HistoryEvent) -> LocalEnd:
+    """How the local activity ended whose marker this is.
+
+    Raises:
+        HistoryUnreadable: It is none of one.
+    """
+    marker = event.marker_recorded_event_attributes
+    if marker.marker_name != _LOCAL_ACTIVITY:
+        unreadable(event.event_id, f"no run leaves a marker named {marker.marker_name!r}")
+    try:
+        (data,) = marker.details["data"].payloads
+        told = json.loads(data.data)
+        return LocalEnd(
+            activity_id=str(told["activity_id"]),
+            activity_type=str(told["activity_type"]),
+            result=marker.details["result"].payloads if "result" in marker.details else (),
+            failure=marker.failure if marker.HasField("failure") else None,
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        unreadable(event.event_id, f"its marker does not say how a local activity ended: {type(error).__name__}", error)
+
+
 def result_payloads(event: HistoryEvent) -> Sequence[Payload]:
     """What a completed activity returned."""
     return event.activity_task_completed_event_attributes.result.payloads
+
+
+def results_of(events: Iterable[HistoryEvent], activity: str) -> Iterator[tuple[int, Sequence[Payload]]]:
+    """What activities of that type have returned, local ones and others, and the id of the event that says so."""
+    scheduled = set()
+    for event in events:
+        if event.activity_task_scheduled_event_attributes.activity_type.name == activity:
+            scheduled.add(event.event_id)
+        elif event.HasField("activity_task_completed_event_attributes") and scheduled_by(event) in scheduled:
+            yield event.event_id, result_payloads(event)
+        elif event.HasField("marker_recorded_event_attributes"):
+            end = local_end(event)
+            if end.activity_type == activity and end.result:
+                yield event.event_id, end.result
+
+
+def local_error(event: HistoryEvent, failure: Failure) -> FailureError:
+    """The exception that the SDK raises in the workflow for a local activity's failure.
+
+    Raises:
+        HistoryUnreadable: The failure does not decode.
+    """
+    error = _exception(failure, event.event_id)
+    if not isinstance(error, FailureError):
+        unreadable(event.event_id, f"its failure is a {type(error).__name__}")
+    return error
 
 
 def error_of(event: HistoryEvent) -> ActivityError | None:
@@ -206,14 +269,16 @@ def activity_error(message: str, cause: Failure | None, event_id: int = 0) -> Ac
     Raises:
         HistoryUnreadable: The failure does not decode.
     """
-    failure = Failure(message=message, cause=cause, activity_failure_info=ActivityFailureInfo())
-    converter = data_converter
-    try:
-        error = converter.failure_converter.from_failure(failure, converter.payload_converter)
-    except Exception as cannot:
-        unreadable(event_id, f"its failure does not decode: {type(cannot).__name__}", cannot)
+    error = _exception(Failure(message=message, cause=cause, activity_failure_info=ActivityFailureInfo()), event_id)
     assert isinstance(error, ActivityError)
     return error
+
+
+def _exception(failure: Failure, event_id: int) -> BaseException:
+    try:
+        return data_converter.failure_converter.from_failure(failure, data_converter.payload_converter)
+    except Exception as cannot:
+        unreadable(event_id, f"its failure does not decode: {type(cannot).__name__}", cannot)
 
 
 def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: PayloadConverter = READING) -> _T:

@@ -70,6 +70,7 @@ from holdfast.decide import (
     on_task,
     on_time,
 )
+from holdfast.effects import Effect
 from holdfast.events import (
     AgentEvent,
     AgentLoaded,
@@ -171,6 +172,8 @@ class AgentRun:
         """The step until which this run stays where it is, for its snapshot was too large."""
         self._paused_at = -1
         """The step at whose pause the events were last written down."""
+        self._slow: set[str] = set()
+        """Tools of which a call took longer than a local activity may."""
         self._unrecorded = False
         """Whether the permanent record refuses this run's events for good."""
         self._baseline = False
@@ -297,6 +300,9 @@ class AgentRun:
         if (call := self._calls.pop(call_id, None)) is None or self.over:
             return
         assert isinstance(call, Call)
+        if call.local and not failure.final:
+            self._call_again(call)
+            return
         cause, message = failure.cause, failure.message
         match call.request:
             case EffectsRequest() if cause == NOT_SEALED:
@@ -312,7 +318,9 @@ class AgentRun:
             case Notice():
                 pass  # those who were to be told could not be; the log has it
             case ToolRequest():
-                outcome = on_lost_call(self._effect(call.number), cause, message, cancelled=failure.cancelled)
+                outcome = on_lost_call(
+                    self._effect_of(self.state.call(call.number).call), cause, message, cancelled=failure.cancelled
+                )
                 self.record(*on_outcome(self.state, call.number, outcome, at=self.at))
             case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
                 self._paused_at = -1
@@ -672,9 +680,9 @@ class AgentRun:
     def _effect_key(self, call: ToolCall, number: int) -> str:
         return self.state.effect_key(number, call)
 
-    def _effect(self, number: int) -> Any:
+    def _effect_of(self, call: ToolCall) -> Effect:
         assert self.state.spec is not None
-        tool = self.state.spec.tool(self.state.call(number).call.name)
+        tool = self.state.spec.tool(call.name)
         assert tool is not None, "a call of an unknown tool never gets a verdict"
         return tool.effect
 
@@ -778,17 +786,44 @@ class AgentRun:
         return any(not call.number for call in self._under_way(ToolRequest))
 
     def _call(self, request: Request, *, number: int = 0) -> None:
+        self._begin_call(self._named(request, number, seconds=self._local_seconds(request)))
+
+    def _call_again(self, call: Call) -> None:
+        """Make a local activity's call again, as an ordinary one: it took too long, or has to be tried patiently."""
+        if isinstance(call.request, ToolRequest):
+            self._slow.add(call.request.call.name)
+        self._begin_call(self._named(call.request, call.number))
+
+    def _named(self, request: Request, number: int, *, seconds: float = 0) -> Call:
         call_id = self._next_id()
         name = order_name(workflow_id=self._thread, first_run_id=self._first_run_id, number=call_id)
-        self._begin_call(Call(call_id, request.model_copy(update={"order": name}), number))
+        return Call(call_id, request.model_copy(update={"order": name}), number, seconds)
+
+    def _local_seconds(self, request: Request) -> float:
+        """How long this may take as a local activity; 0 where it is none.
+
+        A local activity runs before the workflow task that it belongs to is in history, and again if that is made
+        again. So it may only read: what it were to write, or to tell people, might come to be in no log.
+        """
+        limits = self.state.spec.limits if self.state.spec else Limits()
+        match request:
+            case ThreadRequest() | EffectsRequest() | AgentRequest():
+                return limits.local_seconds
+            case ToolRequest(call=call, settle=False, undo=False) if call.name not in self._slow:
+                return limits.local_seconds if self._effect_of(call) is Effect.READ else 0
+            case _:
+                return 0
 
     def _begin_call(self, call: Call | Sleep) -> None:
         self._calls[call.id] = call
         self._commands.append(call)
 
     def _give_up(self, call_id: int) -> None:
-        del self._calls[call_id]
-        self._commands.append(Stop(call_id))
+        call = self._calls.pop(call_id)
+        asked = [command for command in self._commands if command is not call]
+        if len(asked) == len(self._commands):
+            asked.append(Stop(call_id))
+        self._commands = asked  # where nobody has been asked for the call yet, there is nothing to stop
 
     def _next_id(self) -> int:
         self._ids += 1

@@ -4,20 +4,24 @@ This shell is thin: what reaches the workflow goes to `holdfast.run`, and the co
 
 1. Inputs are passed on in the order in which the SDK hands them over: signals and updates, then the ends of calls,
    then a request to cancel.
-2. Queries leave no trace in history, and answer from memory.
+2. While local activities are under way, nothing is passed on. When all have ended, their ends are, in the order in
+   which they were started, then what arrived meanwhile; all of it at the time at which they were started. For which of
+   them ends first, and in which workflow task and at what time the SDK says so, is not the same on a replay.
+3. Queries leave no trace in history, and answer from memory.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, FailureError
 
 from holdfast import contracts
 from holdfast.commands import Call, Failure, Sleep, Stop
-from holdfast.contracts import Page, RunInput, RunResult, View, Views, cause_of, details_of
+from holdfast.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.describe import current_details
 from holdfast.run import AgentRun
 from holdfast.signals import raw_texts
@@ -28,6 +32,9 @@ _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
+
+_Input = Callable[[AgentRun], None]
+"""Something that has arrived: passes itself on."""
 
 
 @workflow.defn(name=contracts.WORKFLOW)
@@ -47,11 +54,20 @@ class AgentRunWorkflow:
             started_at=info.workflow_start_time,
         )
         self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._local: dict[int, _Input | None] = {}
+        """Local activities under way, and how those ended that have: as long as one has not, nothing is passed on."""
+        self._arrived: list[_Input] = []
+        """What is to be passed on when none is under way any more."""
+        self._overtaken: object = None
+        """The activation in which that arrived last."""
         self._waiters: set[asyncio.Task[None]] = set()
         self._published: tuple[object, ...] = ()
-        self._marked: tuple[object, int] | None = None
-        """The activation in which search attributes were set last."""
         self._activation: tuple[object, int] | None = None
+        """The time and the length of history when something arrived last."""
+        self._moment: tuple[object, int] | None = None
+        """The same of what the run was told last."""
+        self._marked: tuple[object, int] | None = None
+        """The same of when search attributes were set last."""
         self._settled: tuple[int, RunState] | None = None
         """How many events are settled, and the state after them, where there are some that are not."""
         self._outdated = False
@@ -79,8 +95,7 @@ class AgentRunWorkflow:
             except asyncio.CancelledError as error:
                 cancelled = error
                 await workflow.wait_condition(lambda: True)  # what ended in the same workflow task is recorded first
-                self._at_work().cancel()
-                self._carry_out()
+                self._pass_on(AgentRun.cancel)
         end = self._run.end
         assert end is not None
         if end.next:
@@ -109,6 +124,7 @@ class AgentRunWorkflow:
         info = workflow.info()
         self._run.at = workflow.now()
         self._run.history_length = info.get_current_history_length()
+        self._moment = self._activation
         self._run.history_size = info.get_current_history_size()
         self._run.crowded = info.is_continue_as_new_suggested()
         if self._reset():
@@ -121,8 +137,7 @@ class AgentRunWorkflow:
         loop.call_soon(self._go_back)
 
     def _go_back(self) -> None:
-        self._at_work()
-        self._carry_out()
+        self._pass_on(lambda run: None)
 
     def _reset(self) -> bool:
         """Whether the run was reset to where it is now: a reset changes the seed there, in history and on replay."""
@@ -139,6 +154,11 @@ class AgentRunWorkflow:
                     if call := self._calls.get(call_id):  # it may have ended while its end could not be taken in
                         call.cancel()
                 case Call() | Sleep():
+                    # What a query has made the run see too early would start a local activity here and now.
+                    if isinstance(command, Call) and command.local and not self._settled:
+                        self._local[command.id] = None
+                    elif isinstance(command, Call):
+                        command = replace(command, seconds=0)
                     self._calls[command.id] = started = calls.start(command, self._run.state)
                     waiter = asyncio.create_task(self._wait_for(command.id, started))
                     self._waiters.add(waiter)
@@ -151,17 +171,53 @@ class AgentRunWorkflow:
         failure: Failure | None = None
         try:
             result = await started
-        except ActivityError as error:
-            failure = Failure(*cause_of(error), is_cancelled_exception(error), details_of(error))
+        except FailureError as error:
+            failure = Failure.of(error)
         except asyncio.CancelledError:  # a sleep, or a call that was stopped before it was under way
             failure = Failure("CancelledError", "Cancelled", cancelled=True)
         del self._calls[call_id]
-        run = self._at_work()
-        if failure:
-            run.failed(call_id, failure)
+
+        def take(run: AgentRun) -> None:
+            if failure:
+                run.failed(call_id, failure)
+            else:
+                run.ended(call_id, result)
+
+        if call_id in self._local:
+            self._end_locally(call_id, take)
         else:
-            run.ended(call_id, result)
+            self._pass_on(take)
+
+    def _pass_on(self, take: _Input) -> None:
+        """Pass on what has arrived, now or when no local activity is under way any more."""
+        if self._local:
+            self._notice_foresight()
+            self._arrived.append(take)
+            self._overtaken = _activation_of()
+            return
+        take(self._at_work())
         self._carry_out()
+
+    def _end_locally(self, call_id: int, take: _Input) -> None:
+        """A local activity has ended. When all have, pass on their ends, and what has waited for them.
+
+        To answer a query, the SDK may complete the workflow task with the marker of an activity whose end it passes
+        on with the next task only. On a replay it does so before what that task brings, at another time. So where
+        both come at once, that task fails, and the run is replayed.
+        """
+        self._local[call_id] = take
+        ends = [end for end in self._local.values() if end]
+        if len(ends) < len(self._local):
+            return
+        if self._overtaken is _activation_of() and not workflow.unsafe.is_replaying():
+            self._outdated = True
+        self._overtaken = None
+        self._local = {}
+        self._arrived[:0] = ends
+        self._marked = self._moment  # the markers are a trace in history
+        while self._arrived and not self._local:
+            self._arrived.pop(0)(self._run)
+            self._carry_out()
 
     def _notice_foresight(self) -> None:
         """Tell events that are not settled yet.
@@ -193,9 +249,9 @@ class AgentRunWorkflow:
             # Once for all that comes together: for each of hundreds of signals it would take longer than a task may.
             asyncio.get_running_loop().call_soon(self._show)
         published = (state.spec_hash, state.status, len(state.requests))
-        if published == self._published and not (silent and self._marked != self._activation):
+        if published == self._published and not (silent and self._marked != self._moment):
             return
-        self._published, self._marked = published, self._activation
+        self._published, self._marked = published, self._moment
         updates: list[SearchAttributeUpdate[Any]] = [
             _STATUS.value_set(state.status),
             _PENDING.value_set(len(state.requests)),
@@ -258,25 +314,24 @@ class AgentRunWorkflow:
         self._take(name, raw_texts(value.payload for value in payloads))
 
     def _take(self, signal: str, payload: Any) -> None:
-        self._at_work().signal(signal, payload)
-        self._carry_out()
+        self._pass_on(lambda run: run.signal(signal, payload))
 
     # Updates. What can be refused is refused by a validator: nothing of it is in history. The handler refuses, too, for
     # what came before it in the same workflow task may have changed the run.
 
     @workflow.update
-    def decide(self, payload: Any = None, *more: Any) -> View:
+    async def decide(self, payload: Any = None, *more: Any) -> View:
         """Decide a request and learn the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
-        return self._answer("decide", payload)
+        return await self._answer("decide", payload)
 
     @decide.validator
     def _may_decide(self, payload: Any = None, *more: Any) -> None:
         self._refuse("decide", payload)
 
     @workflow.update(name="say")
-    def hear(self, payload: Any = None, *more: Any) -> View:
+    async def hear(self, payload: Any = None, *more: Any) -> View:
         """Say something to the agent, as the signal `say` does, and learn the outcome."""
-        return self._answer("say", payload)
+        return await self._answer("say", payload)
 
     @hear.validator
     def _may_hear(self, payload: Any = None, *more: Any) -> None:
@@ -291,24 +346,26 @@ class AgentRunWorkflow:
         if answer := self._run.refused(update, payload, at=workflow.now()):
             raise ApplicationError(answer["explanation"], View(answer), type=answer["outcome"], non_retryable=True)
 
-    def _answer(self, update: str, payload: Any) -> View:
-        answer = self._at_work().update(update, payload)
-        self._carry_out()
+    async def _answer(self, update: str, payload: Any) -> View:
+        answer: dict[str, str] = {}
+        self._pass_on(lambda run: answer.update(run.update(update, payload)))
+        if not answer:
+            await workflow.wait_condition(lambda: bool(answer))
         return View(answer)
 
     @workflow.update(name="delegate")
-    def lend(self, payload: Any = None, *more: Any) -> View:
+    async def lend(self, payload: Any = None, *more: Any) -> View:
         """Lend a right, as the signal `delegate` does, and learn the outcome."""
-        return self._answer("delegate", payload)
+        return await self._answer("delegate", payload)
 
     @lend.validator
     def _may_lend(self, payload: Any = None, *more: Any) -> None:
         self._refuse("delegate", payload)
 
     @workflow.update(name="revoke")
-    def take_back(self, payload: Any = None, *more: Any) -> View:
+    async def take_back(self, payload: Any = None, *more: Any) -> View:
         """Take something back, as the signal `revoke` does, and learn the outcome."""
-        return self._answer("revoke", payload)
+        return await self._answer("revoke", payload)
 
     @take_back.validator
     def _may_take_back(self, payload: Any = None, *more: Any) -> None:
@@ -356,3 +413,12 @@ class AgentRunWorkflow:
     def transcript(self, start: int = 0) -> Page:
         """Encoded messages from `start` on, one a line, a page of them; empty when there are none."""
         return Page(self._run.transcript.page(start))
+
+
+def _activation_of() -> object:
+    """What stands for the SDK's activation under way: the same object within one, another one in the next.
+
+    The SDK offers nothing else that tells two activations at the same time from each other: the loop is its instance
+    of the workflow, which collects the commands of an activation in an object of its own.
+    """
+    return asyncio.get_running_loop().__dict__["_current_completion"]

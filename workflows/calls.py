@@ -31,9 +31,10 @@ from holdfast.contracts import (
 )
 from holdfast.describe import describe_call
 from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.orders import Order
 from holdfast.state import RunState
 
-_Request = TypeVar("_Request")
+_Request = TypeVar("_Request", bound=Order)
 _Result = TypeVar("_Result")
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
@@ -45,6 +46,9 @@ PATIENT = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
 )
 """Without end: an outage delays a run, it never kills one."""
+
+ONCE = RetryPolicy(maximum_attempts=1)
+"""For local activities: what comes to nothing there is tried again as an ordinary activity, and patiently."""
 
 FILES = timedelta(minutes=5)
 """For what goes through a repository, which may be a large one."""
@@ -70,11 +74,12 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         return asyncio.create_task(workflow.sleep(command.seconds, summary=_waits_for(state)))
     match command.request:
         case ThreadRequest() as request:
-            return _start(load_thread, request, "load the thread")
+            return _start(load_thread, request, "load the thread", local=command.seconds)
         case EffectsRequest() as request:
-            return _start(load_effects, request, "what was done before the reset")
+            return _start(load_effects, request, "what was done before the reset", local=command.seconds)
         case AgentRequest() as request:
-            return _start(load_agent, request, f"load {request.agent or 'the default agent'}")
+            summary = f"load {request.agent or 'the default agent'}"
+            return _start(load_agent, request, summary, local=command.seconds)
         case LLMRequest() as request:
             assert state.spec is not None
             limit = timedelta(seconds=state.spec.limits.llm_timeout) + MARGIN
@@ -86,6 +91,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
                 call_tool,
                 request,
                 ("undo " if request.undo else "settle " if request.settle else "") + describe_call(request.call),
+                local=command.seconds,
                 within=timedelta(seconds=tool.timeout) + MARGIN,
                 # An effect under way is not lost from sight.
                 cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -117,10 +123,23 @@ def _start(
     request: _Request,
     summary: str,
     *,
+    local: float = 0,
     within: timedelta = QUICK,
     **more: Any,
 ) -> asyncio.Future[Any]:
-    """Start an activity by what holds for all of them; `more` takes the place of any of it."""
+    """Start an activity by what holds for all of them; `more` takes the place of any of it. A local one, of at most so
+    many seconds, is tried once.
+    """
+    if local:
+        limit = timedelta(seconds=local)
+        return workflow.start_local_activity(
+            stub,
+            request,
+            schedule_to_close_timeout=limit,
+            retry_policy=ONCE,
+            activity_id=request.order,
+            summary=summary,
+        )
     shared = {"heartbeat_timeout": HEARTBEAT_TIMEOUT, "retry_policy": PATIENT, "summary": summary}
     return workflow.start_activity(stub, request, start_to_close_timeout=within, **{**shared, **more})
 

@@ -15,7 +15,7 @@ from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import HistoryUnreadable
 from holdfast.events import AgentEvent
 from holdfast.history import read_events
-from holdfast.recorded import READING, decode, decode_any, result_payloads, scheduled_by
+from holdfast.recorded import READING, decode, decode_any, results_of
 from holdfast.runtime.runs import Runs
 from holdfast.snapshot import RunSnapshot
 
@@ -67,14 +67,10 @@ class Recorded:
 
     def _answers(self, activity: str, kind: type[_T]) -> Iterator[_T]:
         """What activities of that type answered; the run took nothing for an answer that was not sealed."""
-        scheduled = set()
-        for event in self.events:
-            if event.activity_task_scheduled_event_attributes.activity_type.name == activity:
-                scheduled.add(event.event_id)
-            elif event.HasField("activity_task_completed_event_attributes") and scheduled_by(event) in scheduled:
-                answer = decode_any(event.event_id, result_payloads(event), kind, self.by)
-                if isinstance(answer, kind):
-                    yield answer
+        for event_id, payloads in results_of(self.events, activity):
+            answer = decode_any(event_id, payloads, kind, self.by)
+            if isinstance(answer, kind):
+                yield answer
 
     @property
     def previous(self) -> str | None:

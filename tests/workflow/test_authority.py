@@ -83,7 +83,7 @@ async def test_remind_escalate_and_deny_by_durable_timers() -> None:
     terms = Terms(by=("finance",), remind_every=day, escalate=(Escalation(after=1.5 * day, by=("bob",)),))
     policy = Policy(rules=(ask("pay", terms=terms.model_copy(update={"expires_after": 3.2 * day})),), approvers=PEOPLE)
     desk = Desk(calls("pay"), says("I was not allowed to"), spec=agent_spec(policy=policy))
-    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue):
+    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue, desk):
         run = await begin(server.client, queue)
         assert (await run.result())["result"] == "I was not allowed to"
         lines = (await run.query("log", 0, result_type=bytes)).splitlines()

@@ -74,7 +74,7 @@ async def in_record(rig: Rig, thread: str) -> int:
 async def test_a_run_goes_on_in_new_temporal_runs_with_one_log(rig: StartRig) -> None:
     """Thirty steps over several Temporal runs: one chain of events, one transcript, and every request extends it."""
     script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
-    async with rig(catalog(history_events=150), script) as r:
+    async with rig(catalog(history_events=90), script) as r:
         run = await r.start("look around")
         result = await run.result()
         assert (result["result"], result["steps"]) == ("done", 31)
@@ -316,7 +316,7 @@ async def test_a_finished_run_stays_open_for_as_long_as_it_was_told(rig: StartRi
 async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig) -> None:
     """A worker that knows nothing rebuilds the transcript from the record and the run: the LLM gets the very bytes."""
     script = steps([call("look", at=str(n)) for n in range(6)] + [call("pay", amount=1), say("done")])
-    offer = catalog(history_events=60)
+    offer = catalog(history_events=40)
     async with rig(offer, script) as one:
         run = await one.start()
         await status_of(run, "waiting_approval")
@@ -336,7 +336,7 @@ async def test_a_message_that_comes_with_the_last_reply_is_taken(client: Client,
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
     desk.llm_open.clear()
     async with working(client, desk) as queue:
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             run = await begin(client, queue)
             await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 1)
         desk.llm_open.set()
@@ -346,7 +346,7 @@ async def test_a_message_that_comes_with_the_last_reply_is_taken(client: Client,
             run.signal("say", payload) if door == "signal" else run.execute_update("say", payload)
         )
         await asyncio.sleep(0.1)
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             answer = await sending
             assert door == "signal" or answer["outcome"] == "queued"
             assert (await run.result())["result"] == "done again"
@@ -357,7 +357,7 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
     """The run has its result, and its events are being archived: the sender hears it, and may open the thread again."""
     desk = Desk(says("done"), spec=agent_spec())
     desk.record_open.clear()
-    async with working(client, desk) as queue, deciding(client, queue):
+    async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         await status_of(run, "completed")
         assert (await answer_of(run.execute_update("say", "one more thing")))["outcome"] == "too_late"
@@ -374,7 +374,7 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
 async def test_a_run_waits_a_month_for_a_message() -> None:
     """A durable timer: a follow-up after three weeks is taken, and after thirty days without one the run closes."""
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
-    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue):
+    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue, desk):
         month = timedelta(days=30)
         run = await begin(server.client, queue, idle_limit=month.total_seconds())
         await status_of(run, "waiting_message")
@@ -399,7 +399,7 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
         desk = Desk(calls("pay", "look"), calls("look", first=9), says("done"), spec=SPEC)
         desk.open.set()
         async with working(client, desk) as queue:
-            async with deciding(client, queue, sticky=timedelta(seconds=1)):
+            async with deciding(client, queue, desk, sticky=timedelta(seconds=1)):
                 run = await begin(client, queue)
                 await status_of(run, "waiting_approval")
 
@@ -412,7 +412,7 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
             with suppress(WorkflowUpdateRPCTimeoutOrCancelledError, RPCError):
                 await run.execute_update("decide", {"decision": "approve"}, rpc_timeout=timedelta(seconds=1.5))
             await run.signal("approve", {"request": "1", "by": "alice"})
-            async with deciding(client, queue, sticky=timedelta(seconds=1)):
+            async with deciding(client, queue, desk, sticky=timedelta(seconds=1)):
                 await run.result()
                 await asking
                 await check_thread(client, run)

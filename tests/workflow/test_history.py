@@ -245,6 +245,11 @@ class Desk:
         self.began: set[str] = set()
         self.delay: Callable[[], float] = lambda: 0.0
 
+    @property
+    def activities(self) -> list[Callable[..., Any]]:
+        """All of them."""
+        return [self.load_agent, self.load_effects, self.call_llm, self.call_tool, self.archive]
+
     @activity.defn(name="load_agent")
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
         return LoadedAgent(spec=self.spec, workspace="/w")
@@ -285,16 +290,22 @@ SPEC = agent_spec(
         tool_spec("breaks", Effect.UNSAFE),
     ),
     policy=Policy(rules=(ask("pay"), allow())),
+    limits=Limits(local_seconds=0),  # so that the ends of all calls wait for the workflow
 )
 
 
 @asynccontextmanager
-async def deciding(client: Client, queue: str, *, sticky: timedelta = timedelta(seconds=10)) -> AsyncIterator[None]:
-    """Have workflow code run, for as long as the block lasts."""
+async def deciding(
+    client: Client, queue: str, desk: Desk, *, sticky: timedelta = timedelta(seconds=10)
+) -> AsyncIterator[None]:
+    """Have workflow code run, and local activities with it, for as long as the block lasts."""
     worker = Worker(
         client,
         task_queue=queue,
         workflows=WORKFLOWS,
+        activities=desk.activities,
+        no_remote_activities=True,
+        interceptors=[CheckedOrders(Chains())],
         workflow_runner=UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=sticky,
     )
@@ -320,15 +331,7 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
 async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Have activities run; gives the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
-    activities: list[Callable[..., Any]] = [
-        desk.load_agent,
-        desk.load_effects,
-        desk.call_llm,
-        desk.call_tool,
-        desk.archive,
-    ]
-    checked = CheckedOrders(Chains())
-    worker = Worker(client, task_queue=queue, activities=activities, interceptors=[checked])
+    worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[CheckedOrders(Chains())])
     async with at_work(worker, leave_within=LEAVE):
         yield queue
 
@@ -339,11 +342,13 @@ async def begin(client: Client, queue: str, task: str = "do it", **more: Any) ->
 
 
 async def ended(run: Handle, count: int) -> None:
-    """Wait until that many tool calls have ended in history."""
+    """Wait until that many activities have ended in history, local ones included."""
 
     async def ends() -> int:
         return sum(
-            event.HasField("activity_task_completed_event_attributes") for event in (await run.fetch_history()).events
+            event.HasField("activity_task_completed_event_attributes")
+            or event.HasField("marker_recorded_event_attributes")
+            for event in (await run.fetch_history()).events
         )
 
     await eventually(ends, lambda found: found >= count)
@@ -353,7 +358,7 @@ async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workf
     """What piles up while nobody decides is one workflow task: signals, then updates, then results."""
     desk = Desk(calls("look", "look", "pay", "pay", "doubt"), says("done"), spec=SPEC)
     async with working(client, desk) as queue:
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             run = await begin(client, queue)
             await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 4)
         desk.open.set()
@@ -361,7 +366,7 @@ async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workf
         await run.signal("approve", {"request": "2"})
         update = asyncio.create_task(run.execute_update("decide", {"decision": "deny", "request": "1"}))
         await run.signal("approve", {"request": "9"})
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             await update
             await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 1)
             await check(run)
@@ -377,7 +382,7 @@ async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflo
     """Results, an approval and a cancel request in one workflow task, in either order: no result is lost."""
     desk = Desk(calls("look", "pay", "doubt"), spec=SPEC)
     async with working(client, desk) as queue:
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             run = await begin(client, queue)
             await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 3)
         if first == "cancel":
@@ -387,7 +392,7 @@ async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflo
         if first == "end":
             await run.cancel()
         await run.signal("approve", {"request": "1"})
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             await status_of(run, "cancelled")
             await check(run)
             finished = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
@@ -404,13 +409,13 @@ async def test_a_cancellation_that_comes_with_a_reply_loses_no_word(
     desk = Desk(reply, spec=SPEC)
     desk.llm_open.clear()
     async with working(client, desk) as queue:
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             run = await begin(client, queue)
             await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 1)
         desk.llm_open.set()
         await ended(run, 2)
         await run.cancel()
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             await status_of(run, status)
             await check(run)
             assert any(event.type == "llm_replied" for event in await events_of(run))
@@ -425,7 +430,7 @@ async def test_what_comes_before_the_first_task_is_recorded_as_the_workflow_does
         await run.signal("approve", {"request": "1"})
         await run.signal("whatever")
         await run.cancel()
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             await eventually(run.describe, lambda found: found.status != 1)
             await check(run)
 
@@ -434,7 +439,7 @@ async def test_signals_without_commands_before_an_update_keep_their_time(client:
     """Tasks that lead to nothing but events, with an update right behind them."""
     desk = Desk(calls("pay"), says("done"), spec=SPEC)
     desk.open.set()
-    async with working(client, desk) as queue, deciding(client, queue):
+    async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         await status_of(run, "waiting_approval")
         for seen in range(8, 14):
@@ -453,7 +458,7 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
     """A reset keeps what came before, event by event; signals and updates from behind the reset come again."""
     desk = Desk(calls("pay", "look"), says("done"), says("done again"), spec=SPEC)
     desk.open.set()
-    async with working(client, desk) as queue, deciding(client, queue):
+    async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         await status_of(run, "waiting_approval")
         await run.signal("approve", {"request": "7"})
@@ -515,10 +520,10 @@ async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(clie
         # the SDK replay both as one, in the later one's time, and the workflow's own log changes its times.
         thrown = asyncio.gather(*(throw(updates=False) for _ in range(40)))
         for _ in range(2):
-            async with deciding(client, queue):
+            async with deciding(client, queue, desk):
                 await asyncio.sleep(0.3)
             await asyncio.sleep(0.1)
-        async with deciding(client, queue):
+        async with deciding(client, queue, desk):
             await thrown
             await asyncio.gather(*(throw(updates=True) for _ in range(40)))
             state = await run.query("state")

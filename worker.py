@@ -176,7 +176,7 @@ def build_worker(
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
-        build_id=f"holdfast-{__version__}",  # without one, the SDK hashes every module there is
+        build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every module there is
         interceptors=[Redacting(secrets), CheckedOrders(chains), *options.pop("interceptors", ())],
         **options,
     )

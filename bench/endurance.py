@@ -65,7 +65,7 @@ async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
                 "('holdfast.threads'::regclass)) t(c)"
             )
             row = await rows.fetchone()
-            kinds = await connection.execute("SELECT count(*) FROM holdfast.events")
+            kinds = await connection.execute("SELECT sum(stop - position) FROM holdfast.events")
             events = await kinds.fetchone()
     history, runs = await _history(client)
     assert row is not None

@@ -25,7 +25,7 @@ from temporalio.converter import (
 
 from holdfast.seals import Place, Seals, Unsealed
 
-SEAL = "holdfast-seal"
+SEAL = "seal"
 """The metadata that holds a payload's seal."""
 
 

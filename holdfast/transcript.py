@@ -9,6 +9,8 @@
    for what they have not seen, and rebuild what is older from the permanent record.
 """
 
+from base64 import urlsafe_b64encode
+
 from holdfast.events import (
     AgentEvent,
     Folded,
@@ -44,11 +46,12 @@ class TranscriptRef(Frozen):
 
 
 def ref_digest(head: str, spec_hash: str) -> str:
-    """What ties a reference to its messages and its agent: 32 hex digits.
+    """What ties a reference to its messages and its agent: 128 bits of a SHA-256, as 22 characters of base64url.
 
-    Half of a SHA-256 is enough against confusion, and each step's history holds one.
+    Half of it is enough against confusion, and each step's history holds one.
     """
-    return digest([head, spec_hash])[:32]
+    half = bytes.fromhex(digest([head, spec_hash]))[:16]
+    return urlsafe_b64encode(half).decode("ascii").rstrip("=")
 
 
 class TranscriptBase(Frozen):

@@ -3,36 +3,33 @@
 The record does not know Temporal: the caller makes sure that no run of a thread is open before it prunes the thread.
 """
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
+from activities.stores.blocks import EPOCH, Block, types_back
 from activities.stores.record import asides_of
-from activities.stores.rows import EPOCH, Row, unpack
 from holdfast.log import LATE, has_ended
 from holdfast.model import Frozen
 from holdfast.stores import origin_of
 
-_LAST_EVENTS = """
-    SELECT threads.id, threads.thread, last.position, last.at, last.digest, last.body
+_LAST_BLOCKS = """
+    SELECT threads.id, threads.thread, last.position, last.stop, last.size, last.at, last.body
     FROM holdfast.threads
     CROSS JOIN LATERAL (
         SELECT * FROM holdfast.events WHERE thread = threads.id ORDER BY position DESC LIMIT 1
     ) AS last
-    WHERE last.at < %s OR last.at IS NULL
+    WHERE last.at BETWEEN 0 AND %s
 """
 
-_BEFORE = """
-    SELECT position, at, digest, body FROM holdfast.events
-    WHERE thread = %s AND position < %s ORDER BY position DESC LIMIT %s
+_BLOCK_BEFORE = """
+    SELECT position, stop, size, at, body FROM holdfast.events
+    WHERE thread = %s AND position < %s ORDER BY position DESC LIMIT 1
 """
-_ROWS = 100
-"""How many events before the last one are looked at together, for the end of the run."""
 
 _ROW_BYTES = 100
-"""What a row takes beside its body: header, columns, index entry."""
+"""What a block takes beside its body: header, columns, index entry."""
 _SIZES = """
     SELECT thread, sum(pg_column_size(body) + %s)::bigint FROM holdfast.events WHERE thread = ANY(%s) GROUP BY thread
 """
@@ -74,27 +71,26 @@ async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Pru
     """
     before = datetime.now(UTC) - older_than
     cutoff = (before - EPOCH) // timedelta(microseconds=1)
-    ended: dict[int, tuple[str, Row, datetime]] = {}
-    late: dict[int, tuple[str, Row, datetime]] = {}
+    ended: dict[int, Prunable] = {}
+    late: dict[int, tuple[Prunable, Block]] = {}
     async with pool.connection() as connection:
-        async for number, thread, *columns in connection.cursor(binary=True).stream(_LAST_EVENTS, [cutoff]):
-            row = Row(*columns)
-            kind, at = _type_and_time(row)
-            if at is None or at >= before or origin_of(thread):
+        async for number, thread, *columns in connection.cursor(binary=True).stream(_LAST_BLOCKS, [cutoff]):
+            if origin_of(thread):
                 continue
-            if kind in LATE:
-                late[number] = thread, row, at
-            elif has_ended([kind]):
-                ended[number] = thread, row, at
-        for number, (thread, row, at) in late.items():
-            if await _ended_before(connection, number, row.position):
-                ended[number] = thread, row, at
+            block = Block(*columns)
+            last_at = EPOCH + timedelta(microseconds=columns[3])
+            one = Prunable(thread=thread, events=block.stop, bytes=0, last_at=last_at)
+            ends = _has_ended(block)
+            if ends is None:
+                late[number] = one, block
+            elif ends:
+                ended[number] = one
+        for number, (one, block) in late.items():
+            if await _ended_before(connection, number, block):
+                ended[number] = one
         sizes = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
         taken: dict[int, int] = dict(await sizes.fetchall())
-    found = [
-        Prunable(thread=thread, events=row.position + 1, bytes=taken.get(number, 0), last_at=at)
-        for number, (thread, row, at) in ended.items()
-    ]
+    found = [one.model_copy(update={"bytes": taken.get(number, 0)}) for number, one in ended.items()]
     return sorted(found, key=lambda one: one.last_at)
 
 
@@ -119,7 +115,7 @@ async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -
         if row is None:
             return False
         number = int(row[0])
-        last = await connection.execute("SELECT max(position) FROM holdfast.events WHERE thread = %s", [number])
+        last = await connection.execute("SELECT max(stop) - 1 FROM holdfast.events WHERE thread = %s", [number])
         if await last.fetchone() != (last_position,):
             return False
         for aside, _ in await asides_of(connection, thread):  # what resets left behind goes with its thread
@@ -150,22 +146,20 @@ async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) ->
     )
 
 
-async def _ended_before(connection: psycopg.AsyncConnection, number: int, position: int) -> bool:
-    """Whether the events before `position` have the end of the last run, and only late ones after it."""
+async def _ended_before(connection: psycopg.AsyncConnection, number: int, block: Block) -> bool:
+    """Whether the blocks before `block` have the end of the last run, and only late events after it."""
     while True:
-        found = await connection.execute(_BEFORE, [number, position, _ROWS], binary=True)
-        rows = [Row(*row) for row in await found.fetchall()]
-        kinds = [_type_and_time(row)[0] for row in rows]
-        if not rows or any(kind not in LATE for kind in kinds):
-            return has_ended(kinds)
-        position = rows[-1].position
+        found = await connection.execute(_BLOCK_BEFORE, [number, block.position], binary=True)
+        row = await found.fetchone()
+        if row is None:
+            return False
+        block = Block(*row)
+        ends = _has_ended(block)
+        if ends is not None:
+            return ends
 
 
-def _type_and_time(row: Row) -> tuple[str, datetime | None]:
-    """The type of an event, and its time; "" and None where they cannot be read."""
-    try:
-        event = json.loads(unpack(row))
-        at = datetime.fromisoformat(event["at"])
-        return str(event["type"]), at if at.tzinfo else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return "", None
+def _has_ended(block: Block) -> bool | None:
+    """Whether the last run of a thread has finished, by its last block; None where all events in it came late."""
+    kind = next((kind for kind in types_back(block) if kind not in LATE), None)
+    return None if kind is None else has_ended([kind])

@@ -1,42 +1,46 @@
-"""The permanent record in PostgreSQL. Rows are only inserted, or set aside; `activities.stores.prune` removes threads.
+"""The permanent record in PostgreSQL, in blocks of consecutive events (`activities.stores.blocks`).
 
+Blocks are only inserted, or set aside, where one may be cut in two; `activities.stores.prune` removes threads.
 Appends to one thread take turns, by a lock on the thread's row, so that its positions have no gaps.
 """
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from activities.stores.away import retried_by_temporal
-from activities.stores.rows import Row, pack, unpack
+from activities.stores.blocks import Block, pack, unpack
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.model import PAGE_BYTES
 from holdfast.stores import aside_id, origin_of
 
-_PAGE_ROWS = 2000
-"""The most rows that are looked at to fill a page."""
+_PAGE_BLOCKS = 2000
+"""The most blocks that are looked at to fill a page."""
+_NO_END = 2**31 - 1
+"""A position beyond all others."""
 
-_PAGE = """
-    SELECT position, at, digest, body
+_BLOCKS = """
+    SELECT position, stop, size, at, body
     FROM (
-        SELECT *, sum(octet_length(body)) OVER (ORDER BY position) - octet_length(body) AS bytes_before
+        SELECT *, sum(size) OVER (ORDER BY position) - size AS bytes_before
         FROM (
             SELECT * FROM holdfast.events
-            WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s) AND position >= %s
-            ORDER BY position LIMIT %s
+            WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s)
+            AND position < %(stop)s AND position >= coalesce((
+                SELECT max(position) FROM holdfast.events
+                WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s) AND position <= %(start)s
+            ), 0)
+            ORDER BY position LIMIT %(most)s::integer
         ) AS next
     ) AS counted
-    WHERE bytes_before < %s ORDER BY position
+    WHERE bytes_before < %(size)s ORDER BY position
 """
 
-_INSERT = """
-    INSERT INTO holdfast.events (thread, position, at, digest, body)
-    SELECT %s, * FROM unnest(%s::integer[], %s::bigint[], %s::bytea[], %s::bytea[])
-"""
+_INSERT = "INSERT INTO holdfast.events (thread, position, stop, size, at, body) VALUES (%s, %s, %s, %s, %s, %s)"
 
 
 class PostgresThreads:
@@ -53,7 +57,7 @@ class PostgresThreads:
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
         """Keep `lines` at the positions from `start` on: all of them, or none. Twice is the same as once."""
-        rows = await asyncio.to_thread(lambda: [pack(position, line) for position, line in enumerate(lines, start)])
+        blocks = await asyncio.to_thread(pack, start, lines) if lines else []  # before others have to wait for it
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection, connection.transaction():
                 number = await hold_thread(connection, thread, lock="NO KEY UPDATE")
@@ -66,16 +70,16 @@ class PostgresThreads:
                 kept = length - start
                 if lines[:kept]:
                     await _compare(connection, thread, start, lines[:kept])
-                if fresh := rows[kept:]:
-                    await connection.execute(_INSERT, [number, *map(list, zip(*fresh, strict=True))])
+                    fresh = lines[kept:]
+                    blocks = await asyncio.to_thread(pack, length, fresh) if fresh else []
+                await _insert(connection, number, blocks)
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
         """A page of lines from position `start` on."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
-                page = await connection.execute(_PAGE, [thread, start, _PAGE_ROWS, PAGE_BYTES], binary=True)
-                rows = [Row(*row) for row in await page.fetchall()]
-        return await asyncio.to_thread(_page, thread, rows)
+                blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
+        return await asyncio.to_thread(_page, thread, start, blocks)
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
         """Make room for `lines`: the log as it is becomes a thread of its own, whole, with its artifacts; the thread
@@ -86,21 +90,25 @@ class PostgresThreads:
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection, connection.transaction():
                 number = await hold_thread(connection, thread, lock="NO KEY UPDATE")
+                kept = await _kept(connection, thread, start, start + len(lines))
                 other = start
-                for row, line in zip(await _rows(connection, thread, start, len(lines)), lines, strict=False):
-                    if _line(thread, row) != line:
-                        break
-                    other = row.position + 1
+                while other < start + len(lines) and kept.get(other) == lines[other - start]:
+                    other += 1
+                cut = [block for block in await _blocks(connection, thread, other, other) if block.stop > other]
                 aside, branch = await _new_aside(connection, thread)
                 await connection.execute(
-                    "INSERT INTO holdfast.events (thread, position, at, digest, body) "
-                    "SELECT %s, position, at, digest, body FROM holdfast.events WHERE thread = %s AND position < %s",
+                    "INSERT INTO holdfast.events (thread, position, stop, size, at, body) "
+                    "SELECT %s, position, stop, size, at, body FROM holdfast.events "
+                    "WHERE thread = %s AND stop <= %s",
                     [branch, number, other],
                 )
                 await connection.execute(
-                    "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND position >= %s",
+                    "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
                     [branch, number, other],
                 )
+                for block in cut:  # moved whole, by its end; the thread needs its beginning, too
+                    stays = [line for position, line in _numbered(thread, block) if position < other]
+                    await _insert(connection, number, pack(block.position, stays))
                 await connection.execute(
                     "INSERT INTO holdfast.artifact_threads (digest, thread) "
                     "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
@@ -161,51 +169,81 @@ async def _new_aside(connection: psycopg.AsyncConnection, thread: str) -> tuple[
 
 
 async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:
-    counted = await connection.execute(
-        "SELECT coalesce(max(position) + 1, 0) FROM holdfast.events "
-        "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)",
+    last = await connection.execute(
+        "SELECT stop FROM holdfast.events "
+        "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s) ORDER BY position DESC LIMIT 1",
         [thread],
     )
-    row = await counted.fetchone()
+    row = await last.fetchone()
     return int(row[0]) if row else 0
 
 
 async def _compare(connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes]) -> None:
-    for row, line in zip(await _rows(connection, thread, start, len(lines)), lines, strict=True):
-        if _line(thread, row) != line:
+    kept = await _kept(connection, thread, start, start + len(lines))
+    for position, line in enumerate(lines, start):
+        if kept.get(position) != line:
             raise RecordConflict(
-                f"thread {thread} has another event at position {row.position} in the record than the one to append; "
+                f"thread {thread} has another event at position {position} in the record than the one to append; "
                 "nothing was appended. Two runs write under one thread id: start one of them under another."
             )
 
 
-async def _rows(connection: psycopg.AsyncConnection, thread: str, start: int, count: int) -> list[Row]:
-    rows = await connection.execute(
-        "SELECT position, at, digest, body FROM holdfast.events "
-        "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s) AND position >= %s "
-        "ORDER BY position LIMIT %s",
-        [thread, start, count],
-        binary=True,
-    )
-    return [Row(*row) for row in await rows.fetchall()]
+async def _kept(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
+    """The lines from position `start` up to `stop`, and those that share a block with them, by position."""
+    blocks = await _blocks(connection, thread, start, stop)
+    return await asyncio.to_thread(lambda: {at: line for block in blocks for at, line in _numbered(thread, block)})
 
 
-def _page(thread: str, rows: list[Row]) -> list[bytes]:
+async def _blocks(
+    connection: psycopg.AsyncConnection,
+    thread: str,
+    start: int,
+    stop: int = _NO_END,
+    *,
+    most: int | None = None,
+    size: int = 2**62,
+) -> list[Block]:
+    """The blocks from the one on that has position `start`, as far as one begins before `stop`.
+
+    Args:
+        connection: To the database.
+        thread: Its id.
+        start: A position.
+        stop: Another.
+        most: The most blocks; None for all.
+        size: Bytes of lines, after which none follows.
+    """
+    wanted = {"thread": thread, "start": start, "stop": stop, "most": most, "size": size}
+    found = await connection.execute(_BLOCKS, wanted, binary=True)
+    return [Block(*row) for row in await found.fetchall()]
+
+
+async def _insert(connection: psycopg.AsyncConnection, number: int, blocks: Sequence[Block]) -> None:
+    if blocks:
+        async with connection.cursor() as cursor:
+            await cursor.executemany(_INSERT, [(number, *block) for block in blocks])
+
+
+def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
     lines: list[bytes] = []
     size = 0
-    for row in rows:
-        line = _line(thread, row)
-        size += len(line)
-        if lines and size > PAGE_BYTES:
-            break
-        lines.append(line)
+    for block in blocks:
+        for position, line in _numbered(thread, block):
+            if position < start:
+                continue
+            size += len(line)
+            if lines and size > PAGE_BYTES:
+                return lines
+            lines.append(line)
     return lines
 
 
-def _line(thread: str, row: Row) -> bytes:
+def _numbered(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block, each with its position."""
     try:
-        return unpack(row)
+        return enumerate(unpack(block), block.position)
     except ValueError as error:
         raise RecordUnreadable(
-            f"event {row.position} of thread {thread} does not decode ({error}); restore the record from a backup"
+            f"event {block.position} of thread {thread}, or one up to event {block.stop - 1}, was altered or damaged "
+            f"({error}); restore the record from a backup"
         ) from error

@@ -1,16 +1,17 @@
 """The name that a worker goes by in Temporal: which process of which machine it is. Pure text; `liveness` looks.
 
-    holdfast:build-7:3f1c9a2b7d5e8046:4711:8834112
+    hf:build-7:3f1c9a2b7d5e8046:4711:8834112
 
 Whoever reads it can say for sure whether that process has ended, if it runs in the same place, and nobody else can.
+Each step's history repeats it up to ten times, so it is short.
 """
 
 import re
 from dataclasses import dataclass
 
-_NOT_IN_HOST = re.compile(r"[^A-Za-z0-9.-]")
+_NOT_IN_HOST = re.compile(r"[^A-Za-z0-9-]")
 _IDENTITY = re.compile(
-    r"holdfast:(?P<host>[A-Za-z0-9.-]{1,64}):(?P<place>[0-9a-f]{16})"
+    r"hf:(?P<host>[A-Za-z0-9-]{1,24}):(?P<place>[0-9a-f]{16})"
     r":(?P<pid>[1-9][0-9]{0,9}):(?P<started>0|[1-9][0-9]{0,19})",
     re.ASCII,
 )
@@ -31,7 +32,7 @@ class WorkerIdentity:
     """When it was started, in the kernel's clock ticks."""
 
     def __str__(self) -> str:
-        return f"holdfast:{self.host}:{self.place}:{self.pid}:{self.started}"
+        return f"hf:{self.host}:{self.place}:{self.pid}:{self.started}"
 
 
 def parse_identity(text: str) -> WorkerIdentity | None:
@@ -43,5 +44,7 @@ def parse_identity(text: str) -> WorkerIdentity | None:
 
 
 def host_in_identity(name: str) -> str:
-    """A machine's name as an identity can hold it: other characters become hyphens, at most 64 of them."""
-    return _NOT_IN_HOST.sub("-", name)[:64] or "-"
+    """A machine's name as an identity can hold it: without its domain, other characters as hyphens, of a longer one the
+    last 24, which tell the pods of one deployment apart.
+    """
+    return _NOT_IN_HOST.sub("-", name.partition(".")[0])[-24:] or "-"

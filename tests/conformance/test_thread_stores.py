@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import random
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -14,14 +18,15 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
+from activities.stores import blocks, postgres
+from activities.stores.blocks import BLOCK_BYTES, Block, pack, types_back, unpack
 from activities.stores.postgres import open_pool
 from activities.stores.record import PostgresThreads
-from activities.stores.rows import Row, pack, unpack
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
-from holdfast.events import ToolCallFinished
+from holdfast.events import ToolCallFinished, UserMessageReceived
 from holdfast.log import EventLog, event_line
-from holdfast.model import PAGE_BYTES, canonical
-from holdfast.stores import ThreadStore
+from holdfast.model import GENESIS, PAGE_BYTES, canonical
+from holdfast.stores import ThreadStore, read_lines
 from holdfast.testing import ThreadStoreConformance
 
 
@@ -82,30 +87,99 @@ class TestPostgresThreads(ThreadStoreConformance):
         assert await store.read("any bytes") == lines
 
     async def test_a_position_is_taken_once(self, store: ThreadStore, pool: AsyncConnectionPool) -> None:
-        """The schema itself refuses a second event at a position."""
+        """The schema itself refuses a second block at a position."""
         await store.append("once", 0, [b"{}"])
         with pytest.raises(psycopg.errors.UniqueViolation):
             async with pool.connection() as connection:
                 await connection.execute(
-                    "INSERT INTO holdfast.events (thread, position, body) "
-                    "SELECT id, 0, '' FROM holdfast.threads WHERE thread = 'once'"
+                    "INSERT INTO holdfast.events (thread, position, stop, size, body) "
+                    "SELECT id, 0, 1, 0, '' FROM holdfast.threads WHERE thread = 'once'"
                 )
 
-    async def test_a_damaged_row_is_named(self, store: ThreadStore, pool: AsyncConnectionPool) -> None:
-        """A row that does not decode is an error that says which."""
-        await store.append("damaged", 0, [b"{}", b"{}"])
+    async def test_a_damaged_block_is_named(self, store: ThreadStore, pool: AsyncConnectionPool) -> None:
+        """A block that does not decode is an error that says which events are in it."""
+        await store.append("damaged", 0, [b"{}"])
+        await store.append("damaged", 1, [b"{}", b"{}"])
         async with pool.connection() as connection:
+            undamaged = await (
+                await connection.execute(
+                    "SELECT body FROM holdfast.events WHERE position = 1 "
+                    "AND thread = (SELECT id FROM holdfast.threads WHERE thread = 'damaged')"
+                )
+            ).fetchone()
             await connection.execute(
                 "UPDATE holdfast.events SET body = %s WHERE position = 1 "
                 "AND thread = (SELECT id FROM holdfast.threads WHERE thread = 'damaged')",
                 [b"\x01no"],
             )
         try:
-            with pytest.raises(RecordUnreadable, match="event 1 of thread damaged does not decode"):
+            with pytest.raises(
+                RecordUnreadable, match="event 1 of thread damaged, or one up to event 2, was altered or damaged"
+            ):
                 await store.read("damaged")
         finally:
             async with pool.connection() as connection:
-                await connection.execute("UPDATE holdfast.events SET body = %s WHERE body = %s", [b"\x00{}", b"\x01no"])
+                await connection.execute(
+                    "UPDATE holdfast.events SET body = %s WHERE body = %s", [*(undamaged or ()), b"\x01no"]
+                )
+        assert await store.read("damaged") == [b"{}"] * 3
+
+    @pytest.mark.parametrize("seed", range(4))
+    async def test_wherever_blocks_begin_and_end(
+        self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch, seed: int
+    ) -> None:
+        """Appends, pages and logs set aside are those of lines that are kept one by one."""
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
+        chance, thread, log = random.Random(seed), f"blocks-{uuid4().hex}", EventLog()
+        kept: list[bytes] = []
+        asides: dict[str, list[bytes]] = {}
+        assert isinstance(store, PostgresThreads)
+        for _ in range(30):
+            if kept and chance.random() < 0.3:  # a reset: another way from some event on
+                start = chance.randint(0, len(kept))
+                same = chance.randint(0, len(kept) - start)
+                lines = [*kept[start : start + same], *(b"another %d" % n for n in range(chance.randint(0, 3)))]
+                asides[await store.set_aside(thread, start, lines)] = kept
+                kept = kept[: start + same]
+            for number in range(chance.randint(1, 12)):
+                log.append(UserMessageReceived(content=chance.choice(["x" * 900, "short"])), at=at_second(number))
+            fresh = [event_line(event) for event in log.events[-chance.randint(1, 12) :]]
+            start = chance.randint(0, len(kept))
+            await store.append(thread, start, [*kept[start:], *fresh])
+            kept += fresh
+            with pytest.raises(RecordConflict, match=f"position {start} "):
+                await store.append(thread, start, [b"no such line", *kept[start + 1 :]])
+            assert await store.length(thread) == len(kept)
+            assert await store.read(thread, start) == kept[start:]
+            position = chance.randrange(len(kept))
+            assert (await store.read(thread, position))[0] == kept[position]
+        for aside, lines in asides.items():
+            assert await store.read(aside) == lines
+        assert await store.asides(thread) == list(asides)
+
+
+async def test_a_record_with_one_event_a_row_is_put_away(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database from before there were blocks is migrated; its old events stay in it, and new ones can be kept."""
+    name = f"rows_{uuid4().hex}"
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(f"CREATE DATABASE {name}")
+    url = psycopg.conninfo.make_conninfo(database_url, dbname=name)
+    for file in sorted(postgres.MIGRATIONS.glob("000[1-4]*.sql")):
+        shutil.copy(file, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres, "MIGRATIONS", tmp_path)
+        await postgres.migrate(url)
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("INSERT INTO holdfast.threads (thread) VALUES ('old')")
+        await connection.execute("INSERT INTO holdfast.events (thread, position, body) VALUES (1, 0, '')")
+        assert "0005_blocks" in await postgres.migrate(url)
+        kept = await connection.execute("SELECT count(*) FROM holdfast.events_before_blocks")
+        assert await kept.fetchone() == (1,)
+    async with open_pool(url, size=1) as pool:
+        await PostgresThreads(pool).append("old", 0, [b"{}"])
+        assert await PostgresThreads(pool).read("old") == [b"{}"]
 
 
 async def test_without_a_database_the_record_waits() -> None:
@@ -142,42 +216,122 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@given(st.binary() | (JSON | EVENTS).map(canonical) | (JSON | EVENTS).map(lambda value: json.dumps(value).encode()))
-def test_any_line_fits_a_row(line: bytes) -> None:
-    """A row gives back the bytes of its line, whether it is an event, other JSON or anything else."""
-    assert unpack(pack(7, line)) == line
+LINES = st.binary() | (JSON | EVENTS).map(canonical) | (JSON | EVENTS).map(lambda value: json.dumps(value).encode())
 
 
-@given(st.text(st.characters(codec=None)), st.datetimes(timezones=st.just(UTC)))
-def test_an_event_is_taken_apart(text: str, at: datetime) -> None:
-    """Whatever an event of ours holds, what is a column is not in the body, too."""
-    log = EventLog(position=7)
-    log.append(ToolCallFinished(number=1, status="ok", content=text), at=at)
-    row = pack(7, event_line(log.events[0]))
-    assert row.digest == bytes.fromhex(log.head)
-    rest = {"content": text, "number": 1, "status": "ok", "type": "tool_call_finished"}
-    assert len(row.body) <= 1 + len(canonical(rest))
-    assert unpack(row) == event_line(log.events[0])
+def at_second(number: int) -> datetime:
+    """A time."""
+    return datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)
 
 
-@given(st.integers(0, 3) | st.none(), st.binary(max_size=9), st.none() | st.binary(max_size=3), st.none() | st.just(0))
-def test_a_row_that_was_damaged_is_a_value_error(
-    form: int | None, body: bytes, digest: bytes | None, at: int | None
+def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
+    """Lines of events as a run writes them."""
+    log = EventLog(position=position)
+    for number, content in enumerate(contents):
+        log.append(ToolCallFinished(number=number, status="ok", content=content), at=at_second(number // 2))
+    return [event_line(event) for event in log.events]
+
+
+@given(st.lists(LINES, min_size=1, max_size=6), st.integers(0, 9))
+def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
+    """Blocks give back the bytes of their lines, whether those are events, other JSON or anything else."""
+    packed = pack(position, lines)
+    assert [line for block in packed for line in unpack(block)] == lines
+    for block in packed:
+        assert len(list(types_back(block))) == block.length
+
+
+@given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=6), st.lists(LINES, max_size=2))
+def test_events_are_taken_apart(contents: list[str], others: list[bytes]) -> None:
+    """Whatever events of ours hold, what follows from the one before is not kept; what is no event does no harm."""
+    lines = chained(contents)
+    (block,) = pack(7, lines)
+    assert (block.position, block.stop, block.size) == (7, 7 + len(lines), sum(map(len, lines)))
+    assert unpack(block) == lines
+    assert list(types_back(block)) == ["tool_call_finished"] * len(lines)
+    assert block.at == (datetime.fromisoformat(json.loads(lines[-1])["at"]) - blocks.EPOCH) // timedelta(microseconds=1)
+    told = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
+    rest = [canonical({"type": "tool_call_finished", "at": 1_000_000} | each) for each in told]
+    assert len(block.body) <= 1 + 64 + sum(map(len, rest)) + len(rest)
+    assert [line for part in pack(7, [*lines, *others, *lines]) for line in unpack(part)] == [*lines, *others, *lines]
+
+
+@given(st.lists(st.integers(0, 3 * BLOCK_BYTES), min_size=1, max_size=9))
+def test_blocks_are_of_about_equal_size(sizes: list[int]) -> None:
+    """Lines lie in order in as few blocks as hold them; a line that is longer than a block has to fit one."""
+    lines = [b"x" * size for size in sizes]
+    packed = pack(0, lines)
+    assert [(block.position, block.stop) for block in packed] == list(pairwise([0, *(block.stop for block in packed)]))
+    assert packed[-1].stop == len(lines)
+    assert len(packed) <= -(-sum(sizes) // BLOCK_BYTES) or len(packed) == 1
+    assert max(block.size for block in packed) <= BLOCK_BYTES + max(sizes)
+
+
+@given(st.integers(0, 3), st.data())
+def test_an_event_altered_within_a_block_is_found(place: int, data: st.DataObject) -> None:
+    """Other content, another order, another time or another position is found by whoever reads the block."""
+    lines = chained(["one", "two", "three", "four"])
+    (block,) = pack(7, lines)
+    content = blocks._content(block)[1]
+    digests, parts = content[:64], content[64:].split(b"\n")
+    assert len(parts) == len(lines)
+    block = block._replace(body=b"\x02" + content)
+    parts[place] = data.draw(st.sampled_from([parts[place].replace(b"o", b"0"), parts[0], parts[-1]]))
+    altered = block._replace(body=b"\x02" + digests + b"\n".join(parts))
+    if altered != block:
+        with pytest.raises((ValueError, RecordUnreadable)):  # of the first one the digest is kept, and does not follow
+            read_lines("thread", 7, unpack(altered), head=GENESIS)
+    with pytest.raises(ValueError, match="does not follow"):
+        unpack(block._replace(at=(block.at or 0) + 1))
+    with pytest.raises(ValueError, match="does not follow"):
+        unpack(block._replace(position=8, stop=block.stop + 1))
+
+
+@given(
+    st.integers(0, 3) | st.none(),
+    st.binary(max_size=99),
+    st.integers(0, 3),
+    st.integers(0, 99),
+    st.none() | st.just(0) | st.integers(-(2**63), 2**63 - 1),
+)
+def test_a_block_that_was_damaged_is_a_value_error(
+    form: int | None, body: bytes, length: int, size: int, at: int | None
 ) -> None:
-    """Whatever a row holds, it gives a line or a ValueError."""
+    """Whatever a block holds, it gives lines or a ValueError."""
+    block = Block(0, length, size, at, body if form is None else bytes([form]) + body)
+    assert all(isinstance(kind, str) for kind in types_back(block))
     with suppress(ValueError):
-        unpack(Row(0, at, digest, body if form is None else bytes([form]) + body))
+        unpack(block)
 
 
-def test_the_form_of_a_row_never_changes() -> None:
-    """Rows that an earlier release wrote stay readable: these are its four forms."""
-    digest, at = bytes(range(32)), 1_767_323_045_000_600
-    line = (
-        b'{"at":"2026-01-02T03:04:05.000600Z",'
-        b'"digest":"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",'
-        b'"position":3,"schema_version":1,"type":"run_unparked"}'
+def test_a_damaged_block_takes_no_memory() -> None:
+    """What decompresses to more than the block should have is given up in time."""
+    (block,) = pack(0, [b" " * 10_000_000])
+    with pytest.raises(ValueError, match="ends too early or too late"):
+        unpack(block._replace(size=1000))
+
+
+def test_the_form_of_a_block_never_changes() -> None:
+    """Blocks that an earlier release wrote stay readable: these are their four forms."""
+    lines = [
+        b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
+        b'"digest":"76a98049e9f704b531493b526f17ee5ddd4049d78ca40c0e65e935196ad606fa",'
+        b'"position":3,"schema_version":1,"type":"run_unparked"}',
+        b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
+        b'"digest":"f5b58354c8775365fe83801e85e5c92d36c1af8bf1bdfdcc0dcc14323235a200",'
+        b'"position":4,"schema_version":1,"type":"run_unparked"}',
+        b'{"at":"2026-01-02T03:04:06Z","by":"a",'
+        b'"digest":"dc79ae625056e9b2d256d4b5651d5170df9fb60236463214b13e03bba68ad733",'
+        b'"position":5,"schema_version":1,"type":"run_unparked"}',
+    ]
+    digests = [bytes.fromhex(json.loads(line)["digest"]) for line in lines]
+    rest = b'{"by":"a","type":"run_unparked"}'
+    compressed = bytes.fromhex(
+        "e0006d003303003d88cd724b9f2f67babcbf380cdfce2f849f988f4dd057a5330556ad4951a7d651655f2bc9b1f316dd0f7258687f2183c024a000"
     )
-    assert unpack(Row(0, None, None, b"\x00again ")) == b"again "
-    assert unpack(Row(0, None, None, bytes.fromhex("014b4c4fcccc534824910400"))) == b"again " * 9
-    assert unpack(Row(3, at, digest, b'\x02{"type":"run_unparked"}')) == line
-    assert unpack(Row(3, at, digest, bytes.fromhex("03ab562aa92c4855b2522a2acd8b2fcd2b482cca4e4d51aa0500"))) == line
+    at = 1_767_323_046_000_000
+    assert unpack(Block(0, 2, 2, None, b"\x00\x00\x00\x00\x01\x00\x00\x00\x01a\n")) == [b"a", b"\n"]
+    again = bytes.fromhex("01e0007a001303000068da17911ea848ba36ccc39e261de223300000")
+    assert unpack(Block(0, 2, 115, None, again)) == [b"again " * 19, b"\n"]
+    assert unpack(Block(5, 6, 168, at, b"\x02" + digests[2] * 2 + rest)) == lines[2:]
+    assert unpack(Block(3, 6, 518, at, b"\x03" + digests[0] + digests[2] + compressed)) == lines

@@ -34,7 +34,7 @@ from tests.unit.test_liveness import identity_of
 
 pytestmark = pytest.mark.skipif(this_process() is None, reason="processes are proved to be gone on Linux only")
 
-DOOMED = "holdfast:elsewhere:0123456789abcdef:4711:1"
+DOOMED = "hf:elsewhere:0123456789abcdef:4711:1"
 
 
 @tool(effect="unsafe")

@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
+from activities.stores.blocks import Block, pack, unpack
 from activities.stores.postgres import migrate, open_pool
 from activities.stores.prune import prunable, prune
 from activities.stores.record import PostgresThreads
@@ -347,20 +348,25 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
 
         where = "thread = (SELECT id FROM holdfast.threads WHERE thread = %s)"
         async with pool.connection() as connection:
-            last = f"DELETE FROM holdfast.events WHERE {where} AND position = %s RETURNING position, at, digest, body"
-            kept = await (await connection.execute(last, [thread, good.events - 1])).fetchone()
-            short = await verify(threads, thread)
-            assert (short.ok, short.where, short.position) == (False, "record", good.events - 1)
+            last = f"DELETE FROM holdfast.events WHERE {where} AND stop = %s RETURNING position, stop, size, at, body"
+            kept = await (await connection.execute(last, [thread, good.events])).fetchone()
             assert kept is not None
+            short = await verify(threads, thread)
+            assert (short.ok, short.where, short.position) == (False, "record", kept[0])
             await connection.execute(
-                "INSERT INTO holdfast.events (thread, position, at, digest, body) "
-                "SELECT id, %s, %s, %s, %s FROM holdfast.threads WHERE thread = %s",
+                "INSERT INTO holdfast.events (thread, position, stop, size, at, body) "
+                "SELECT id, %s, %s, %s, %s, %s FROM holdfast.threads WHERE thread = %s",
                 [*kept, thread],
             )
             assert (await verify(threads, thread)).ok
+            first = f"SELECT position, stop, size, at, body FROM holdfast.events WHERE {where} AND position = 0"
+            block = Block(*(await (await connection.execute(first, [thread])).fetchone() or ()))
+            lines = unpack(block)
+            lines[1] = lines[1].replace(b'"content":"', b'"content":"other ')
+            (altered,) = pack(0, lines)
             await connection.execute(
-                f"UPDATE holdfast.events SET body = %s WHERE {where} AND position = 1",
-                [b'\x02{"content":"other","type":"user_message_received"}', thread],
+                f"UPDATE holdfast.events SET size = %s, body = %s WHERE {where} AND position = 0",
+                [altered.size, altered.body, thread],
             )
         bad = await verify(threads, thread)
         assert (bad.ok, bad.where, bad.position) == (False, "record", 1)

@@ -17,6 +17,7 @@ from holdfast.contracts import LOOP_WORKFLOW, NOT_SEALED, START_REFUSED, THREAD_
 from holdfast.errors import SettingsError
 from holdfast.events import RunParked, ToolCallStarted
 from holdfast.messages import ToolCall
+from holdfast.payloads import SEAL
 from holdfast.runtime.client import connect_stack
 from holdfast.runtime.encryption import EncryptionCodec
 from holdfast.runtime.encryption_keys import EncryptionKey
@@ -272,7 +273,7 @@ async def test_a_forged_answer_never_counts(rig: StartRig, stack: Stack, sealed:
             data=json.dumps({"spec": spec, "workspace": "/", "answers": sent["order"]}).encode(),
         )
         if sealed:
-            payload.metadata["holdfast-seal"] = b"dev:" + bytes(16)
+            payload.metadata[SEAL] = b"dev:" + bytes(16)
         await answer(stranger, task, payload)
         state = await status_of(run, "failed")
         assert "does not come from our own processes" in (await events_of(run))[-1].model_dump_json()
@@ -315,7 +316,7 @@ async def test_seals_leave_payloads_readable(rig: StartRig, stack: Stack) -> Non
         run = await closed(r)
         (order,) = await payloads_of(run, "call_tool")
         assert order.metadata["encoding"] == b"json/plain"
-        assert order.metadata["holdfast-seal"].startswith(b"dev:")
+        assert order.metadata[SEAL].startswith(b"dev:")
         assert json.loads(order.data)["call"]["name"] == "pay"
         events = await check_thread(r.client, run)
         assert [event.type for event in events if isinstance(event, ToolCallStarted | RunParked)] == [

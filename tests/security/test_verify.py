@@ -12,6 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowFailureError
 
 from activities.stores.artifacts import PostgresArtifacts
+from activities.stores.blocks import Block, _content
 from activities.stores.ledger import effects_of
 from activities.stores.postgres import migrate, open_pool
 from activities.stores.record import PostgresThreads
@@ -190,6 +191,38 @@ def with_another_payment(log: Log) -> Log:
         return event
 
     return [altered(event) for event in log]
+
+
+async def test_an_event_altered_within_its_block_is_found(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """What a tool returned is changed where it lies; every digest that is kept stays. The block is named."""
+    async with rig(catalog(), SCRIPT) as r:
+        desk = await paid(r, pool, stack)
+    altered = None
+    async with pool.connection() as connection:
+        rows = await connection.execute(
+            "SELECT position, stop, size, at, body FROM holdfast.events "
+            "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)",
+            [desk.thread],
+        )
+    for row in await rows.fetchall():
+        form, content = _content(block := Block(*row))
+        if b'"content":"paid ' in content:
+            altered = block
+            content = content.replace(b'"content":"paid ', b'"content":"owes ')
+            body = bytes([form & ~1]) + content
+            await desk.sql(
+                "UPDATE holdfast.events SET body = %s WHERE position = %s "
+                "AND thread = (SELECT id FROM holdfast.threads WHERE thread = %s)",
+                body,
+                block.position,
+            )
+    assert altered is not None
+    for forgotten in (False, True):
+        found = await desk.verify(forgotten=forgotten)
+        assert (found.ok, found.where, found.position) == (False, "record", altered.position)
+        assert f"or one up to event {altered.stop - 1}, was altered or damaged" in found.reason
 
 
 async def test_a_log_that_was_written_anew_does_not_follow(

@@ -27,9 +27,18 @@ def test_what_reads_is_exactly_what_was_written(text: str) -> None:
     assert identity is None or str(identity) == text
 
 
+def test_a_machine_is_named_as_short_as_people_need_it() -> None:
+    """Every step's history repeats the name: its domain goes, and the beginning of one that is long."""
+    assert host_in_identity("build-7") == "build-7"
+    assert host_in_identity("ip-10-0-12-34.eu-central-1.compute.internal") == "ip-10-0-12-34"
+    assert host_in_identity("holdfast-worker-7d9f8b6c5-x2x4z") == "t-worker-7d9f8b6c5-x2x4z"
+    assert host_in_identity("Büro_1") == "B-ro-1"
+    assert host_in_identity("") == host_in_identity(".local") == "-"
+
+
 def test_the_identities_of_others_are_nobodys() -> None:
     """Temporal's own form, other programs', and near misses do not parse."""
-    ours = "holdfast:build-7:3f1c9a2b7d5e8046:4711:8834112"
+    ours = "hf:build-7:3f1c9a2b7d5e8046:4711:8834112"
     assert parse_identity(ours) is not None
     for other in (
         "",

@@ -5,7 +5,7 @@ CREATE TABLE holdfast.threads (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- What every event has is a column, which is smaller than JSON; activities/stores/rows.py puts the line together.
+-- One event a row; 0005_blocks.sql has replaced this table.
 CREATE TABLE holdfast.events (
     thread   integer NOT NULL REFERENCES holdfast.threads,
     position integer NOT NULL CHECK (position >= 0),

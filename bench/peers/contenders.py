@@ -5,6 +5,7 @@ from dataclasses import dataclass
 HOLDFAST = "holdfast"
 OPENAI_AGENTS = "openai_agents"
 PYDANTIC_AI = "pydantic_ai"
+AGENT_HARNESS = "agent_harness"
 LANGGRAPH = "langgraph"
 LANGGRAPH_SYNC = "langgraph_sync"
 DBOS = "dbos"
@@ -62,6 +63,16 @@ CONTENDERS = {
         settings="`TemporalDurability` (`TemporalAgent` is deprecated in its favour) with its `continue_as_new` hook, "
         "which is off by default; without it the history limit ended it at step 170. Defaults: calls 60 s, heartbeat "
         "of model calls 30 s, sticky queue 10 s, sandbox. `request_limit` lifted.",
+    ),
+    AGENT_HARNESS: About(
+        title="Temporal Agent Harness",
+        packages=("temporal-agent-harness", "openai-agents"),
+        temporal=True,
+        settings="`OpenAIAgentsPlugin` and `AgentHarnessPlugin`, `Runner.run`, chat completions; the tool by "
+        "`activity_tool_defn`, approved by `allow_inherently_safe`. Time-outs of its README and of its OpenAI example: "
+        "model call 120 s with a heartbeat time-out of 30 s, tool 30 s; sticky queue 10 s and sandbox, which are the "
+        "defaults. One message, then `close`: nobody reads the stream of events, and replies are not streamed, either "
+        "of which adds to its history. Payloads from 1.5 MB on go to files, which are counted.",
     ),
     LANGGRAPH: About(
         title="LangGraph",

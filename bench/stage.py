@@ -23,6 +23,7 @@ from holdfast.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.takeover import taking_over
 from holdfast.runtime.working import at_work
 from worker import build_worker
 
@@ -76,7 +77,7 @@ async def serving(
     connections: int = 4,
     client: Client | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
-    """A worker of ours at work, in this process.
+    """A worker of ours at work, in this process, with the takeover that `worker.py` has.
 
     Yields:
         The client it shares, the worker, and its client of the LLM.
@@ -87,6 +88,7 @@ async def serving(
     async with (
         open_pool(stack.database_url, size=connections) as pool,
         openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
+        taking_over(client, home=home, task_queue=queue) as identity,
     ):
         worker = build_worker(
             client,
@@ -97,6 +99,7 @@ async def serving(
             pool=pool,
             database_url=stack.database_url,
             workspaces=home / "workspaces",
+            identity=identity,
         )
         async with at_work(worker):
             yield client, worker, llm

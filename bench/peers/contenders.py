@@ -44,7 +44,7 @@ CONTENDERS = {
         packages=("temporalio", "openai"),
         temporal=True,
         settings="As `worker.py` builds it: heartbeats every 2 s with a time-out of 5 s, sticky queue 3 s, workflows "
-        "outside the sandbox. Bytes are history plus growth of its tables.",
+        "outside the sandbox; a worker that starts takes over from the one of this machine that was killed. Bytes are history plus growth of its tables.",
     ),
     OPENAI_AGENTS: About(
         title="OpenAI Agents SDK on Temporal",

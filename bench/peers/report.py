@@ -84,7 +84,8 @@ def markdown(report: Report) -> str:
         "keeps the encoded messages.",
     ]
     for measure in MEASURES:
-        lines += ["", f"### {measure.title}", "", *_table(report, measure)]
+        if table := _table(report, measure):
+            lines += ["", f"### {measure.title}", "", *table]
     lines += [
         "",
         "Bytes are the size of the history for contenders on Temporal, the growth of tables, indexes and TOAST on "
@@ -128,6 +129,8 @@ def _table(report: Report, measure: Measure) -> list[str]:
     winners = best(figures)
     rows = [["steps", *[f"{steps:,}" for steps in report.lengths]], ["---", *["--:" for _ in report.lengths]]]
     counted = {run.contender for run in report.runs if measure.of(run) is not None}
+    if not counted:
+        return []
     for name in [name for name in report.names if name in counted]:
         row = [CONTENDERS[name].title]
         for steps in report.lengths:

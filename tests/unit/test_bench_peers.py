@@ -79,6 +79,7 @@ def test_a_table_has_only_those_who_have_the_figure() -> None:
     assert "DBOS" not in actions
     assert "| DBOS | 3.00 |" in transactions
     assert "OpenAI Agents" not in transactions
+    assert "### Actions" not in markdown(report([run(DBOS, 10)], []))
 
 
 def test_a_run_that_died_has_no_figure() -> None:

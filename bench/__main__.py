@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import document
-from bench.figures import schedule
+from bench.figures import CONTENDERS, SIDE_BY_SIDE, Load, schedule
 from bench.measure import measure_all
 from bench.report import Report, as_json, make_report, markdown, show
 from bench.stage import leave, open_stack
 
 
-def measure(lengths: Sequence[int], *, repeat: int | None, console: Console) -> Report:
+def measure(loads: Sequence[Load], *, repeat: int | None, console: Console) -> Report:
     """Start everything, measure, stop everything."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # Drawn between runs only: a thread that draws during a run would be measured with it.
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        runs = 2 + len(schedule(lengths, repeat))
+        runs = len(CONTENDERS) + len(schedule(loads, repeat))
         task = bar.add_task("starting Temporal and PostgreSQL", total=runs, completed=-1)
         bar.refresh()
 
@@ -32,20 +32,23 @@ def measure(lengths: Sequence[int], *, repeat: int | None, console: Console) -> 
 
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         with open_stack() as (stack, home):
-            samples, server = asyncio.run(measure_all(stack, home, lengths=lengths, repeat=repeat, progress=progress))
+            samples, server = asyncio.run(measure_all(stack, home, loads=loads, repeat=repeat, progress=progress))
     return make_report(samples, temporal_server=server, load=load)
 
 
 def main(
     steps: Annotated[str, typer.Option(help="Lengths of the runs, in steps.")] = "10,100,400",
-    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each; by default more of the short ones.")] = None,
+    side_by_side: Annotated[
+        int, typer.Option(min=0, help=f"Runs of {SIDE_BY_SIDE.steps} steps to make at once; 0 for none.")
+    ] = SIDE_BY_SIDE.runs,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Samples of each; by default more of short runs.")] = None,
     write: Annotated[bool, typer.Option("--write/--no-write", help="Write bench/RESULTS.md.")] = True,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a target is missed.")] = False,
 ) -> None:
     """Compare Holdfast with a bare Temporal workflow, on an embedded server of its own.
 
-    Takes about two minutes on two cores. Exits with 0 whatever was measured, unless --strict is given.
+    Takes about seven minutes on two cores. Exits with 0 whatever was measured, unless --strict is given.
     """
     try:
         lengths = sorted({int(part) for part in steps.split(",")})
@@ -53,9 +56,12 @@ def main(
         lengths = []
     if not lengths or lengths[0] < 1:
         raise typer.BadParameter(f"{steps!r} is not a list of numbers such as 10,100", param_hint="--steps")
+    loads = [Load(length) for length in lengths]
+    if side_by_side:
+        loads.append(Load(SIDE_BY_SIDE.steps, side_by_side))
     code = 0
     try:
-        report = measure(lengths, repeat=repeat, console=Console(stderr=True))
+        report = measure(loads, repeat=repeat, console=Console(stderr=True))
         if json_output:
             print(json.dumps(as_json(report)))
         else:

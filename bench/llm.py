@@ -23,6 +23,7 @@ TAIL = 4096
 
 _STEPS = re.compile(rb"steps=(\d+)")
 _CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
+_USES = re.compile(rb"uses=(\w+)")
 _THEN = re.compile(rb"then=(\w+)")
 _FOLD = b"Reply with the summary only; call no tool."
 """The end of what Holdfast asks for a fold with (`holdfast.fold.INSTRUCTION`)."""
@@ -30,7 +31,7 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 def reply(body: bytes | bytearray) -> bytes:
-    """The response's body: one call of `observe` more, until the run has made all of its steps."""
+    """The response's body: one tool call more, until the run has made all of its steps."""
     length = _STEPS.search(body[:HEAD])
     answered = ["".join(map(bytes.decode, found)) for found in _CALL.findall(body[-TAIL:])]
     step = int(answered[-1]) + 1 if answered else 1
@@ -53,9 +54,10 @@ def reply(body: bytes | bytearray) -> bytes:
 
 
 def _tool(body: bytes | bytearray, step: int, length: int) -> str | None:
-    """The tool to call at this step: after the last one, once, the one that the task names (`then=pay`)."""
+    """The tool to call: `observe` unless the task names one (`uses=act`); after the last step, once, `then=pay`."""
     if step <= length:
-        return "observe"
+        uses = _USES.search(body[:HEAD])
+        return uses[1].decode() if uses else "observe"
     then = _THEN.search(body[:HEAD])
     return then[1].decode() if then and step == length + 1 else None
 

@@ -1,5 +1,6 @@
-"""Running the schedule: one run at a time, measured from outside."""
+"""Running the schedule, one sample at a time, measured from outside."""
 
+import asyncio
 import gc
 import itertools
 import time
@@ -10,7 +11,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 
-from bench.figures import FLOOR, HOLDFAST, Sample, schedule
+from bench.figures import CONTENDERS, Load, Sample, schedule
 from bench.llm import serve_llm
 from bench.stage import Contender, open_contenders
 from holdfast.runtime.stack import Stack
@@ -27,7 +28,7 @@ class MeasurementError(Exception):
 
 
 async def measure_all(
-    stack: Stack, home: Path, *, lengths: Sequence[int], repeat: int | None, progress: Progress
+    stack: Stack, home: Path, *, loads: Sequence[Load], repeat: int | None, progress: Progress
 ) -> tuple[list[Sample], str]:
     """Make all runs.
 
@@ -38,34 +39,37 @@ async def measure_all(
     samples = []
     with serve_llm() as llm_url:
         async with open_contenders(stack, home, llm_url) as (client, contenders):
-            for warm in (FLOOR, HOLDFAST):
+            for warm in CONTENDERS:
                 progress(f"warming up: {warm}")
-                await measure(client, contenders[warm], WARM_UP, name=next(names))
-            for contender, steps in schedule(lengths, repeat):
-                progress(f"{contender}, {steps} steps")
-                samples.append(await measure(client, contenders[contender], steps, name=next(names)))
+                await measure(client, contenders[warm], Load(WARM_UP), name=next(names))
+            for contender, load in schedule(loads, repeat):
+                progress(f"{contender}, {load}")
+                samples.append(await measure(client, contenders[contender], load, name=next(names)))
             about = await client.workflow_service.get_system_info(GetSystemInfoRequest())
     return samples, about.server_version
 
 
-async def measure(client: Client, contender: Contender, steps: int, *, name: str) -> Sample:
-    """Make one run, from its start to its result.
+async def measure(client: Client, contender: Contender, load: Load, *, name: str) -> Sample:
+    """Make one run, or several side by side, from the first start to the last result.
 
     Raises:
-        MeasurementError: It made another number of steps.
-        WorkflowFailureError: It failed, or took too long.
+        MeasurementError: One made another number of steps.
+        WorkflowFailureError: One failed, or took too long.
     """
     gc.collect()  # nobody pays for what an earlier run left behind
     cpu, wall = time.process_time(), time.perf_counter()
-    handle = await contender.start(steps, name)
-    result = await handle.result()
+    handles = await asyncio.gather(*(contender.start(load.steps, f"{name}-{run}") for run in range(load.runs)))
+    results = await asyncio.gather(*(handle.result() for handle in handles))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    calls = contender.calls_made(result)
-    if calls != steps + 1:
-        raise MeasurementError(f"{contender.name} made {calls} LLM calls for {steps} steps, expected {steps + 1}")
-    assert handle.first_execution_run_id is not None
-    size, events = await _history(client, name, handle.first_execution_run_id)
-    return Sample(contender.name, steps, wall, cpu, size, events)
+    wrong = [calls for calls in map(contender.calls_made, results) if calls != load.steps + 1]
+    if wrong:
+        raise MeasurementError(f"{contender.name} made {wrong[0]} LLM calls for {load.steps} steps, expected one more")
+    size = events = 0
+    for handle in handles:
+        assert handle.first_execution_run_id is not None
+        found = await _history(client, handle.id, handle.first_execution_run_id)
+        size, events = size + found[0], events + found[1]
+    return Sample(contender.name, load, wall, cpu, size, events)
 
 
 async def _history(client: Client, name: str, run_id: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,13 +12,30 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import FLOOR, HOLDFAST, Figures, Growth, Sample, Target, figures, growth, over_floor, targets
+from bench.figures import (
+    CONTENDERS,
+    EFFECTS,
+    FLOOR,
+    HOLDFAST,
+    Figures,
+    Growth,
+    Load,
+    Sample,
+    Target,
+    cpu,
+    figures,
+    growth,
+    over_floor,
+    targets,
+)
 from bench.stage import OBSERVATION_BYTES
 from holdfast import __version__
 
-NAMES = {FLOOR: "bare workflow", HOLDFAST: "Holdfast"}
-HEADINGS = ["steps", "", "runs", "ms", "× floor", "CPU ms", "bytes", "events"]
+NAMES = {FLOOR: "bare workflow", HOLDFAST: "Holdfast, reads", EFFECTS: "Holdfast, effects"}
+HEADINGS = ["steps", "", "runs", "ms", "× floor", "CPU ms", "× floor", "bytes", "events"]
 """All but the first three are per step."""
+TOGETHER = ["runs", "", "samples", "steps a second", "× floor", "CPU ms", "× floor"]
+"""CPU is per step."""
 MARKS = {True: "✓", False: "✗", None: "–"}
 
 
@@ -59,13 +76,19 @@ def make_report(samples: Sequence[Sample], *, temporal_server: str, load: float 
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the table and the targets."""
-    table = Table(title="Per step: one LLM call and one tool call", title_justify="left")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if not heading else "right")
-    for row in _rows(report):
-        table.add_row(*row, end_section=row[1] == NAMES[HOLDFAST])
-    console.print(table)
+    """Print the tables and the targets."""
+    tables = {
+        "Per step: one LLM call and one tool call": (HEADINGS, _rows(report)),
+        "Runs side by side": (TOGETHER, _together(report)),
+    }
+    for title, (headings, rows) in tables.items():
+        table = Table(title=title, title_justify="left")
+        for heading in headings:
+            table.add_column(heading, justify="left" if not heading else "right")
+        for row in rows:
+            table.add_row(*row, end_section=row[1] == NAMES[CONTENDERS[-1]])
+        if rows:
+            console.print(table)
     for line in _growth_lines(report):
         console.print(line, highlight=False)
     for target in report.targets:
@@ -75,8 +98,6 @@ def show(report: Report, console: Console) -> None:
 
 def markdown(report: Report) -> str:
     """The section of `RESULTS.md`."""
-    bars = ["---" if not heading else "--:" for heading in HEADINGS]
-    table = [_line(HEADINGS), _line(bars), *map(_line, _rows(report))]
     load = "" if report.load is None else f" The load before the first run was {report.load:.2f}."
     return "\n".join(
         [
@@ -86,17 +107,19 @@ def markdown(report: Report) -> str:
             "",
             f"Each step is one LLM call and one tool call that returns {OBSERVATION_BYTES:,} bytes. The LLM answers in "
             "constant time from a process of its own; Temporal is the embedded server. The bare workflow is the floor: "
-            "the same two activities with small, constant payloads, and neither transcript, events nor policy. Runs "
+            "two ordinary activities with small, constant payloads, and neither transcript, events nor policy. "
+            "Holdfast has two lanes: a tool that reads, and one that has an effect, which the ledger guards. Runs "
             "alternate; figures are per step: medians over whole runs, divided by their steps, fixed costs included. "
-            "CPU is that of the worker's process.",
+            "CPU is that of the worker's process. × floor is the median over pairs of neighbouring runs.",
             "",
-            *table,
+            *_table(HEADINGS, _rows(report)),
             "",
+            *_side_by_side(report),
             *[f"- {line}" for line in _growth_lines(report)],
             "",
             "| | target | limit | measured |",
             "|---|---|--:|--:|",
-            *[_line([MARKS[one.met], one.text, f"≤ {one.limit:.2f} ×", _times(one.value)]) for one in report.targets],
+            *[_line([MARKS[one.met], one.text, _limit(one), _times(one.value)]) for one in report.targets],
             "",
             f"{report.date}, on {report.machine}.{load} "
             + ", ".join(f"{name} {number}" for name, number in report.versions.items())
@@ -108,13 +131,17 @@ def markdown(report: Report) -> str:
 
 def as_json(report: Report) -> dict[str, Any]:
     """The report as one JSON object."""
+    cpus = over_floor(report.samples, cpu)
     return {
         "date": report.date,
         "machine": report.machine,
         "load": report.load,
         "versions": report.versions,
         "figures": [asdict(row) for row in report.figures],
-        "over_floor": over_floor(report.samples),
+        "over_floor": [
+            {"contender": contender, **asdict(load), "time": ratio, "cpu": cpus[contender, load]}
+            for (contender, load), ratio in over_floor(report.samples).items()
+        ],
         "growth": {name: asdict(one) for name, one in report.growth.items()},
         "targets": [{**asdict(target), "met": target.met} for target in report.targets],
         "samples": [asdict(sample) for sample in report.samples],
@@ -122,17 +149,51 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def _rows(report: Report) -> list[list[str]]:
-    ratios = over_floor(report.samples)
-    rows = []
-    for row in report.figures:
-        ratio = f"{ratios[row.steps]:.2f}" if row.contender == HOLDFAST and row.steps in ratios else ""
-        numbers = [f"{row.runs}", f"{row.ms:.1f}", ratio, f"{row.cpu_ms:.1f}", f"{row.bytes:,.0f}", f"{row.events:.1f}"]
-        rows.append([str(row.steps), NAMES[row.contender], *numbers])
-    return rows
+    """One run at a time."""
+    times, cpus = over_floor(report.samples), over_floor(report.samples, cpu)
+    return [
+        [
+            f"{row.load.steps}",
+            NAMES[row.contender],
+            f"{row.samples}",
+            f"{row.ms:.1f}",
+            _ratio(times, row),
+            f"{row.cpu_ms:.1f}",
+            _ratio(cpus, row),
+            f"{row.bytes:,.0f}",
+            f"{row.events:.1f}",
+        ]
+        for row in report.figures
+        if row.load.runs == 1
+    ]
+
+
+def _together(report: Report) -> list[list[str]]:
+    """Several at once."""
+    times, cpus = over_floor(report.samples), over_floor(report.samples, cpu)
+    return [
+        [
+            str(row.load),
+            NAMES[row.contender],
+            f"{row.samples}",
+            f"{row.throughput:.0f}",
+            _ratio(times, row, inverse=True),
+            f"{row.cpu_ms:.1f}",
+            _ratio(cpus, row),
+        ]
+        for row in report.figures
+        if row.load.runs > 1
+    ]
+
+
+def _side_by_side(report: Report) -> list[str]:
+    rows = _together(report)
+    about = "Runs side by side, on one worker: steps a second of all together, from the first start to the last result."
+    return [about, "", *_table(TOGETHER, rows), ""] if rows else []
 
 
 def _growth_lines(report: Report) -> list[str]:
-    lengths = sorted({row.steps for row in report.figures})
+    lengths = sorted({row.load.steps for row in report.figures if row.load.runs == 1})
     return [
         f"{NAMES[name]}, from {lengths[0]} to {lengths[-1]} steps: time × {one.time:.2f}, bytes × {one.bytes:.2f}; "
         f"one more step: {one.marginal_ms:.1f} ms, {one.marginal_bytes:,.0f} bytes"
@@ -141,11 +202,25 @@ def _growth_lines(report: Report) -> list[str]:
 
 
 def _target_line(target: Target) -> str:
-    return f"{target.text}: {_times(target.value)} (at most {target.limit:.2f} ×)"
+    return f"{target.text}: {_times(target.value)} ({_limit(target)})"
+
+
+def _limit(target: Target) -> str:
+    return f"{'≥' if target.at_least else '≤'} {target.limit:.2f} ×"
 
 
 def _times(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.2f} ×"
+
+
+def _ratio(ratios: Mapping[tuple[str, Load], float], row: Figures, *, inverse: bool = False) -> str:
+    ratio = ratios.get((row.contender, row.load))
+    return "" if ratio is None else f"{1 / ratio if inverse else ratio:.2f}"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    bars = ["---" if not heading else "--:" for heading in headings]
+    return [_line(headings), _line(bars), *map(_line, rows)]
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -16,15 +16,16 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from activities.stores.postgres import migrate, open_pool
-from bench.figures import FLOOR, HOLDFAST
+from bench.figures import EFFECTS, FLOOR, HOLDFAST
 from bench.floor import FloorActivities, FloorWorkflow
-from holdfast import Agent, Catalog, Limits, tool
+from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.devstack import DevStack
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.takeover import taking_over
 from holdfast.runtime.working import at_work
-from worker import build_worker
+from worker import EFFECTS_AT_ONCE, build_worker
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)
@@ -76,7 +77,7 @@ async def serving(
     connections: int = 4,
     client: Client | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
-    """A worker of ours at work, in this process.
+    """A worker of ours at work, in this process, with the takeover that `worker.py` has.
 
     Yields:
         The client it shares, the worker, and its client of the LLM.
@@ -87,6 +88,7 @@ async def serving(
     async with (
         open_pool(stack.database_url, size=connections) as pool,
         openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
+        taking_over(client, home=home, task_queue=queue) as identity,
     ):
         worker = build_worker(
             client,
@@ -97,6 +99,7 @@ async def serving(
             pool=pool,
             database_url=stack.database_url,
             workspaces=home / "workspaces",
+            identity=identity,
         )
         async with at_work(worker):
             yield client, worker, llm
@@ -111,7 +114,7 @@ def leave(code: int = 0) -> NoReturn:
 
 @asynccontextmanager
 async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterator[tuple[Client, dict[str, Contender]]]:
-    """Both contenders, with their workers running.
+    """All contenders, with their workers running.
 
     Yields:
         The client they share, and the contenders by name.
@@ -123,13 +126,26 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         """Look at something."""
         return text
 
-    agent = Agent(
-        name="bench",
-        instructions="Call observe until you are done.",
-        limits=Limits(max_steps=1_000_000, fold_tokens=10**9),
+    @tool(effect="unsafe")
+    async def act(n: int) -> str:
+        """Do something."""
+        return text
+
+    limits = Limits(max_steps=1_000_000, fold_tokens=10**9)
+    reader = Agent(name="reader", instructions="Call observe until you are done.", tools=("observe",), limits=limits)
+    actor = Agent(
+        name="actor",
+        instructions="Call act until you are done.",
+        tools=("act",),
+        policy=Policy(rules=(allow(),)),
+        limits=limits,
     )
-    catalog = Catalog(agents=[agent], tools=[observe])
-    async with serving(stack, home, llm_url, catalog, queue=HOLDFAST, connections=2) as (client, ours, llm):
+    catalog = Catalog(agents=[reader, actor], tools=[observe, act])
+    async with serving(stack, home, llm_url, catalog, queue=HOLDFAST, connections=EFFECTS_AT_ONCE) as (
+        client,
+        ours,
+        llm,
+    ):
         # Every option that the other worker has: sandbox, pass-through modules, timeouts.
         options = ours.config()
         options["task_queue"] = FLOOR
@@ -137,7 +153,9 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         options["interceptors"] = []  # its activities take no orders of ours
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
         async with at_work(Worker(**options)):
-            yield client, {one.name: one for one in (_floor(client), _holdfast(client))}
+            acting = _holdfast(client, EFFECTS, agent="actor", task="Do things: uses=act steps=")
+            reading = _holdfast(client, HOLDFAST, agent="reader", task="Look at things: steps=")
+            yield client, {one.name: one for one in (_floor(client), reading, acting)}
 
 
 def _floor(client: Client) -> Contender:
@@ -149,15 +167,15 @@ def _floor(client: Client) -> Contender:
     return Contender(FLOOR, start, calls_made=int)
 
 
-def _holdfast(client: Client) -> Contender:
+def _holdfast(client: Client, contender: str, *, agent: str, task: str) -> Contender:
     async def start(steps: int, name: str) -> WorkflowHandle[Any, Any]:
         return await client.start_workflow(
             WORKFLOW,
-            RunInput(task=f"Look at things: steps={steps}"),
+            RunInput(task=f"{task}{steps}", agent=agent),
             id=name,
             task_queue=HOLDFAST,
             result_type=RunResult,
             execution_timeout=PATIENCE,
         )
 
-    return Contender(HOLDFAST, start, calls_made=lambda result: int(result.steps))
+    return Contender(contender, start, calls_made=lambda result: int(result.steps))

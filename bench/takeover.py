@@ -1,4 +1,5 @@
-"""`python -m bench.takeover`: how soon a run goes on after a SIGKILL of its worker, with the takeover and without.
+"""`python -m bench.takeover`: how soon a run goes on after a SIGKILL of its worker, with the takeover and without, and
+how soon after an outage.
 
 Workers are processes of their own, beside the embedded servers. Which one has the run is asked of Temporal, and that
 one is killed. Times are those of the events in Temporal's history, whose clock is this machine's.
@@ -35,6 +36,13 @@ DECIDED_AFTER = 0.5
 SIBLING, ANEW = "another worker lives", "a new process is started"
 CALLED, WAITING = "an LLM call", "wait for a decision"
 
+OUTAGE = 60.0
+"""Seconds without any worker. After them the server holds one retry, as it would after an hour: the heartbeat time-out
+(5 s) ends the attempt, the next one is due after its back-off (1 s here, 30 s at the most, `workflows/calls.py`), and
+then waits for a worker. Nothing is tried while there is none, so nothing backs off any further."""
+OUTAGES = 3
+"""One takes a minute."""
+
 
 class Bench:
     """Workers on a stack, runs on workers, and what they took.
@@ -53,8 +61,7 @@ class Bench:
 
     async def measure(self, *, takeover: bool, left: str, rounds: int) -> dict[str, list[float]]:
         """Seconds until a run goes on, by what it was at when its worker was killed."""
-        environ = {"HOLDFAST_CATALOG": CATALOG, "OPENAI_BASE_URL": self._llm.base_url}
-        environ |= {"HOLDFAST_TASK_QUEUE": f"bench-{next(self._numbers)}", "HOLDFAST_TAKEOVER": str(takeover)}
+        environ = self._environ() | {"HOLDFAST_TAKEOVER": str(takeover)}
         client = await connect_stack(self._stack.stack)
         took: dict[str, list[float]] = {CALLED: [], WAITING: []}
         with started(self._stack, environ, 2 if left == SIBLING else 1) as workers:
@@ -63,6 +70,26 @@ class Bench:
                     run = await self._start(client, environ["HOLDFAST_TASK_QUEUE"], waits=what == WAITING)
                     seconds.append(await self._kill(run, workers, waits=what == WAITING, anew=left == ANEW))
         return took
+
+    async def measure_outage(self, seconds: float, *, rounds: int) -> list[float]:
+        """Seconds from the start of a process to the next recorded event, after nothing ran for so long."""
+        environ, took = self._environ(), []
+        client = await connect_stack(self._stack.stack)
+        with started(self._stack, environ, 1) as [worker]:
+            for _ in range(rounds):
+                run = await self._start(client, environ["HOLDFAST_TASK_QUEUE"], waits=False)
+                worker.kill()
+                await asyncio.sleep(seconds)
+                since = time.time()
+                await asyncio.to_thread(worker.start)
+                await run.result()
+                took.append(await _goes_on(run, since, waits=False))
+        return took
+
+    def _environ(self) -> dict[str, str]:
+        """Of workers with a task queue of their own."""
+        queue = f"bench-{next(self._numbers)}"
+        return {"HOLDFAST_CATALOG": CATALOG, "OPENAI_BASE_URL": self._llm.base_url, "HOLDFAST_TASK_QUEUE": queue}
 
     async def _start(self, client: Client, queue: str, *, waits: bool) -> WorkflowHandle[Any, Any]:
         """Start a run, and wait until it is where its worker is to be killed."""
@@ -143,8 +170,16 @@ async def _goes_on(run: WorkflowHandle[Any, Any], since: float, *, waits: bool) 
     return min(at for at in times if at > since) - since
 
 
+def _row(what: str, left: str, how: str, seconds: Sequence[float]) -> str:
+    shown = " | ".join(f"{each:.2f} s" for each in (median(seconds), min(seconds), max(seconds)))
+    row = f"| {what} | {left} | {how} | {shown} |"
+    print(row, flush=True)
+    return row
+
+
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
+    outage: Annotated[float, typer.Option(min=0, help="Seconds without any worker; 0 for no such case.")] = OUTAGE,
     write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
 ) -> None:
     """Kill workers, and print how soon their runs went on."""
@@ -158,10 +193,10 @@ def main(
                 for takeover in (False, True):
                     took = asyncio.run(bench.measure(takeover=takeover, left=left, rounds=rounds))
                     for what, seconds in took.items():
-                        how = "takeover" if takeover else "time-outs"
-                        shown = " | ".join(f"{each:.2f} s" for each in (median(seconds), min(seconds), max(seconds)))
-                        rows.append(f"| {what} | {left} | {how} | {shown} |")
-                        print(rows[-1], flush=True)
+                        rows.append(_row(what, left, "takeover" if takeover else "time-outs", seconds))
+            if outage:
+                took_after = asyncio.run(bench.measure_outage(outage, rounds=min(rounds, OUTAGES)))
+                rows.append(_row(CALLED, f"a new process is started {outage:g} s later", "", took_after))
         finally:
             stack.stop()
     if write:
@@ -172,6 +207,11 @@ def main(
             "interpreter and imports; it comes up after that decision, which lies in the dead worker's sticky queue by "
             "then. Time-outs is `HOLDFAST_TAKEOVER=false`."
         )
+        if outage:
+            about += (
+                " The last row is an outage: no worker runs in between, and the time is that from the start of the new "
+                "process. A longer outage leaves nothing else for it to find."
+            )
         document.write("takeover", "\n".join(["## After a SIGKILL on one machine", "", about, "", *rows]))
     leave()
 

@@ -28,6 +28,8 @@ class Setup:
     llm_url: str
     limit: float
     """Seconds after which a run is given up."""
+    temporal_log: str
+    """What the Temporal server prints goes to this file."""
 
     @property
     def address(self) -> str:

@@ -17,6 +17,7 @@ from bench.peers.contender import OBSERVATION, Setup
 from bench.peers.contenders import CONTENDERS
 from bench.peers.figures import Resume, Run, answers_before_kill, cause, repeats
 from bench.peers.llm import ModelServer
+from bench.peers.meters import actions, settled_actions, transactions
 from bench.stage import observation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -158,12 +159,15 @@ def open_worker(contender: str, setup: Setup, model: ModelServer) -> Iterator[Wo
 
 def measure(worker: WorkerProcess, *, server: str, steps: int, name: str) -> Run:
     """Make one run."""
-    first = len(worker.model.calls)
+    first, about, setup = len(worker.model.calls), CONTENDERS[worker.contender], worker.setup
+    before = actions(setup), transactions(setup)
     try:
         worker.send(name=name, steps=steps)
         answer = worker.answer(stall=STALL)
     except (WorkerDied, BrokenPipeError) as death:
         answer = {"seconds": 0.0, "cpu_seconds": 0.0, "stored": 0, "error": str(death)}
+    acted = settled_actions(setup) - before[0] if about.temporal else None
+    written = transactions(setup) - before[1] if about.postgres else None
     calls = worker.model.calls[first:]
     asked = {call.step for call in calls}
     error = answer["error"]
@@ -176,6 +180,8 @@ def measure(worker: WorkerProcess, *, server: str, steps: int, name: str) -> Run
         seconds=answer["seconds"],
         cpu_seconds=answer["cpu_seconds"],
         stored=answer["stored"],
+        actions=acted,
+        transactions=written,
         reached=max(asked, default=0),
         died=cause(error) if error else "",
         words=error[:1000],
@@ -211,7 +217,7 @@ def measure_contender(
                     if runs[-1].died:
                         return runs
     except WorkerDied as error:
-        runs.append(Run(contender, server, min(lengths), 0.0, 0.0, 0, 0, cause(str(error))))
+        runs.append(Run(contender, server, min(lengths), 0.0, 0.0, 0, None, None, 0, cause(str(error))))
     return runs
 
 

@@ -34,6 +34,10 @@ class Run:
     """CPU time of the worker's process."""
     stored: int
     """Bytes: history, or growth of tables, or both."""
+    actions: int | None
+    """What Temporal Cloud would bill; None where there is no Temporal server."""
+    transactions: int | None
+    """Those that wrote to PostgreSQL; None where nobody does."""
     reached: int
     """The last step that the model server was asked for."""
     died: str = ""
@@ -76,16 +80,19 @@ class Measure:
     """For a sentence."""
     digits: int
 
-    def of(self, run: Run) -> float:
-        """The figure of one run, per step."""
-        amount = {MS: run.seconds * 1000, CPU: run.cpu_seconds * 1000, BYTES: float(run.stored)}[self]
-        return amount / (max(1, run.reached) if run.died else run.steps)
+    def of(self, run: Run) -> float | None:
+        """The figure of one run, per step; None where there is nothing to count."""
+        amounts = {MS: run.seconds * 1000, CPU: run.cpu_seconds * 1000, BYTES: run.stored}
+        amount = (amounts | {ACTIONS: run.actions, TRANSACTIONS: run.transactions})[self]
+        return None if amount is None else amount / (max(1, run.reached) if run.died else run.steps)
 
 
 MS = Measure("Milliseconds per step", "ms a step", 1)
 CPU = Measure("Milliseconds of CPU per step, in the worker's process", "ms of CPU a step", 1)
 BYTES = Measure("Bytes stored per step", "bytes a step", 0)
-MEASURES = (MS, CPU, BYTES)
+ACTIONS = Measure("Actions of the Temporal server per step", "actions a step", 2)
+TRANSACTIONS = Measure("Transactions that write to PostgreSQL per step", "transactions a step", 2)
+MEASURES = (MS, CPU, BYTES, ACTIONS, TRANSACTIONS)
 
 Cells = Mapping[tuple[str, int], float]
 """Contender and length → figure."""
@@ -105,8 +112,9 @@ def cells(runs: Iterable[Run], measure: Measure, *, server: str = TUNED) -> Cell
     """Medians over the runs that made all of their steps."""
     groups: dict[tuple[str, int], list[float]] = {}
     for run in runs:
-        if not run.died and run.server == server:
-            groups.setdefault((run.contender, run.steps), []).append(measure.of(run))
+        figure = measure.of(run)
+        if figure is not None and not run.died and run.server == server:
+            groups.setdefault((run.contender, run.steps), []).append(figure)
     return {key: median(group) for key, group in groups.items()}
 
 

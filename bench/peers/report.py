@@ -84,12 +84,23 @@ def markdown(report: Report) -> str:
         "keeps the encoded messages.",
     ]
     for measure in MEASURES:
-        lines += ["", f"### {measure.title}", "", *_table(report, measure)]
+        if table := _table(report, measure):
+            lines += ["", f"### {measure.title}", "", *table]
     lines += [
         "",
         "Bytes are the size of the history for contenders on Temporal, the growth of tables, indexes and TOAST on "
         "disk for those on PostgreSQL, and the sum of both for Holdfast. PostgreSQL compresses, and the same text "
         "every step compresses better than life; Temporal's history does not.",
+        "",
+        "Actions are what Temporal Cloud bills ([definition](https://docs.temporal.io/evaluate/cloud/actions)): a "
+        "start or continue-as-new, an activity and each of its retries, a timer, a signal, an update, a query, an "
+        "upsert of search attributes or memo, a heartbeat that reaches the server, and all local activities of a "
+        "workflow task together. They are read off the server's own metric `action`, which leaves two things out "
+        "that are billed: heartbeats of workflow tasks, and retries of local activities after one. Storage is billed "
+        "besides.",
+        "",
+        "PostgreSQL bills nobody; the nearest to actions there are transactions that write, for each is flushed to "
+        "disk. Those that only read are not counted. Holdfast has both: its ledger and its record are in PostgreSQL.",
         *_deaths(report),
         *_summaries(report),
         *_plain(report),
@@ -117,7 +128,10 @@ def _table(report: Report, measure: Measure) -> list[str]:
     figures, dead = cells(report.runs, measure), deaths(report.runs)
     winners = best(figures)
     rows = [["steps", *[f"{steps:,}" for steps in report.lengths]], ["---", *["--:" for _ in report.lengths]]]
-    for name in report.names:
+    counted = {run.contender for run in report.runs if measure.of(run) is not None}
+    if not counted:
+        return []
+    for name in [name for name in report.names if name in counted]:
         row = [CONTENDERS[name].title]
         for steps in report.lengths:
             value = figures.get((name, steps))
@@ -134,7 +148,7 @@ def _table(report: Report, measure: Measure) -> list[str]:
 
 def _death(run: Run, measure: Measure) -> str:
     if run.given_up:
-        return f"{measure.of(run):,.{measure.digits}f} ‡ {run.reached:,}"
+        return f"{measure.of(run) or 0:,.{measure.digits}f} ‡ {run.reached:,}"
     return f"† {run.reached:,}"
 
 

@@ -2,27 +2,45 @@
 
 import pytest
 
-from bench.figures import FLOOR, HOLDFAST, Sample, figures, growth, over_floor, repeats, schedule, targets
+from bench.figures import (
+    EFFECTS,
+    FLOOR,
+    HOLDFAST,
+    SIDE_BY_SIDE,
+    Load,
+    Sample,
+    cpu,
+    figures,
+    growth,
+    over_floor,
+    repeats,
+    schedule,
+    targets,
+)
 from bench.llm import reply
+from bench.report import Report, markdown
 
 
-def sample(contender: str, steps: int, *, ms: float = 10, size: float = 4_000) -> Sample:
-    """A run whose steps took `ms` milliseconds and `size` bytes each."""
+def sample(
+    contender: str, steps: int, *, runs: int = 1, ms: float = 10, cpu_ms: float = 5, size: float = 4_000
+) -> Sample:
+    """A run, or several, whose steps took so many milliseconds and bytes each."""
+    made = steps * runs
     return Sample(
         contender=contender,
-        steps=steps,
-        seconds=ms * steps / 1000,
-        cpu_seconds=ms * steps / 2000,
-        history_bytes=round(size * steps),
-        history_events=12 * steps,
+        load=Load(steps, runs),
+        seconds=ms * made / 1000,
+        cpu_seconds=cpu_ms * made / 1000,
+        history_bytes=round(size * made),
+        history_events=12 * made,
     )
 
 
 def test_figures_are_medians_per_step() -> None:
     """One slow run of three leaves no trace in a row of the table."""
-    [row] = figures([sample(HOLDFAST, 100, ms=ms) for ms in (20, 500, 22)])
+    [row] = figures([sample(HOLDFAST, 100, ms=ms, cpu_ms=ms / 2) for ms in (20, 500, 22)])
 
-    assert (row.contender, row.steps, row.runs) == (HOLDFAST, 100, 3)
+    assert (row.contender, row.load, row.samples) == (HOLDFAST, Load(100), 3)
     assert row.ms == pytest.approx(22)
     assert row.cpu_ms == pytest.approx(11)
     assert row.bytes == pytest.approx(4_000)
@@ -31,14 +49,25 @@ def test_figures_are_medians_per_step() -> None:
 
 def test_rows_come_in_order_of_length() -> None:
     """Whatever the order of the runs, the table goes from short to long, the floor first."""
-    rows = figures([sample(name, steps) for steps in (400, 10) for name in (HOLDFAST, FLOOR)])
+    rows = figures([sample(name, steps) for steps in (400, 10) for name in (EFFECTS, HOLDFAST, FLOOR)])
 
-    assert [(row.steps, row.contender) for row in rows] == [
+    assert [(row.load.steps, row.contender) for row in rows] == [
         (10, FLOOR),
         (10, HOLDFAST),
+        (10, EFFECTS),
         (400, FLOOR),
         (400, HOLDFAST),
+        (400, EFFECTS),
     ]
+
+
+def test_runs_side_by_side_share_their_time() -> None:
+    """64 runs whose steps took 10 ms each, one after the other in effect, make a hundred steps a second."""
+    [row] = figures([sample(FLOOR, 20, runs=64, ms=10)])
+
+    assert row.throughput == pytest.approx(100)
+    assert row.cpu_ms == pytest.approx(5)
+    assert row.bytes == pytest.approx(4_000)
 
 
 def test_the_ratio_to_the_floor_compares_neighbours() -> None:
@@ -46,17 +75,24 @@ def test_the_ratio_to_the_floor_compares_neighbours() -> None:
     samples = [
         one
         for slowdown in (1, 1, 7, 8, 9)
-        for one in (sample(FLOOR, 10, ms=10 * slowdown), sample(HOLDFAST, 10, ms=15 * slowdown))
+        for one in (
+            sample(FLOOR, 10, ms=10 * slowdown),
+            sample(HOLDFAST, 10, ms=15 * slowdown, cpu_ms=6),
+            sample(EFFECTS, 10, ms=20 * slowdown),
+        )
     ]
 
-    assert over_floor(samples) == {10: pytest.approx(1.5)}
+    assert over_floor(samples) == {(HOLDFAST, Load(10)): pytest.approx(1.5), (EFFECTS, Load(10)): pytest.approx(2)}
+    assert over_floor(samples, cpu)[HOLDFAST, Load(10)] == pytest.approx(1.2)
 
 
 def test_growth_goes_from_the_shortest_length_to_the_longest() -> None:
     """Time and bytes per step are compared between the ends, whatever lies between."""
     rows = figures([sample(HOLDFAST, steps, ms=ms) for steps, ms in ((10, 20), (100, 90), (400, 30))])
 
-    assert growth(rows)[HOLDFAST].time == pytest.approx(1.5)
+    side_by_side = figures([sample(HOLDFAST, 20, runs=64, ms=500)])
+
+    assert growth([*rows, *side_by_side])[HOLDFAST].time == pytest.approx(1.5)
     assert growth(rows)[HOLDFAST].bytes == pytest.approx(1.0)
 
 
@@ -80,33 +116,83 @@ def test_each_target_has_its_own_limit(ms: float, size: float, floor_ms: float, 
     """Bytes may grow by 5 %, time by 25 %, and ten steps may take twice the floor's time; not more."""
     samples = [sample(FLOOR, 10, ms=floor_ms), sample(HOLDFAST, 10), sample(HOLDFAST, 400, ms=ms, size=size)]
 
-    assert [target.met for target in targets(samples)] == met
+    assert [target.met for target in targets(samples)][:3] == met
+
+
+@pytest.mark.parametrize(
+    ("reads", "effects", "cpu_ms", "together", "met"),
+    [
+        (6.5, 11, 5.5, 8.3, [True, True, True, True]),
+        (6.6, 11, 5.5, 8.3, [False, True, True, True]),
+        (6.5, 11.1, 5.5, 8.3, [True, False, True, True]),
+        (6.5, 11, 5.6, 8.3, [True, True, False, True]),
+        (6.5, 11, 5.5, 8.4, [True, True, True, False]),
+    ],
+)
+def test_a_step_is_held_against_the_floors(
+    reads: float, effects: float, cpu_ms: float, together: float, met: list[bool]
+) -> None:
+    """Of the floor's time 0.65 for a read and 1.1 for an effect, 1.1 of its CPU, and 1.2 times its steps a second."""
+    samples = [
+        sample(FLOOR, 100),
+        sample(HOLDFAST, 100, ms=reads, cpu_ms=cpu_ms),
+        sample(EFFECTS, 100, ms=effects),
+        sample(FLOOR, SIDE_BY_SIDE.steps, runs=SIDE_BY_SIDE.runs),
+        sample(HOLDFAST, SIDE_BY_SIDE.steps, runs=SIDE_BY_SIDE.runs, ms=together),
+    ]
+
+    assert [target.met for target in targets(samples)][3:] == met
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
     """With a single length there is no growth to judge, and without any run nothing at all."""
-    assert [target.met for target in targets([sample(FLOOR, 10), sample(HOLDFAST, 10)])] == [None, None, True]
-    assert [target.met for target in targets([])] == [None, None, None]
+    single = [target.met for target in targets([sample(FLOOR, 10), sample(HOLDFAST, 10)])]
+
+    assert single == [None, None, True, None, None, None, None]
+    assert {target.met for target in targets([])} == {None}
 
 
 def test_contenders_alternate_and_take_turns_at_going_first() -> None:
     """Each run has its opponent beside it, and neither always runs in the other's wake."""
-    assert schedule([10, 400], 2) == [
-        (FLOOR, 10),
-        (HOLDFAST, 10),
-        (FLOOR, 400),
-        (HOLDFAST, 400),
-        (HOLDFAST, 10),
-        (FLOOR, 10),
-        (HOLDFAST, 400),
-        (FLOOR, 400),
+    short, together = Load(10), Load(20, 64)
+
+    assert schedule([short, together], 2) == [
+        (FLOOR, short),
+        (HOLDFAST, short),
+        (EFFECTS, short),
+        (FLOOR, together),
+        (HOLDFAST, together),
+        (EFFECTS, together),
+        (EFFECTS, short),
+        (HOLDFAST, short),
+        (FLOOR, short),
+        (EFFECTS, together),
+        (HOLDFAST, together),
+        (FLOOR, together),
     ]
 
 
 def test_short_runs_are_repeated_more_often() -> None:
     """By default ten steps are run nine times and 400 steps three times."""
-    assert [repeats(steps) for steps in (10, 100, 400)] == [9, 6, 3]
-    assert len(schedule([10, 400], None)) == 2 * (9 + 3)
+    assert [repeats(load) for load in (Load(10), Load(100), Load(400), Load(20, 64))] == [9, 6, 3, 3]
+    assert len(schedule([Load(10), Load(400)], None)) == 3 * (9 + 3)
+
+
+def test_the_section_has_a_table_for_single_runs_and_one_for_many() -> None:
+    """The same ratio reads as time in the one, and as steps a second in the other."""
+    samples = [
+        one
+        for load in (Load(100), SIDE_BY_SIDE)
+        for one in (
+            sample(FLOOR, load.steps, runs=load.runs, ms=10),
+            sample(HOLDFAST, load.steps, runs=load.runs, ms=5),
+        )
+    ]
+    text = markdown(Report(samples, "a machine", {}, "2026-01-01", None))
+
+    assert "| 100 | Holdfast, reads | 1 | 5.0 | 0.50 | 5.0 | 1.00 | 4,000 | 12.0 |" in text
+    assert "| 64 × 20 steps | Holdfast, reads | 1 | 200 | 2.00 | 5.0 | 1.00 |" in text
+    assert "| ✓ | steps a second of 64 runs, where tools read, of the floor's | ≥ 1.20 × | 2.00 × |" in text
 
 
 def test_the_llm_reads_the_step_off_the_ends_of_the_body() -> None:
@@ -117,3 +203,5 @@ def test_the_llm_reads_the_step_off_the_ends_of_the_body() -> None:
     assert b"call_1" in reply(task)
     assert b"call_3" in reply(b",".join([task, middle, *results[:2]]))
     assert b"tool_calls" not in reply(b",".join([task, middle, *results]))
+    assert b'"name": "observe"' in reply(task)
+    assert b'"name": "act"' in reply(b"uses=act " + task)

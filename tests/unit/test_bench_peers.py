@@ -25,13 +25,16 @@ from bench.peers.figures import (
     wins,
 )
 from bench.peers.llm import step_of
+from bench.peers.meters import count_actions
 from bench.peers.report import Report, markdown
 
 
 def run(contender: str, steps: int, *, ms: float = 20, size: float = 4_000, died: str = "", server: str = TUNED) -> Run:
-    """A run whose steps took `ms` milliseconds and `size` bytes each."""
-    reached = steps // 2 if died else steps + 1
-    return Run(contender, server, steps, ms * steps / 1000, ms * steps / 2000, round(size * steps), reached, died)
+    """A run whose steps took `ms` milliseconds and `size` bytes each, two actions and three transactions."""
+    reached, about = steps // 2 if died else steps + 1, CONTENDERS[contender]
+    actions, transactions = 2 * steps if about.temporal else None, 3 * steps if about.postgres else None
+    seconds, stored = ms * steps / 1000, round(size * steps)
+    return Run(contender, server, steps, seconds, seconds / 2, stored, actions, transactions, reached, died)
 
 
 def resume(contender: str, *, next_call: float, died: str = "") -> Resume:
@@ -52,6 +55,31 @@ def test_figures_are_medians_per_step() -> None:
     assert cells(runs, MS) == {(HOLDFAST, 100): pytest.approx(22)}
     assert cells(runs, CPU) == {(HOLDFAST, 100): pytest.approx(11)}
     assert cells(runs, BYTES) == {(HOLDFAST, 100): pytest.approx(4_000)}
+
+
+def test_actions_are_those_of_the_runs() -> None:
+    """Every kind counts; what the server does for itself, in a namespace of its own, does not."""
+    metrics = """
+action{action_type="command_ScheduleActivityTask",namespace="default",operation="x",service_name="frontend"} 41
+action{action_type="grpc_QueryWorkflow",namespace="default",operation="x",service_name="frontend"} 1e+06
+action{action_type="grpc_StartWorkflowExecution",namespace="temporal_system",service_name="frontend"} 2
+queue_actions{namespace="default"} 7
+"""
+    assert count_actions(metrics) == 1_000_041
+
+
+def test_a_table_has_only_those_who_have_the_figure() -> None:
+    """Actions are for whoever runs on Temporal, transactions for whoever writes to PostgreSQL; Holdfast does both."""
+    text = markdown(report([run(HOLDFAST, 10), run(OPENAI_AGENTS, 10), run(DBOS, 10)], []))
+    actions = text.partition("### Actions")[2].partition("###")[0]
+    transactions = text.partition("### Transactions")[2].partition("###")[0]
+
+    assert "| Holdfast | **2.00** |" in actions
+    assert "OpenAI Agents" in actions
+    assert "DBOS" not in actions
+    assert "| DBOS | 3.00 |" in transactions
+    assert "OpenAI Agents" not in transactions
+    assert "### Actions" not in markdown(report([run(DBOS, 10)], []))
 
 
 def test_a_run_that_died_has_no_figure() -> None:
@@ -150,7 +178,7 @@ def test_the_log_tells_the_step_that_was_asked_for() -> None:
 
 def test_a_contender_that_sums_its_transcript_up_is_named() -> None:
     """Whoever sends less than the whole transcript does not do the same work, and the section says so."""
-    short, whole = Run(HOLDFAST, TUNED, 1000, 30, 15, 1, 1000, summaries=3), run(DBOS, 1000)
+    short, whole = Run(HOLDFAST, TUNED, 1000, 30, 15, 1, 1, 1, 1000, summaries=3), run(DBOS, 1000)
 
     assert "Holdfast had its transcript summed up 3 times in 1,000 steps" in markdown(report([short, whole], []))
     assert "summed up" not in markdown(report([whole], []))
@@ -159,7 +187,7 @@ def test_a_contender_that_sums_its_transcript_up_is_named() -> None:
 def test_the_setup_survives_the_way_to_the_worker() -> None:
     """What the worker process reads is what the bench wrote; each contender has a database of its own."""
     stack = {"temporal_address": "127.0.0.1:7233", "database_url": "postgresql://postgres@/postgres?host=/s&port=5432"}
-    setup = Setup(stack, "home", "http://127.0.0.1:1/v1", 150.0)
+    setup = Setup(stack, "home", "http://127.0.0.1:1/v1", 150.0, "temporal.log")
 
     assert Setup.load(setup.dump()) == setup
     assert setup.database_url("dbos") == "postgresql://postgres@/dbos?host=/s&port=5432"

@@ -316,6 +316,38 @@ async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: C
 
 
 @pytest.mark.slow
+async def test_a_decision_before_the_next_process_is_there(
+    llm: ScriptedLLM, siblings: tuple[WorkerProcess, ...], scenes: Callable[[], Scene], tmp_path: Path
+) -> None:
+    """The only worker is killed, a person decides, and the next process has the decision as soon as it is up."""
+    queue = f"alone-{uuid4().hex[:8]}"
+    environ = {"HOLDFAST_CATALOG": "tests.integration.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
+    worker = WorkerProcess(siblings[0].home, beside=siblings[0], HOLDFAST_TASK_QUEUE=queue, **environ)
+    worker.task_queue = queue
+    worker.start()
+    folders = count()
+
+    async def play() -> list[str]:
+        scene = Scene(scenes().client, (worker,), tmp_path / f"alone-{next(folders)}")
+        llm.script = steps([call("ship"), say("done")])
+        run = await scene.start()
+        await status_of(run, "waiting_approval")
+        await eventually(lambda: at_rest(run), bool)
+        worker.kill()
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        worker.start()
+        assert (await run.result())["result"] == "done"
+        assert len((scene.folder / "effects").read_text().splitlines()) == 1
+        failed = [event.workflow_task_failed_event_attributes for event in (await run.fetch_history()).events]
+        return [each.failure.application_failure_info.type for each in failed]
+
+    try:
+        await taken_over(play)
+    finally:
+        worker.stop()
+
+
+@pytest.mark.slow
 async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
     """Both see the death; no attempt that came next is ended by the slower of the two, though it is under way."""
     llm.script, asked = (lambda _: hang()), len(llm.requests)

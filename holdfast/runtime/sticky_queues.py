@@ -7,9 +7,9 @@
    the former this one can be had by nobody.
 3. So it is taken from there and given back as failed. The server then unbinds the run, and has a new task for any
    worker. The attempt is not counted, as with a sticky time-out.
-4. A poll may get a task that its caller never sees. It is made only where a task waits, once, by one process, and is
-   seen to its end; what it has got is given back until the server says that it has it. A task that is lost in between
-   (its taker is killed, too) waits for the workflow task time-out, 10 s.
+4. A poll that is given up may get a task which nobody sees. So it is made only where a task waits, and is seen to its
+   end; what it gets is given back until the server has it. A task that is lost in between (its taker is killed, too)
+   waits for the workflow task time-out, 10 s.
 """
 
 import asyncio

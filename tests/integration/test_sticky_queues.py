@@ -7,7 +7,7 @@ and then never again. `test_takeover` kills a real one.
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -19,6 +19,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     RespondWorkflowTaskCompletedRequest,
+    RespondWorkflowTaskFailedRequest,
 )
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 
@@ -175,4 +176,28 @@ async def test_a_task_that_was_taken_is_given_back_though_its_taker_is_stopped(
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
+    assert is_freed(await waits_for(dead))
+
+
+class Lossy:
+    """A client whose wire loses the first answer to a failed task; the SDK sends the same again then."""
+
+    def __init__(self, client: Client) -> None:
+        self.namespace = client.namespace
+        self.workflow_service = self
+        self.poll_workflow_task_queue = client.workflow_service.poll_workflow_task_queue
+        self._respond = client.workflow_service.respond_workflow_task_failed
+
+    async def respond_workflow_task_failed(self, request: RespondWorkflowTaskFailedRequest, **options: Any) -> Any:
+        """Send it twice, as the server sees it."""
+        await self._respond(request, **options)
+        return await self._respond(request, **options)
+
+
+async def test_a_task_whose_answer_is_lost_is_given_back_once(doomed: Doomed, dead: WorkflowHandle[Any, Any]) -> None:
+    """Its token is good for one answer: sent again, it ends no other task, and the server's refusal is no failure."""
+    await dead.signal("approve", {})
+    queues = {"sticky_queue": doomed.sticky.name, "task_queue": doomed.normal.name}
+    lossy = cast(Client, Lossy(doomed.client))
+    assert await give_task_back(lossy, **queues, failure=WORKER_DIED, me=str(ME))
     assert is_freed(await waits_for(dead))

@@ -29,7 +29,7 @@ from holdfast.runtime.takeover import WORKER_DIED, sweep, taking_over
 from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
-from tests.rig import Rig, StartRig, eventually, status_of
+from tests.rig import Rig, StartRig, check_thread, eventually, status_of
 from tests.unit.test_liveness import identity_of
 
 pytestmark = pytest.mark.skipif(this_process() is None, reason="processes are proved to be gone on Linux only")
@@ -338,6 +338,7 @@ async def test_a_decision_before_the_next_process_is_there(
         worker.start()
         assert (await run.result())["result"] == "done"
         assert len((scene.folder / "effects").read_text().splitlines()) == 1
+        await check_thread(scene.client, run)  # a history with a task that failed reads, and replays, like any other
         failed = [event.workflow_task_failed_event_attributes for event in (await run.fetch_history()).events]
         return [each.failure.application_failure_info.type for each in failed]
 

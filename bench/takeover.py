@@ -204,8 +204,8 @@ def main(
             f"`python -m bench.takeover --rounds {rounds}`. From the SIGKILL to the reply of the call that is made "
             f"again; where the run waits, from a decision, {DECIDED_AFTER:g} s after the kill, to the end of the "
             "workflow task that takes it in. The LLM answers at once. A new process is started at the kill, with its "
-            "interpreter and imports; it comes up after that decision, which lies in the dead worker's sticky queue by "
-            "then. Time-outs is `HOLDFAST_TAKEOVER=false`."
+            "interpreter and imports; it comes up after that decision, and takes it out of the dead worker's sticky "
+            "queue. Time-outs is `HOLDFAST_TAKEOVER=false`."
         )
         if outage:
             about += (

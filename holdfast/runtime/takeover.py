@@ -1,7 +1,8 @@
 """Take over from a worker that was killed: end its claims on runs now, rather than when Temporal's time-outs do.
 
 1. Temporal learns of a death by silence: 5 s for an activity, 3 s for a workflow's sticky queue. A process of the same
-   machine can prove it at once (`liveness`), and nothing is done without that proof.
+   machine can prove it at once (`liveness`), and nothing is done without that proof. For a workflow task that is
+   under way (10 s) Temporal takes no word but that of the worker that has it.
 2. While nobody dies, nobody asks Temporal anything: workers look at each other's processes (`registry`).
 3. One process sweeps at a time, so that a claim is not ended twice: the second time it would be that of the attempt
    which came next.
@@ -19,12 +20,11 @@ from pathlib import Path
 
 import structlog
 from temporalio.api.common.v1 import WorkflowExecution as Execution
-from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
-    GetWorkflowExecutionHistoryReverseRequest,
     ResetStickyTaskQueueRequest,
     RespondActivityTaskFailedByIdRequest,
 )
@@ -35,6 +35,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.liveness import is_gone, this_process
 from holdfast.runtime.registry import WorkerRegistry
+from holdfast.runtime.sticky_queues import RPC_TIMEOUT, give_task_back, last_task
 from holdfast.runtime.worker_identity import WorkerIdentity
 
 WORKER_DIED = "WorkerDied"
@@ -55,16 +56,11 @@ RUNS = 1_000
 AT_ONCE = 10
 """Runs that a sweep asks about side by side."""
 
-PAGE, PAGES = 20, 10
-"""How far back in a run's history a sweep looks for its last workflow task: pages of so many events."""
-
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """Of a pending activity about which Temporal does not say."""
 
 MARGIN = timedelta(seconds=0.5)
 """A claim that times out this soon is left to do so: what is ended must not be the claim of the attempt after it."""
-
-RPC_TIMEOUT = timedelta(seconds=5)
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
@@ -179,55 +175,42 @@ async def sweep(client: Client, task_queue: str, *, gone: Callable[[str], bool],
     async def free(run: WorkflowExecution) -> tuple[int, int]:
         async with gate:
             try:
-                return await _free(client, run, gone, me)
+                return await _free(client, task_queue, run, gone, me)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
                     log.warning("run_not_swept", thread=run.id, reason=error.message)
                 return 0, 0
 
-    freed = await asyncio.gather(*map(free, runs))
-    return {"activities": sum(each[0] for each in freed), "workflows": sum(each[1] for each in freed)}
+    async with asyncio.TaskGroup() as group:  # which waits, when it is cancelled, for what must not be left half done
+        freed = [group.create_task(free(run)) for run in runs]
+    counts = [each.result() for each in freed]
+    return {"activities": sum(each[0] for each in counts), "workflows": sum(each[1] for each in counts)}
 
 
 async def _free(
-    client: Client, run: WorkflowExecution, gone: Callable[[str], bool], me: WorkerIdentity
+    client: Client, task_queue: str, run: WorkflowExecution, gone: Callable[[str], bool], me: WorkerIdentity
 ) -> tuple[int, int]:
     """End what dead workers hold of one run: how many activities, and whether its workflow."""
     execution = Execution(workflow_id=run.id, run_id=run.run_id)
-    sticky = gone(await _last_worker(client, execution))
-    if sticky:  # first: an activity that is given back and ends at once has its workflow task go anywhere
-        await client.workflow_service.reset_sticky_task_queue(
-            ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution), timeout=RPC_TIMEOUT
-        )
+    last = await last_task(client, execution)
     described = await client.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=execution), timeout=RPC_TIMEOUT
     )
+    waits = described.pending_workflow_task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+    freed, stuck = gone(last.worker), waits and last.sticky_queue
+    if freed and not stuck:  # first: an activity that is given back and ends at once has its workflow task go anywhere
+        await client.workflow_service.reset_sticky_task_queue(
+            ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution), timeout=RPC_TIMEOUT
+        )
     ended = 0
     for activity in described.pending_activities:
         if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED and gone(
             activity.last_worker_identity
         ):
             ended += await _give_back(client, execution, activity, me)
-    return ended, int(sticky)
-
-
-async def _last_worker(client: Client, execution: Execution) -> str:
-    """The identity of the worker that had a run's last workflow task; empty where none is found."""
-    request = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=client.namespace, execution=execution, maximum_page_size=PAGE
-    )
-    for _ in range(PAGES):
-        page = await client.workflow_service.get_workflow_execution_history_reverse(request, timeout=RPC_TIMEOUT)
-        for event in page.history.events:
-            match event.WhichOneof("attributes"):
-                case "workflow_task_completed_event_attributes":
-                    return event.workflow_task_completed_event_attributes.identity
-                case "workflow_task_started_event_attributes":
-                    return event.workflow_task_started_event_attributes.identity
-        if not page.next_page_token:
-            break
-        request.next_page_token = page.next_page_token
-    return ""
+    if freed and stuck:  # last: it may take a while, and activities must be those that were seen
+        freed = await give_task_back(client, last.sticky_queue, task_queue=task_queue, failure=WORKER_DIED, me=str(me))
+    return ended, int(freed)
 
 
 async def _give_back(client: Client, execution: Execution, activity: PendingActivityInfo, me: WorkerIdentity) -> bool:

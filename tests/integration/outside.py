@@ -6,7 +6,9 @@ And a catalog whose tools act on them, one of each effect class. None but the id
 import json
 import os
 import threading
+import time
 from collections import Counter
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -18,9 +20,14 @@ from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext,
 
 
 class Api:
-    """An HTTP server that keeps what it is sent: `POST /charges` once a key, `POST /transfers` as often as it comes."""
+    """An HTTP server that keeps what it is sent: `POST /charges` once a key, `POST /transfers` as often as it comes.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: From an effect to its answer.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
         self.charges: Counter[str] = Counter()
         self.transfers: Counter[str] = Counter()
         self.requests = 0
@@ -56,6 +63,7 @@ class _Served(BaseHTTPRequestHandler):
             self.api.charges[key] = 1
         else:
             self.api.transfers[key] += 1
+        time.sleep(self.api.seconds)
         self._answer({"receipt": key})
 
     def do_GET(self) -> None:
@@ -64,10 +72,11 @@ class _Served(BaseHTTPRequestHandler):
 
     def _answer(self, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # who asked may have been killed
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
 
 class Outside:

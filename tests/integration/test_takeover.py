@@ -29,7 +29,7 @@ from holdfast.runtime.takeover import WORKER_DIED, sweep, taking_over
 from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
-from tests.rig import Rig, StartRig, eventually, status_of
+from tests.rig import Rig, StartRig, check_thread, eventually, status_of
 from tests.unit.test_liveness import identity_of
 
 pytestmark = pytest.mark.skipif(this_process() is None, reason="processes are proved to be gone on Linux only")
@@ -313,6 +313,39 @@ async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: C
     queue = scheduled.workflow_task_scheduled_event_attributes.task_queue
     assert queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     victim.start()
+
+
+@pytest.mark.slow
+async def test_a_decision_before_the_next_process_is_there(
+    llm: ScriptedLLM, siblings: tuple[WorkerProcess, ...], scenes: Callable[[], Scene], tmp_path: Path
+) -> None:
+    """The only worker is killed, a person decides, and the next process has the decision as soon as it is up."""
+    queue = f"alone-{uuid4().hex[:8]}"
+    environ = {"HOLDFAST_CATALOG": "tests.integration.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
+    worker = WorkerProcess(siblings[0].home, beside=siblings[0], HOLDFAST_TASK_QUEUE=queue, **environ)
+    worker.task_queue = queue
+    worker.start()
+    folders = count()
+
+    async def play() -> list[str]:
+        scene = Scene(scenes().client, (worker,), tmp_path / f"alone-{next(folders)}")
+        llm.script = steps([call("ship"), say("done")])
+        run = await scene.start()
+        await status_of(run, "waiting_approval")
+        await eventually(lambda: at_rest(run), bool)
+        worker.kill()
+        await run.signal("approve", {"request": "1", "by": "alice"})
+        worker.start()
+        assert (await run.result())["result"] == "done"
+        assert len((scene.folder / "effects").read_text().splitlines()) == 1
+        await check_thread(scene.client, run)  # a history with a task that failed reads, and replays, like any other
+        failed = [event.workflow_task_failed_event_attributes for event in (await run.fetch_history()).events]
+        return [each.failure.application_failure_info.type for each in failed]
+
+    try:
+        await taken_over(play)
+    finally:
+        worker.stop()
 
 
 @pytest.mark.slow

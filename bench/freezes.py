@@ -1,0 +1,177 @@
+"""`python -m bench.freezes`: workers frozen again and again, with takeover on, while all their runs are under way.
+
+A process that is stopped looks dead to Temporal, and is not: what it holds must be left to Temporal's time-outs. Some
+workers are killed in between, frozen ones too, so that the others sweep while somebody is frozen. Whether a claim was
+ended by a takeover shows in its failure, `WorkerDied`, which names the process that is said to be gone.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from bench import document
+from bench.stage import leave
+from bench.storm import Storm, claims_of, judge
+from bench.takeover import started
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client import connect_stack
+from holdfast.runtime.liveness import this_process
+from holdfast.runtime.starting import issued
+from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, slow, together
+from holdfast.testing.kill_matrix_audit import RecordedLog
+from holdfast.testing.kill_matrix_person import Person
+from tests.integration.outside import Api, Outside
+from tests.integration.processes import WorkerProcess
+from tests.unit.test_liveness import identity_of
+
+QUEUE = "freezes"
+CATALOG = "tests.integration.outside:catalog"
+TURNS = (("charge", "look"), ("mail",), ("ship",), ("transfer",), ("charge", "mail", "transfer", "ship"))
+"""What the LLM asks for, again and again, until the storm is over."""
+LLM_SECONDS, API_SECONDS = 1.0, 1.0
+"""How long they take to answer; an effect has happened by then."""
+LONGEST = 30.0
+"""Seconds of the longest freeze; the shortest takes one, and half of them less than five and a half."""
+BETWEEN = (1.0, 8.0)
+"""Seconds for which a worker is left alone before each, and before it is killed at work."""
+PATIENCE = 180.0
+"""Seconds for all runs to end after the storm."""
+ABOUT = (
+    "Each freeze is a SIGSTOP of a worker's process, of 1 to 30 s, and a SIGCONT; each worker is frozen on its own, so "
+    "often several are at a time. After every tenth the worker is killed, so that there is something to take over "
+    "meanwhile. The runs ask for effects of all classes, and for a person's decision, until the storm is over."
+)
+
+
+async def freeze(client: Client, worker: WorkerProcess, storm: Storm, *, times: int, chance: random.Random) -> None:
+    """Freeze a worker so often; after a tenth of the times kill it, by turns at work and while it is still frozen."""
+    me = this_process()
+    assert me is not None
+    for number in range(1, times + 1):
+        await asyncio.sleep(chance.uniform(*BETWEEN))
+        identity, seconds = str(identity_of(worker.pid, me)), LONGEST ** chance.random()
+        os.kill(worker.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        async for kind in held_by(client, identity):
+            storm.held[kind] += 1
+        await asyncio.sleep(max(0.0, seconds - (time.monotonic() - began)))
+        storm.frozen.append(time.monotonic() - began)
+        if number % 20 != 5:
+            os.kill(worker.pid, signal.SIGCONT)
+        if number % 20 == 15:
+            await asyncio.sleep(chance.uniform(*BETWEEN))
+        if number % 10 == 5:
+            storm.killed.add(identity)  # before: nobody can see it dead any sooner
+            worker.kill()
+            storm.logs.append(worker.log)
+            await asyncio.to_thread(worker.start)
+
+
+async def held_by(client: Client, identity: str) -> AsyncIterator[str]:
+    """The types of the activities that a worker has under way."""
+    async for run in client.list_workflows(f"TaskQueue = '{QUEUE}' AND ExecutionStatus = 'Running'"):
+        with suppress(RPCError):  # it has ended meanwhile
+            described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
+            for activity in described.raw_description.pending_activities:
+                started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+                if started and activity.last_worker_identity == identity:
+                    yield activity.activity_type.name
+
+
+async def decide(client: Client, people: dict[str, Person], chance: random.Random) -> None:
+    """Be the people: look every second who is asked for, and answer some of it."""
+    waiting = f"TaskQueue = '{QUEUE}' AND HoldfastStatus = 'waiting_approval' AND ExecutionStatus = 'Running'"
+    while True:
+        async for run in client.list_workflows(waiting):
+            if chance.random() < 0.4:
+                await people[run.id].log.refresh()
+                await people[run.id].decide()
+        await asyncio.sleep(1)
+
+
+async def measure(
+    stack: WorkerProcess, outside: Outside, *, freezes: int, runs: int, workers: int, seed: int
+) -> tuple[list[str], list[str]]:
+    """Freeze; returns what was counted, and what is wrong, a sentence each."""
+    began, spent = time.monotonic(), False
+
+    def script(conversation: Conversation) -> Reply:
+        if spent:
+            return say("served")
+        order = str(conversation.replies)
+        turn = TURNS[conversation.replies % len(TURNS)]
+        return slow(together(*(call(name, order=order) for name in turn)), LLM_SECONDS)
+
+    client, storm, first = await connect_stack(stack.stack), Storm(), {}
+    people: dict[str, Person] = {}
+    with ScriptedLLM(script) as llm:
+        environ = {"HOLDFAST_CATALOG": CATALOG, "HOLDFAST_TASK_QUEUE": QUEUE, "OPENAI_BASE_URL": llm.base_url}
+        with started(stack, environ | outside.environ, workers) as doomed:
+            for number in range(runs):
+                thread = f"thread-{number}"
+                given = issued(RunInput(task="go"))
+                run = await client.start_workflow(WORKFLOW, given, id=thread, task_queue=QUEUE)
+                first[thread] = str(run.first_execution_run_id)
+                people[thread] = Person(client, RecordedLog(client, thread, first[thread]), outside.effects)
+            deciding = asyncio.create_task(decide(client, people, random.Random(seed)))
+            share = [freezes // workers + (number < freezes % workers) for number in range(workers)]
+            await asyncio.gather(
+                *(
+                    freeze(client, worker, storm, times=times, chance=random.Random(seed + number))
+                    for number, (worker, times) in enumerate(zip(doomed, share, strict=True), start=1)
+                )
+            )
+            spent = True
+            with suppress(TimeoutError):  # what has not ended by then, is told below
+                async with asyncio.timeout(PATIENCE):
+                    for person in people.values():
+                        while not person.log.closed:
+                            await asyncio.sleep(0.5)
+                            await person.log.refresh()
+            deciding.cancel()
+            storm.logs += [worker.log for worker in doomed]
+    found = [await claims_of(client, thread, run_id) for thread, run_id in first.items()]
+    return judge(storm, found, people, outside.effects(), seconds=time.monotonic() - began)
+
+
+def main(
+    freezes: Annotated[int, typer.Option(min=1)] = 100,
+    runs: Annotated[int, typer.Option(min=1)] = 20,
+    workers: Annotated[int, typer.Option(min=2, help="Side by side, on one task queue.")] = 6,
+    seed: int = 7,
+    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+) -> None:
+    """Freeze workers so often, and see whether anybody took them for dead."""
+    with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, Api(API_SECONDS) as api:
+        stack = WorkerProcess(Path(folder) / "home", beside=None)
+        stack.start()
+        try:
+            outside = Outside(api, Path(folder) / "outbox")
+            outside.prepare(stack.stack.database_url)
+            told, wrong = asyncio.run(measure(stack, outside, freezes=freezes, runs=runs, workers=workers, seed=seed))
+        finally:
+            stack.stop()
+    told += [f"- WRONG: {what}" for what in wrong]
+    print("\n".join(told))
+    if write:
+        about = (
+            f"`python -m bench.freezes --freezes {freezes} --runs {runs} --workers {workers} --seed {seed}`. {ABOUT}"
+        )
+        document.write("freezes", "\n".join(["## Freezes", "", about, "", *told]))
+    leave(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

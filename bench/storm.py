@@ -1,0 +1,109 @@
+"""What a storm of freezes did (`bench.freezes`), and what is wrong after it: claims that were ended, effects lost."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from holdfast.events import AgentEvent, RunFinished
+from holdfast.runtime.takeover import WORKER_DIED
+from holdfast.testing.kill_matrix_audit import audit
+from holdfast.testing.kill_matrix_person import Person
+
+IDENTITY = re.compile(r"holdfast:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
+
+
+@dataclass
+class Storm:
+    """What was done, and what it hit."""
+
+    frozen: list[float] = field(default_factory=list)
+    """Seconds of each freeze."""
+    held: Counter[str] = field(default_factory=Counter)
+    """Activities that a worker had under way when it was frozen, by type."""
+    killed: set[str] = field(default_factory=set)
+    """Identities of the workers that were killed."""
+    logs: list[str] = field(default_factory=list)
+    """What the workers printed."""
+
+
+@dataclass
+class Claims:
+    """What became of attempts that were not brought to an end by their own worker."""
+
+    ended: Counter[str] = field(default_factory=Counter)
+    """By a takeover: the identities that were said to be gone."""
+    timed_out: int = 0
+    """By Temporal's time-outs, activities and workflow tasks."""
+
+    def read(self, event: HistoryEvent) -> None:
+        """Take in an event of a history."""
+        if event.HasField("activity_task_started_event_attributes"):
+            self._failure(event.activity_task_started_event_attributes.last_failure)
+        elif event.HasField("workflow_task_failed_event_attributes"):
+            self._failure(event.workflow_task_failed_event_attributes.failure)
+        elif event.HasField("workflow_task_timed_out_event_attributes"):
+            self.timed_out += 1
+
+    def _failure(self, failure: Failure) -> None:
+        if failure.application_failure_info.type == WORKER_DIED:
+            self.ended[IDENTITY.findall(failure.message)[0]] += 1
+        self.timed_out += failure.HasField("timeout_failure_info")
+
+
+async def claims_of(client: Client, thread: str, run_id: str) -> Claims:
+    """What became of a thread's attempts, over all of its Temporal runs."""
+    claims = Claims()
+    while run_id:
+        events = (await client.get_workflow_handle(thread, run_id=run_id).fetch_history()).events
+        for event in events:
+            claims.read(event)
+        run_id = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    return claims
+
+
+def judge(
+    storm: Storm, found: Sequence[Claims], people: Mapping[str, Person], effects: Mapping[str, int], *, seconds: float
+) -> tuple[list[str], list[str]]:
+    """What was counted, and what is wrong, a sentence each."""
+    logs = [person.log for person in people.values()]
+    wrong = [
+        f"{log.thread}: {what}"
+        for log in logs
+        for what in audit(log.events, effects=effects, sent=people[log.thread].sent)
+    ]
+    keys = {key for log in logs for key in log.keys.values()}
+    wrong += [f"effect {key} is of no call of any run" for key in effects if key not in keys]
+    ended = sum((each.ended for each in found), Counter[str]())
+    living = {who: count for who, count in ended.items() if who not in storm.killed}
+    wrong += [f"{count} claims of {who} were ended, which lived" for who, count in living.items()]
+    lines = [line for text in storm.logs for line in text.splitlines() if "taken_over" in line]
+    named = {who for line in lines for who in IDENTITY.findall(line)}
+    wrong += [f"the log says that {who} was taken over, which lived" for who in sorted(named - storm.killed)]
+    events: list[AgentEvent] = [event for log in logs for event in log.events]
+    completed = sum(isinstance(event, RunFinished) and event.outcome == "completed" for event in events)
+    kinds = Counter(event.type for event in events)
+    told = [
+        f"- {len(storm.frozen)} freezes of {min(storm.frozen):.0f} to {max(storm.frozen):.0f} s,"
+        f" {sum(storm.frozen):.0f} s together, and {len(storm.killed)} SIGKILLs, in {seconds / 60:.0f} min:"
+        f" **{sum(living.values())} claims of a living process ended by takeover**,"
+        f" {sum(count > 1 for count in effects.values())} duplicate effects",
+        "- what the frozen workers had under way: "
+        + ", ".join(f"{kind} {count}" for kind, count in storm.held.most_common()),
+        f"- what takeovers ended, of {len(named)} workers: {counted(lines, 'activities')} activities,"
+        f" {counted(lines, 'workflows')} workflows; {sum(ended.values())} failures in the histories name one of them,"
+        f" and {sum(each.timed_out for each in found):,} a time-out of Temporal's",
+        f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
+        f" {len(effects):,} effects; {kinds['decision_received']:,} decisions, {kinds['reconcile_requested']:,} times a"
+        " person was asked whether an effect had happened",
+    ]
+    return told, wrong
+
+
+def counted(lines: Sequence[str], what: str) -> int:
+    """How much of it lines of the log say was ended."""
+    return sum(int(number) for line in lines for number in re.findall(rf"\b{what}=(\d+)", line))

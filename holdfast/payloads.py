@@ -9,8 +9,9 @@ sealed, where only our own processes may say them (`holdfast.seals`).
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
@@ -38,6 +39,16 @@ class _LeanJSON(PydanticJSONPlainPayloadConverter):
         return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
 
+_LEAN = tuple(
+    _LeanJSON() if isinstance(each, JSONPlainPayloadConverter) else each
+    for each in DefaultPayloadConverter.default_encoding_payload_converters
+)
+"""Made once: the SDK makes converters anew for every workflow task."""
+
+_PLACES = 1_000
+"""Workflows for which converters are kept."""
+
+
 class LeanPayloadConverter(CompositePayloadConverter):
     """Temporal's default converters, with ours in place of plain JSON, and seals."""
 
@@ -45,21 +56,13 @@ class LeanPayloadConverter(CompositePayloadConverter):
     """None: enough to read. `sealing` makes the converter of processes that act."""
 
     def __init__(self) -> None:
-        lean = _LeanJSON()
-        super().__init__(
-            *(
-                lean if isinstance(each, JSONPlainPayloadConverter) else each
-                for each in DefaultPayloadConverter.default_encoding_payload_converters
-            )
-        )
+        super().__init__(*_LEAN)
         self._place: Place | None = None
 
     def with_context(self, context: SerializationContext) -> Self:
         """The same converter, for the values of one workflow."""
-        # Shared by the contexts of workflows and of activities; `activity_type` is documented as unreliable.
-        namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
         placed = copy.copy(self)
-        placed._place = Place(namespace, workflow_id) if namespace and workflow_id else None
+        placed._place = place_of(context)
         return placed
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
@@ -111,7 +114,32 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return value.model_copy(update={"malformed": ""})
 
 
-data_converter = DataConverter(payload_converter_class=LeanPayloadConverter)
+@dataclass(frozen=True)
+class PlacedDataConverter(DataConverter):
+    """A data converter whose parts ask a context for nothing but the workflow. It keeps what it has made for each: the
+    SDK asks for it a dozen times a workflow task.
+    """
+
+    _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The same converter, for the values of one workflow."""
+        place = place_of(context)
+        if (placed := self._placed.get(place)) is None:
+            if len(self._placed) >= _PLACES:
+                self._placed.clear()
+            placed = self._placed[place] = super().with_context(context)
+        return cast(Self, placed)
+
+
+def place_of(context: SerializationContext) -> Place | None:
+    """The workflow that a context is about; None for none."""
+    # Shared by the contexts of workflows and of activities; `activity_type` is documented as unreliable.
+    namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
+    return Place(namespace, workflow_id) if namespace and workflow_id else None
+
+
+data_converter = PlacedDataConverter(payload_converter_class=LeanPayloadConverter)
 """For those who only read: seals nothing, verifies nothing."""
 
 

@@ -28,7 +28,7 @@ from temporalio.converter import (
 from holdfast.encrypted import ENCRYPTED
 from holdfast.errors import HoldfastError
 from holdfast.model import canonical
-from holdfast.payloads import SEAL, data_converter, sealing
+from holdfast.payloads import SEAL, data_converter, place_of, sealing
 from holdfast.runtime.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.seals import Seals
 
@@ -82,9 +82,9 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> Self:
         """The same codec, for the payloads of one workflow."""
-        namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
+        place = place_of(context)
         placed = copy.copy(self)
-        placed._place = canonical([namespace, workflow_id]) if namespace and workflow_id else b""
+        placed._place = canonical(list(place)) if place else b""
         return placed
 
     @property

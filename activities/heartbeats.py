@@ -18,14 +18,16 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
     Args:
         details: What each heartbeat says to the next attempt: one that said nothing would erase what there is.
     """
-    task = asyncio.create_task(_beat(details))
+    loop = asyncio.get_running_loop()
+    # Not a task: most calls end before the first heartbeat, and would pay for one that is made and cancelled.
+    next_beat = loop.call_later(QUIET, lambda: beat())
+
+    def beat() -> None:
+        nonlocal next_beat
+        activity.heartbeat(*details)
+        next_beat = loop.call_later(QUIET, beat)
+
     try:
         yield
     finally:
-        task.cancel()
-
-
-async def _beat(details: tuple[Any, ...]) -> None:
-    while True:
-        await asyncio.sleep(QUIET)
-        activity.heartbeat(*details)
+        next_beat.cancel()

@@ -125,8 +125,10 @@ def _usage(given: dict[str, Any]) -> Usage:
 def _parse(body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
-        # Half a surrogate pair is legal in JSON and in no encoding: it could not be recorded.
-        return _dict(json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")))
+        if not body.isascii() or b"\\ud" in body.lower():
+            # Half a surrogate pair is legal in JSON and in no encoding: it could not be recorded.
+            answer = json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
+        return _dict(answer)
     except (ValueError, RecursionError):
         return {}
 

@@ -132,6 +132,14 @@ class Tools:
         )
 
 
+_LONG = 64_000
+"""Characters from which a text is worked on in a thread: others are done before a thread has begun."""
+
+
+async def _off_the_loop(function: Callable[[Any], str], value: Any, *, size: int) -> str:
+    return await asyncio.to_thread(function, value) if size > _LONG else function(value)
+
+
 @dataclass(frozen=True)
 class _Clip:
     """Makes an outcome of a text, whatever its length and whatever secrets are in it."""
@@ -143,7 +151,7 @@ class _Clip:
 
     async def outcome(self, status: ToolStatus, text: str, **more: Any) -> ToolOutcome:
         # Before it is clipped: half a secret would not be found.
-        clipped = await self._patiently(await asyncio.to_thread(self.secrets.redact, text))
+        clipped = await self._patiently(await _off_the_loop(self.secrets.redact, text, size=len(text)))
         return ToolOutcome(status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more)
 
     async def _patiently(self, text: str) -> Clipped:
@@ -238,7 +246,8 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip
         value = await _call(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
         if isinstance(value, Labelled):
             value, trust = value.result, value.trust
-        content = await asyncio.to_thread(result_text, value)
+        # What is no text may be of any size.
+        content = await _off_the_loop(result_text, value, size=len(value) if isinstance(value, str) else _LONG + 1)
     except _OutOfTime:
         # A thread cannot be stopped, and an effect may be half done: of those, nobody knows.
         status = "failed" if tool.spec.effect is Effect.READ else "unknown"

@@ -62,6 +62,7 @@ from holdfast.recorded import (
     unreadable,
 )
 from holdfast.run import AgentRun
+from holdfast.seals import is_unsealed
 from holdfast.signals import SIGNALS, raw_texts
 
 _ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
@@ -134,6 +135,8 @@ class _Reader:
         """Local activities under way, by order, and how those ended that have."""
         self._arrived: list[_Input] = []
         """What is to be passed on when none is under way any more."""
+        self._doubt = ""
+        """What did not count as an answer, for those who wonder why the history went on as if it did."""
         self._ahead = False
         """Whether what the last task led to may be in the next one."""
 
@@ -264,6 +267,8 @@ class _Reader:
             return partial(AgentRun.failed, call_id=call.id, failure=failure)
         _, kind = _ACTIVITIES[type(call.request)]
         decoded = decode_any(event_id, result, kind, self._by) if result else None
+        if is_unsealed(decoded):
+            self._doubt = f"; {decoded} (event {event_id})"
         return partial(AgentRun.ended, call_id=call.id, result=decoded)
 
     def _collect(self, run: AgentRun) -> None:
@@ -300,7 +305,7 @@ class _Reader:
             # The SDK starts a timer a moment after the activities that were asked for with it.
             call = next((wanted for wanted in self._wanted if isinstance(wanted, Call) == scheduled), None)
             if call is None or _name(call) != found:
-                unreadable(event.event_id, f"nothing recorded before it asks for {found!r}")
+                unreadable(event.event_id, f"nothing recorded before it asks for {found!r}{self._doubt}")
             self._wanted.remove(call)
             self._open[event.event_id] = call
             if scheduled:

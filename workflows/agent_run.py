@@ -128,7 +128,6 @@ class AgentRunWorkflow:
         self._run.history_size = info.get_current_history_size()
         self._run.crowded = info.is_continue_as_new_suggested()
         if self._reset():
-            self._seed = workflow.random_seed()
             self._run.was_reset()
         return self._run
 
@@ -140,10 +139,11 @@ class AgentRunWorkflow:
         self._pass_on(lambda run: None)
 
     def _reset(self) -> bool:
-        """Whether the run was reset to where it is now: a reset changes the seed there, in history and on replay."""
+        """Whether the run was reset to where it is now, once: a reset changes the seed there, also on every replay."""
         if (workflow.now(), workflow.info().get_current_history_length()) == self._begun:
             self._seed = workflow.random_seed()  # taken back to its very beginning, a run looks back anyway
-        return self._seed != workflow.random_seed()
+        before, self._seed = self._seed, workflow.random_seed()
+        return before != self._seed
 
     def _carry_out(self) -> None:
         """Carry out what the run wants done, in its order."""
@@ -192,6 +192,8 @@ class AgentRunWorkflow:
         """Pass on what has arrived, now or when no local activity is under way any more."""
         if self._local:
             self._notice_foresight()
+            if self._reset():
+                self._arrived.append(AgentRun.was_reset)
             self._arrived.append(take)
             self._overtaken = _activation_of()
             return
@@ -205,6 +207,7 @@ class AgentRunWorkflow:
         on with the next task only. On a replay it does so before what that task brings, at another time. So where
         both come at once, that task fails, and the run is replayed.
         """
+        self._notice_foresight()
         self._local[call_id] = take
         ends = [end for end in self._local.values() if end]
         if len(ends) < len(self._local):

@@ -15,6 +15,7 @@ import inspect
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
 from copy import copy
@@ -25,6 +26,7 @@ from typing import Any
 
 import typer
 from temporalio import activity, workflow
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.bridge.worker import Worker as SDKWorker
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
@@ -105,8 +107,14 @@ def _telling(tool: Tool, doom: Doom) -> Any:
 
 def watch_recording(doom: Doom) -> None:
     """Tell when an event is about to be recorded, and when it is; the same of continue-as-new."""
-    append, complete = EventLog.append, SDKWorker.complete_workflow_activation
+    append, poll, complete = (
+        EventLog.append,
+        SDKWorker.poll_workflow_activation,
+        SDKWorker.complete_workflow_activation,
+    )
     unsettled: dict[str, list[tuple[str, str]]] = {}
+    # Activities within workflow tasks, which are completed when these have ended.
+    local: Counter[str] = Counter()
 
     def append_noticed(log: EventLog, event: AgentEvent, *, at: datetime) -> AgentEvent:
         stamped = append(log, event, at=at)
@@ -116,15 +124,25 @@ def watch_recording(doom: Doom) -> None:
             unsettled.setdefault(info.run_id, []).append((stamped.type, place))
         return stamped
 
+    async def poll_noticed(worker: SDKWorker) -> WorkflowActivation:
+        activation = await poll(worker)
+        local[activation.run_id] -= sum(job.resolve_activity.is_local for job in activation.jobs)
+        if any(job.HasField("remove_from_cache") for job in activation.jobs):
+            del local[activation.run_id]
+        return activation
+
     async def complete_noticed(worker: SDKWorker, completion: WorkflowActivationCompletion) -> None:
         commands = completion.successful.commands
         if commands and all(command.HasField("respond_to_query") for command in commands):
             return await complete(worker, completion)  # nothing is recorded by it
+        local[completion.run_id] += sum(command.HasField("schedule_local_activity") for command in commands)
+        if local[completion.run_id]:
+            return await complete(worker, completion)  # nothing is recorded by it yet
         passing = unsettled.pop(completion.run_id, [])
         if any(command.HasField("continue_as_new_workflow_execution") for command in commands):
             passing.append(("continue_as_new", completion.run_id))
-        if not commands:
-            passing = []  # the task failed, or there is nothing of ours in it
+        if completion.HasField("failed"):
+            passing = []
         for what, place in passing:
             doom.passing(f"before {what}", place)
         await complete(worker, completion)
@@ -133,6 +151,7 @@ def watch_recording(doom: Doom) -> None:
 
     # Through setattr: to a type checker, nobody replaces methods. This process is for tests alone.
     setattr(EventLog, "append", append_noticed)  # noqa: B010
+    setattr(SDKWorker, "poll_workflow_activation", poll_noticed)  # noqa: B010
     setattr(SDKWorker, "complete_workflow_activation", complete_noticed)  # noqa: B010
 
 

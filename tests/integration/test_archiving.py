@@ -205,7 +205,7 @@ async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRi
         await paid(run)
         before = await r.threads.read(run.id)
         history = (await run.fetch_history()).events
-        task = [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")][1]
+        task = next(event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes"))
         request = ResetWorkflowExecutionRequest(
             namespace=r.client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.first_execution_run_id or ""),

@@ -215,8 +215,8 @@ async def test_a_follower_never_reads_what_is_not_settled(
     llm.script = steps([call("stare"), say("done")])
     scene.hold()
     run = await scene.start()
-    await eventually(lambda: asyncio.sleep(0, (scene.folder / "staring").exists()), bool)
-    (activity,) = (await run.describe()).raw_description.pending_activities
+    running = await eventually(run.describe, lambda run: "call_tool" in str(run.raw_description.pending_activities))
+    (activity,) = running.raw_description.pending_activities  # it was a local one at first
     worker.kill()
     worker.start(HOLDFAST_TAKEOVER="false")
     patience = timedelta(seconds=PATIENCE)

@@ -68,7 +68,7 @@ def first(events: Events, kind: str) -> dict[str, Any]:
 
 
 def renamed(events: Events) -> None:
-    """The agent was loaded by an activity of another name."""
+    """The LLM was called by an activity of another name."""
     scheduled = first(events, "ACTIVITY_TASK_SCHEDULED")
     scheduled["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "other"
 
@@ -95,16 +95,16 @@ def ended_otherwise(events: Events) -> None:
 
 
 def undecodable(events: Events) -> None:
-    """What an activity returned is of a shape that today's code does not know."""
-    completed = first(events, "ACTIVITY_TASK_COMPLETED")["activityTaskCompletedEventAttributes"]
-    completed["result"]["payloads"][0]["data"] = "e30="
+    """What a local activity returned is of a shape that today's code does not know."""
+    details = first(events, "MARKER_RECORDED")["markerRecordedEventAttributes"]["details"]
+    details["result"]["payloads"][0]["data"] = "e30="
 
 
 def asks_for_another_transcript(events: Events) -> None:
     """The input of an activity is another one: the SDK does not compare inputs."""
     scheduled = [event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_SCHEDULED"][1]
-    of_agent = first(events, "ACTIVITY_TASK_SCHEDULED")["activityTaskScheduledEventAttributes"]["input"]
-    scheduled["activityTaskScheduledEventAttributes"]["input"] = of_agent
+    earlier = first(events, "ACTIVITY_TASK_SCHEDULED")["activityTaskScheduledEventAttributes"]["input"]
+    scheduled["activityTaskScheduledEventAttributes"]["input"] = earlier
 
 
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["worker", "strict"])
@@ -120,12 +120,16 @@ async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "event_id", "reason"),
     [
-        (renamed, 5, "the history has the activity 'other' where today's code asks for 'load_agent'"),
-        (dropped, 7, "today's code cannot go on with this history: Fatal error in workflow machines: History is out"),
-        (left_out, 9, "today's code does something else than the history holds: "),
-        (ended_otherwise, 51, "today's code does something else than the history holds: Complete workflow machine"),
-        (undecodable, 8, "today's code cannot go on with this history: Failed decoding arguments: 2 validation errors"),
-        (asks_for_another_transcript, 12, "replays, but cannot be read without a worker: event 12 of the history"),
+        (renamed, 7, "the history has the activity 'other' where today's code asks for 'call_llm'"),
+        (dropped, 6, "today's code cannot go on with this history: Fatal error in workflow machines: History is out"),
+        (left_out, 6, "today's code does something else than the history holds: "),
+        (ended_otherwise, 35, "today's code does something else than the history holds: Complete workflow machine"),
+        (
+            undecodable,
+            6,
+            "today's code cannot go on with this history: Failed decoding arguments: 2 validation errors",
+        ),
+        (asks_for_another_transcript, 16, "replays, but cannot be read without a worker: event 16 of the history"),
     ],
 )
 async def test_a_divergence_is_named(

@@ -173,7 +173,7 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
 
 async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, pool: AsyncConnectionPool) -> None:
     """Open or closed, with its record or without, followed or read: one log without gap, and all its messages."""
-    async with rig(catalog(history_events=45), script) as r:
+    async with rig(catalog(history_events=25), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
         await alone.start("long", thread=thread)

@@ -188,11 +188,19 @@ class Thread:
         self.run.ended(call.id, through_json(answer) if answer else None)
         self._carry_out()
 
-    def fail(self, call: Call | Sleep, cause: str, message: str = "no", *details: Any, cancelled: bool = False) -> None:
-        """A call under way comes to nothing."""
+    def fail(
+        self,
+        call: Call | Sleep,
+        cause: str,
+        message: str = "no",
+        *details: Any,
+        cancelled: bool = False,
+        final: bool = True,
+    ) -> None:
+        """A call under way comes to nothing, for good unless it is not `final`."""
         del self.under_way[call.id]
         self._tell()
-        self.run.failed(call.id, Failure(cause, message, cancelled, details))
+        self.run.failed(call.id, Failure(cause, message, cancelled, final, details))
         self._carry_out()
 
     def load(self) -> None:

@@ -1,20 +1,184 @@
-"""Calls that read, as local activities: what is recorded does not hang on when the SDK says that they have ended."""
+"""Calls that read are local activities: what is recorded does not hang on when the SDK says that they have ended."""
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 
 import pytest
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.agent import Limits
-from tests.rig import check_thread
+from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.contracts import WORKFLOW, RunInput
+from holdfast.errors import HistoryUnreadable
+from holdfast.events import ToolCallFinished
+from holdfast.history import read_events
+from holdfast.runtime.starting import issued
+from holdfast.testing import call, say, steps, together
+from holdfast.tools import Tool
+from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.unit.runs import calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, check, deciding, working
 
 LOCAL = SPEC.model_copy(update={"limits": Limits(max_steps=200)})
+
+
+def catalog(*tools: Tool, local_seconds: float = 1) -> Catalog:
+    """One agent that may do anything."""
+    limits = Limits(local_seconds=local_seconds)
+    clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
+    return Catalog(agents=[clerk], tools=tools)
+
+
+async def history(run: Handle) -> list[HistoryEvent]:
+    """The history of a run."""
+    return list((await run.fetch_history()).events)
+
+
+def scheduled(events: list[HistoryEvent]) -> Counter[str]:
+    """How many ordinary activities of each type there were."""
+    names = (event.activity_task_scheduled_event_attributes.activity_type.name for event in events)
+    return Counter(name for name in names if name)
+
+
+def markers(events: list[HistoryEvent]) -> list[str]:
+    """What the Web UI says of each local activity."""
+    told = (event for event in events if event.HasField("marker_recorded_event_attributes"))
+    return [event.user_metadata.summary.data.decode() for event in told]
+
+
+async def test_what_only_reads_is_a_local_activity_and_the_web_ui_says_what_it_read(rig: StartRig) -> None:
+    """Loading the agent and reading leave a marker with words each; effects and the LLM stay ordinary activities."""
+
+    @tool(effect="read")
+    def look(at: str) -> str:
+        """Look."""
+        return f"it is {at}"
+
+    @tool(effect="unsafe")
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    script = steps([call("look", at="a"), together(call("look", at="b"), call("pay", amount=1)), say("done")])
+    async with rig(catalog(look, pay), script) as r:
+        run = await r.start()
+        await run.result()
+        events = await history(run)
+        assert scheduled(events) == {"call_llm": 3, "call_tool": 1, "archive": 1}
+        assert [words for words in markers(events) if "load" not in words] == [
+            '"look(at=\\"a\\")"',
+            '"look(at=\\"b\\")"',
+        ]
+        await check_thread(r.client, run)
+
+
+async def test_a_read_that_takes_longer_becomes_an_ordinary_activity(rig: StartRig) -> None:
+    """At once, without a word to the LLM; and from then on calls of that tool are ordinary from the start."""
+    began: list[int] = []
+
+    @tool(effect="read")
+    async def crawl(page: int) -> str:
+        """Read slowly."""
+        began.append(page)
+        await asyncio.sleep(0.5)
+        return f"page {page}"
+
+    script = steps([call("crawl", page=1), call("crawl", page=2), say("done")])
+    async with rig(catalog(crawl, local_seconds=0.1), script) as r:
+        run = await r.start()
+        await run.result()
+        assert began == [1, 1, 2]
+        assert scheduled(await history(run))["call_tool"] == 2
+        results = [event.content for event in await check_thread(r.client, run) if isinstance(event, ToolCallFinished)]
+        assert results == ["page 1", "page 2"]
+        assert len(r.llm.requests) == 3
+
+
+async def test_the_reads_of_a_step_run_side_by_side(rig: StartRig) -> None:
+    """Three reads that wait for each other all end."""
+    all_there = asyncio.Barrier(3)
+
+    @tool(effect="read")
+    async def meet(name: str) -> str:
+        """Wait for the others."""
+        await all_there.wait()
+        return name
+
+    script = steps([together(*(call("meet", name=name) for name in "abc")), say("done")])
+    async with rig(catalog(meet, local_seconds=5), script) as r:
+        run = await r.start()
+        await run.result()
+        assert scheduled(await history(run))["call_tool"] == 0
+        await check_thread(r.client, run)
+
+
+@pytest.mark.parametrize("local_seconds", [0, 0.3])
+async def test_a_cancellation_waits_for_a_local_activity_no_longer_than_it_may_take(
+    rig: StartRig, local_seconds: float
+) -> None:
+    """A read that would never end does not keep a run from being cancelled."""
+    reading = asyncio.Event()
+
+    @tool(effect="read")
+    async def stare() -> str:
+        """Never come back."""
+        reading.set()
+        await asyncio.sleep(3_600)
+        return "never"
+
+    async with rig(catalog(stare, local_seconds=local_seconds), steps([call("stare"), say("done")])) as r:
+        run = await r.start()
+        await reading.wait()
+        await run.cancel()
+        await status_of(run, "cancelled")
+        await check_thread(r.client, run)
+
+
+async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client: Client) -> None:
+    """The SDK extends a workflow task at four fifths of its time-out; signals that come then wait for the read."""
+    desk = Desk(calls("look"), says("done"), spec=LOCAL.model_copy(update={"limits": Limits(local_seconds=5)}))
+    desk.open.set()
+    desk.delay = lambda: 1.7
+    async with working(client, desk) as queue, deciding(client, queue, desk):
+        order, limit = issued(RunInput(task="do it")), timedelta(seconds=1)
+        run = await client.start_workflow(WORKFLOW, order, id=queue, task_queue=queue, task_timeout=limit)
+        await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 2)
+        for _ in range(3):
+            await run.signal("what", {"by": "x"})
+            await asyncio.sleep(0.4)
+        await run.result()
+        events = await check(run)
+        types = [event.type for event in events]
+        assert types.count("signal_rejected") == 3
+        assert types.index("signal_rejected") > types.index("tool_call_finished")
+        assert await check_thread(client, run) == events
+
+
+async def test_a_marker_that_no_call_has_left_is_named(client: Client) -> None:
+    """Whoever forges the end of a local activity has to forge what led to it."""
+    desk = Desk(calls("look"), says("done"), spec=LOCAL)
+    desk.open.set()
+    async with working(client, desk) as queue, deciding(client, queue, desk):
+        run = await begin(client, queue)
+        await run.result()
+    for found, forged in ((b'"activity_id":"3.', b'"activity_id":"4.'), (b"call_tool", b"load_agent"), (b"{", b"[")):
+        events = await history(run)
+        (marker,) = [
+            event
+            for event in events
+            if event.HasField("marker_recorded_event_attributes")
+            and b"call_tool" in event.marker_recorded_event_attributes.details["data"].payloads[0].data
+        ]
+        (data,) = marker.marker_recorded_event_attributes.details["data"].payloads
+        assert found in data.data
+        data.data = data.data.replace(found, forged)
+        with pytest.raises(HistoryUnreadable, match=f"event {marker.event_id} "):
+            read_events(events)
 
 
 @asynccontextmanager
@@ -35,33 +199,30 @@ async def asked_all_the_time(run: Handle) -> AsyncIterator[None]:
         await asyncio.wait(asking)
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_queries_and_signals_while_calls_read_leave_one_log(client: Client, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "replies"), [(0, 8), *(pytest.param(seed, 25, marks=pytest.mark.slow) for seed in range(1, 13))]
+)
+async def test_queries_and_signals_while_calls_read_leave_one_log(client: Client, seed: int, replies: int) -> None:
     """Reads of all lengths, under queries without end, with signals at any moment: live, rebuilt and replayed alike."""
     chance = random.Random(seed)
-    replies = [
-        calls(*chance.choices(["look", "look", "doubt"], k=chance.randint(1, 3)), first=10 * n) for n in range(25)
+    made = [
+        calls(*chance.choices(["look", "look", "doubt"], k=chance.randint(1, 3)), first=10 * number)
+        for number in range(replies)
     ]
-    desk = Desk(*replies, says("done"), spec=LOCAL)
+    desk = Desk(*made, says("done"), spec=LOCAL)
     desk.open.set()
     desk.delay = lambda: chance.choice([0, 0, 0.002, 0.01, 0.03])
     async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         done = asyncio.create_task(run.result())
-
-        async def throw() -> None:
+        async with asked_all_the_time(run):
             while not done.done():
                 await asyncio.sleep(chance.random() / 30)
                 with suppress(RPCError):
                     await run.signal(chance.choice(["approve", "what"]), {"request": "99", "by": "x"})
-                    state = await run.query("state")
-                    for request in state["pending"]:
-                        await run.signal(
-                            "reconcile", {"request": request["request"], "decision": "happened", "by": "x"}
-                        )
-
-        async with asked_all_the_time(run):
-            await throw()
+                    for request in (await run.query("state"))["pending"]:
+                        settled = {"request": request["request"], "decision": "happened", "by": "x"}
+                        await run.signal("reconcile", settled)
             await done
         events = await check(run)
-        assert await check_thread(client, run) == events
+        assert await events_of(run) == await check_thread(client, run) == events

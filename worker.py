@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -203,6 +204,8 @@ async def run(settings: Settings, *, dev: bool) -> None:
     Raises:
         HoldfastError: Something it needs is missing; the message says what to do.
     """
+    # The SDK's, for every local activity that ends just as its time is over.
+    warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     ends: list[asyncio.Task[bool]] = [asyncio.create_task(stop.wait())]

@@ -1,5 +1,6 @@
 """Somebody who reaches Temporal's port and has no fleet key: their client, their workflows, their polling."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -7,14 +8,21 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio import workflow
-from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.command.v1 import (
+    Command,
+    RecordMarkerCommandAttributes,
+    UpsertWorkflowSearchAttributesCommandAttributes,
+)
+from temporalio.api.common.v1 import Payload, Payloads, SearchAttributes
+from temporalio.api.enums.v1 import CommandType, TaskQueueKind
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueRequest,
     PollActivityTaskQueueResponse,
+    PollWorkflowTaskQueueRequest,
     RespondActivityTaskCompletedRequest,
+    RespondWorkflowTaskCompletedRequest,
 )
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue, RetryPolicy
@@ -126,6 +134,44 @@ async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: P
             namespace=client.namespace,
             task_token=task.task_token,
             result=Payloads(payloads=[payload]),
+            identity="somebody",
+        )
+    )
+
+
+async def forge_local_end(client: Client, task_queue: str, *, activity: str, order: str, result: Payload) -> None:
+    """Take the first workflow task of a run, as a worker would, and say that a local activity has ended in it."""
+    asked = PollWorkflowTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+        identity="somebody",
+    )
+    task = await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(seconds=30))
+    told = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
+    told |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
+    details = {
+        "data": Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(told).encode())]),
+        "result": Payloads(payloads=[result]),
+    }
+    upsert = UpsertWorkflowSearchAttributesCommandAttributes(
+        search_attributes=SearchAttributes(
+            indexed_fields={"HoldfastStep": Payload(metadata={"encoding": b"json/plain", "type": b"Int"}, data=b"0")}
+        )
+    )
+    marker = RecordMarkerCommandAttributes(marker_name="core_local_activity", details=details)
+    commands = [
+        Command(
+            command_type=CommandType.COMMAND_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+            upsert_workflow_search_attributes_command_attributes=upsert,
+        ),
+        Command(command_type=CommandType.COMMAND_TYPE_RECORD_MARKER, record_marker_command_attributes=marker),
+    ]
+    await client.workflow_service.respond_workflow_task_completed(
+        RespondWorkflowTaskCompletedRequest(
+            namespace=client.namespace,
+            task_token=task.task_token,
+            commands=commands,
+            force_create_new_workflow_task=True,
             identity="somebody",
         )
     )

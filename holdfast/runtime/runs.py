@@ -235,15 +235,18 @@ class Runs:
         attempt = found.raw_description.pending_workflow_task.attempt
         if attempt <= 1:
             return
-        reason = await self._last_task_failure(found)
-        raise RunStuck(
-            f"thread {found.id!r} is stuck: a worker has it, but its code cannot go on (attempt {attempt}"
-            + (f": {reason}" if reason else "")
-            + "). Run workers of the release that the run began with, or mend the code; the run goes on then."
-        )
+        if reason := await self._last_task_failure(found):
+            raise RunStuck(
+                f"thread {found.id!r} is stuck: a worker has it, but its code cannot go on "
+                f"(attempt {attempt}: {reason}). "
+                "Run workers of the release that the run began with, or mend the code; the run goes on then."
+            )
 
     async def _last_task_failure(self, found: WorkflowExecutionDescription) -> str:
-        """Why the last workflow task failed. History keeps the first failure of a row, which is what matters."""
+        """Why the last workflow task failed; empty where its worker died in it, which is an attempt, too.
+
+        History keeps the first failure of a row, which is what matters.
+        """
         request = GetWorkflowExecutionHistoryReverseRequest(
             namespace=self.client.namespace,
             execution=ExecutionId(workflow_id=found.id, run_id=found.run_id),
@@ -252,9 +255,11 @@ class Runs:
         service = self.client.workflow_service
         page = await service.get_workflow_execution_history_reverse(request, timeout=timedelta(seconds=5))
         for event in page.history.events:
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+                return ""
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 await self._open(event)
-                return one_line(event.workflow_task_failed_event_attributes.failure.message, 300)
+                return one_line(event.workflow_task_failed_event_attributes.failure.message, 300) or "no reason given"
         return ""
 
 

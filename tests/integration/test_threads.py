@@ -14,7 +14,9 @@ import openai
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from psycopg_pool import AsyncConnectionPool
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RegisterNamespaceRequest
 from temporalio.client import Client
 
 from activities.stores.blocks import Block, pack, unpack
@@ -22,6 +24,7 @@ from activities.stores.postgres import migrate, open_pool
 from activities.stores.prune import prunable, prune
 from activities.stores.record import PostgresThreads
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.contracts import WORKFLOW, RunInput
 from holdfast.errors import RecordUnreadable
 from holdfast.inbox import MAX_TEXT_BYTES
 from holdfast.runtime.client import connect_stack, ensure_search_attributes
@@ -30,9 +33,18 @@ from holdfast.runtime.following import follow
 from holdfast.runtime.listing import overview
 from holdfast.runtime.pruning import candidates
 from holdfast.runtime.record import OpenRecord
+from holdfast.runtime.runs import Runs
 from holdfast.runtime.saying import say
 from holdfast.runtime.stack import Stack
-from holdfast.runtime.thread_errors import EventsMissing, LogBroken, PositionInvalid, ThreadExists, ThreadNotFound
+from holdfast.runtime.starting import issued
+from holdfast.runtime.thread_errors import (
+    EventsMissing,
+    LogBroken,
+    NoWorker,
+    PositionInvalid,
+    ThreadExists,
+    ThreadNotFound,
+)
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.verifying import verify
 from holdfast.runtime.working import at_work
@@ -427,3 +439,20 @@ async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnecti
         again = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
         assert (old in found, live in found) == (True, False)
         assert {old, live} <= again
+
+
+async def test_a_run_whose_worker_died_in_a_workflow_task_is_not_called_stuck(client: Client) -> None:
+    """Such a death makes another attempt of the task, as a failure does; nobody has to mend any code."""
+    queue = fresh()
+    order, limit = issued(RunInput(task="go")), timedelta(seconds=1)
+    run = await client.start_workflow(WORKFLOW, order, id=queue, task_queue=queue, task_timeout=limit)
+    taken = PollWorkflowTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+        identity="dies",
+    )
+    await client.workflow_service.poll_workflow_task_queue(taken, timeout=timedelta(seconds=30))
+    await eventually(run.describe, lambda found: found.raw_description.pending_workflow_task.attempt > 1)
+    with pytest.raises(NoWorker):
+        await Runs(client, answer_within=1).query(run.id, "state")
+    await run.terminate()

@@ -63,7 +63,6 @@ def rig(request: pytest.FixtureRequest, stack: Stack, client: Client, tmp_path: 
             database_url=stack.database_url,
             folder=tmp_path,
             strict=strict,
-            debug_mode=True,  # on a busy machine, two seconds pass easily; that is no deadlock
             **options,
         ) as rig:
             yield rig

@@ -136,7 +136,8 @@ async def start_rig(
                 pool=pool,
                 database_url=database_url,
                 workspaces=folder / "workspaces",
-                **options,
+                # On a busy machine, two seconds pass easily; that is no deadlock.
+                **{"debug_mode": True, **options},
             )
             async with at_work(worker, leave_within=LEAVE):
                 yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))

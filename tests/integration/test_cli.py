@@ -216,6 +216,7 @@ def serving(stack: Stack, folder: Path, *, task_queue: str = "holdfast") -> Iter
                     database_url=stack.database_url,
                     workspaces=folder,
                     graceful_shutdown_timeout=timedelta(seconds=1),
+                    debug_mode=True,
                 ),
             ):
                 ready.set()

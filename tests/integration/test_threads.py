@@ -178,6 +178,7 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
                 pool=pool,
                 database_url=stack.database_url,
                 workspaces=folder,
+                debug_mode=True,
             )
             async with at_work(worker, leave_within=LEAVE):
                 yield Site(client, llm, "elsewhere")
@@ -194,8 +195,10 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
         events: list[JSON] = []
         for threads in (recorded, alone):
             events = await all_of(threads.events(thread))
-            assert [event["position"] for event in events] == list(range(waiting["events"]))
-            assert [event.digest for event in await threads.settled(thread)] == [each["digest"] for each in events]
+            assert [event["position"] for event in events] == list(range(len(events)))
+            assert len(events) >= waiting["events"]  # it may have gone on in another Temporal run since
+            settled = [event.digest for event in await threads.settled(thread)]
+            assert settled[: len(events)] == [each["digest"] for each in events]
             assert (await all_of(threads.events(thread, after=4)))[0]["position"] == 5
         assert sum(event["type"] == "run_continued" for event in events) >= 2
 

@@ -308,6 +308,7 @@ async def deciding(
         interceptors=[CheckedOrders(Chains())],
         workflow_runner=UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=sticky,
+        debug_mode=True,  # on a busy machine, two seconds pass easily; that is no deadlock
     )
     async with at_work(worker, leave_within=LEAVE):
         yield

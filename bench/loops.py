@@ -20,6 +20,7 @@ from holdfast.contracts import LOOP_WORKFLOW
 from holdfast.loops import LoopInput, LoopLimits
 from holdfast.runtime.client import connect_stack, ensure_search_attributes
 from holdfast.runtime.stack import Stack
+from holdfast.runtime.starting import issued
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix_process import DoomedWorker
 from tests.integration.looped import judge, prepare, script
@@ -58,7 +59,8 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
                 workspace = home / f"loop-{number}"
                 prepare(workspace, tasks)
                 given = LoopInput(workspace=str(workspace), limits=LoopLimits(iterations=10 * tasks))
-                handles.append(await client.start_workflow(LOOP_WORKFLOW, given, id=workspace.name, task_queue="loops"))
+                start = client.start_workflow(LOOP_WORKFLOW, issued(given), id=workspace.name, task_queue="loops")
+                handles.append(await start)
             ended = asyncio.gather(*(handle.result() for handle in handles))
             while worker.kills < kills and not ended.done():
                 await asyncio.wait({ended}, timeout=chance.uniform(0.1, LONGEST_LIFE))

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, tool
 from holdfast.runtime.client import connect_stack
 from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.encryption_keys import PLAIN
 from holdfast.runtime.stack import Stack
 from holdfast.runtime.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, say, slow, steps
@@ -60,7 +61,7 @@ async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
 
     @asynccontextmanager
     async def start(keys: str, *, task_queue: str = "") -> AsyncIterator[Rig]:
-        codec = EncryptionCodec(parse_keys(keys) if keys else ())
+        codec = EncryptionCodec.of(SecretStr(keys) if keys else None)
         mine, its = [await connect_stack(stack, codec=codec) for _ in range(2)]
         async with start_rig(
             mine,
@@ -183,7 +184,8 @@ async def test_a_run_that_began_before_goes_on_encrypted(worker: Any, starter: A
         run = await r.start("TASK-MARK")
         await status_of(run, "waiting_approval")
         thread, queue = run.id, r.task_queue
-    async with worker(NEW, task_queue=queue) as r:
+    switched_on = f"{NEW},{PLAIN}"
+    async with worker(switched_on, task_queue=queue) as r:
         run = r.client.get_workflow_handle(thread)
         await status_of(run, "waiting_approval")
         await run.signal("approve", {"request": "1", "by": "ann"})
@@ -191,8 +193,8 @@ async def test_a_run_that_began_before_goes_on_encrypted(worker: Any, starter: A
     raw = await stored(client, thread)
     assert b"TASK-MARK" in raw
     assert b"ANSWER-MARK" not in raw
-    verbs = ("show", "log", "verify", "replay")
-    assert [ran.code for ran in await asyncio.gather(*(starter(NEW, verb, thread) for verb in verbs))] == [0] * 4
+    told = (starter(switched_on, verb, thread) for verb in ("show", "log", "verify", "replay"))
+    assert [ran.code for ran in await asyncio.gather(*told)] == [0] * 4
 
 
 async def test_what_a_terminated_run_left_is_read_back(worker: Any) -> None:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 async def test_loops_whose_worker_is_killed_tell_one_story() -> None:
     """SIGKILL at random moments: every task is done once and in order, and files, git and logs say so alike."""
     with open_stack() as (stack, home):
-        kills, wrong = await measure(stack, home, kills=4, loops=2, tasks=5, seed=1)
+        kills, wrong = await measure(stack, home, kills=4, loops=2, tasks=15, seed=1)
     assert (kills, wrong) == (4, [])
 
 

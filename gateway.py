@@ -14,23 +14,23 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from activities.stores.postgres import open_pool
-from activities.stores.record import PostgresThreads
 from holdfast.errors import HoldfastError, ServerUnreachable
-from holdfast.runtime.cli.ui import ui_base
-from holdfast.runtime.client import connect, connect_config
-from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.fleet_keys import fleet_seals
+from holdfast.runtime.client.connect import connect, connect_config
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.ui_links import ui_base
+from holdfast.runtime.config.own_secrets import own_secrets
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.stack_file import read_stack
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.encryption.fleet_keys import fleet_seals
+from holdfast.runtime.encryption.signing_keys import read_key
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import read_callers
 from holdfast.runtime.gateway.serving import Server, listen
 from holdfast.runtime.hardening import close_to_others
-from holdfast.runtime.log import configure_logging
-from holdfast.runtime.own_secrets import own_secrets
-from holdfast.runtime.settings import Settings
-from holdfast.runtime.signing import read_key
-from holdfast.runtime.stack import read_stack
-from holdfast.runtime.threads import Threads
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.runtime.telemetry.logs import configure_logging
 
 ROOT = Path(__file__).resolve().parent
 

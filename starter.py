@@ -26,10 +26,10 @@ from holdfast.runtime.cli.commands.upkeep import Upkeep
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
-    from holdfast.memory.items import MemoryStore
+    from holdfast.memory.semantic import MemoryStore
     from holdfast.runtime.cli.verbs import Verbs
-    from holdfast.runtime.record import OpenRecord
-    from holdfast.runtime.settings import Settings
+    from holdfast.runtime.config.settings import Settings
+    from holdfast.runtime.reading.record import OpenRecord
 
 ROOT = Path(__file__).resolve().parent
 
@@ -66,7 +66,7 @@ async def _pool(url: str) -> AsyncIterator["AsyncConnectionPool"]:
     """Connections to the database at `url`."""
     import logging
 
-    from activities.stores.postgres import open_pool
+    from holdfast.runtime.stores.pool import open_pool
 
     # The pool would tell of each attempt on stderr, in its own words; who needs it says what came of it.
     logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -79,11 +79,11 @@ async def _record(url: str, artifacts: Path | None = None) -> AsyncIterator["Ope
     """The permanent record in the database at `url`, with ledger and artifacts."""
     from functools import partial
 
-    from activities.stores.artifacts import FolderArtifacts, PostgresArtifacts
-    from activities.stores.ledger import effects_of
-    from activities.stores.prune import prunable, prune
-    from activities.stores.record import PostgresThreads
-    from holdfast.runtime.record import Evidence, OpenRecord
+    from holdfast.runtime.reading.record import Evidence, OpenRecord
+    from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
+    from holdfast.runtime.stores.ledger import effects_of
+    from holdfast.runtime.stores.prune import prunable, prune
+    from holdfast.runtime.stores.threads import PostgresThreads
 
     async with _pool(url) as pool:
         threads = PostgresThreads(pool)
@@ -100,7 +100,7 @@ async def _memories(url: str, settings: "Settings") -> AsyncIterator["MemoryStor
 
     import structlog
 
-    from activities.stores.memories import PostgresMemories
+    from holdfast.runtime.stores.memories import PostgresMemories
 
     # Stdout is for results.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -109,8 +109,8 @@ async def _memories(url: str, settings: "Settings") -> AsyncIterator["MemoryStor
         # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have a model.
         model = settings.embedding_model
         if model and not (settings.scripted and settings.database_url):
-            from activities.embeddings import Embeddings
-            from holdfast.runtime.llm import llm_client
+            from holdfast.runtime.llm.client import llm_client
+            from holdfast.runtime.llm.embeddings import Embeddings
 
             made = cleanup.enter_context(llm_client(settings, dev=True, say=lambda _: None))
             client = await cleanup.enter_async_context(made)

@@ -23,51 +23,52 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from activities.agents import Agents
-from activities.clipping import read_artifact_tool
-from activities.embeddings import Embeddings
-from activities.llm import LLM
-from activities.loops import Loops
-from activities.notices import Links
+from activities.archive import Record
+from activities.builtin_tools.read_artifact import read_artifact_tool
+from activities.builtin_tools.read_skill import read_skill_tool
+from activities.builtin_tools.remember import semantic_tools
+from activities.call_llm import LLM
+from activities.call_tool import Tools
+from activities.load_agent import Agents
+from activities.loop_iteration import Loops
 from activities.notify import Notifier
+from activities.notify_formats import Links
 from activities.orders import Chains, CheckedOrders
-from activities.receivers import read_receivers
-from activities.record import Record
-from activities.redacting import Redacting
-from activities.remembering import semantic_tools
-from activities.skills import read_skill_tool
-from activities.stores.artifacts import FolderArtifacts, PostgresArtifacts
-from activities.stores.ledger import Ledger
-from activities.stores.memories import PostgresMemories
-from activities.stores.postgres import migrate, open_pool
-from activities.stores.record import PostgresThreads
-from activities.tools import Tools
-from activities.transcripts import Sessions
+from activities.transcript_cache import Sessions
 from holdfast import __version__
-from holdfast.catalog import Catalog
+from holdfast.agents.catalog import Catalog
+from holdfast.agents.required_secrets import read_secrets
 from holdfast.errors import HoldfastError, ServerUnreachable, SettingsError, StackError
-from holdfast.memory.items import MemoryStore
-from holdfast.runtime.cli.ui import ui_base
-from holdfast.runtime.client import connect, connect_config, ensure_search_attributes, seals_of, stack_config
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.fleet_keys import knowing_fleet_keys, required_seals
+from holdfast.memory.semantic import MemoryStore
+from holdfast.runtime.client.connect import connect, connect_config, ensure_search_attributes, seals_of, stack_config
+from holdfast.runtime.client.ui_links import ui_base
+from holdfast.runtime.config.loading import load
+from holdfast.runtime.config.own_secrets import own_secrets
+from holdfast.runtime.config.policy_file import load_policy
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.config.state_folder import make_private
+from holdfast.runtime.config.webhooks import read_receivers
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.encryption.fleet_keys import knowing_fleet_keys, required_seals
 from holdfast.runtime.hardening import ROOT_NOTICE, close_to_others, is_root
-from holdfast.runtime.llm import llm_client
-from holdfast.runtime.loading import load
-from holdfast.runtime.log import configure_logging
-from holdfast.runtime.own_secrets import own_secrets
-from holdfast.runtime.policies import load_policy
-from holdfast.runtime.prices import price
-from holdfast.runtime.recollecting import WorkspaceMemory
-from holdfast.runtime.settings import Settings
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.state_folder import make_private
-from holdfast.runtime.takeover import taking_over
-from holdfast.runtime.workbench import FileWorkbench
-from holdfast.runtime.working import at_work
-from holdfast.secrets import Secrets, read_secrets
+from holdfast.runtime.llm.client import llm_client
+from holdfast.runtime.llm.embeddings import Embeddings
+from holdfast.runtime.llm.prices import price
+from holdfast.runtime.memory.loop_files import FileWorkbench
+from holdfast.runtime.memory.recall import WorkspaceMemory
+from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
+from holdfast.runtime.stores.ledger import Ledger
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.runtime.takeover.takeover import taking_over
+from holdfast.runtime.telemetry.logs import configure_logging
+from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
+from holdfast.tools.secrets import Secrets
 from workflows import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent
@@ -75,7 +76,7 @@ ROOT = Path(__file__).resolve().parent
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
 time-out (`workflows/calls.py`, 5 s) this is what a SIGKILL costs at the most before somebody else goes on; on the same
-machine less (`holdfast/runtime/takeover.py`)."""
+machine less (`holdfast/runtime/takeover/takeover.py`)."""
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 """How often a long call tells that it is alive. The SDK's default, four fifths of the time-out, leaves a busy worker

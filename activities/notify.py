@@ -20,11 +20,11 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calling import calling_thread
-from activities.notices import Links, encode_notice
-from activities.receivers import Receiver
+from activities.calling_run import calling_thread
+from activities.notify_formats import Links, encode_notice
 from activities.retry_after import retry_after
-from holdfast.contracts import Notice, Notified
+from holdfast.run.contracts import Notice, Notified
+from holdfast.runtime.config.webhooks import Receiver
 
 RECEIVER_SECONDS = 8.0
 """How long a receiver may take. All are told at the same time, and the whole has 30 s (`workflows/calls.py`)."""
@@ -59,7 +59,7 @@ class Notifier:
 
     @activity.defn
     async def notify(self, notice: Notice) -> Notified:
-        """See `holdfast.contracts.notify`."""
+        """See `holdfast.run.contracts.notify`."""
         past = activity.info().heartbeat_details
         done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → whether it took the notice, or refused it
         failures: list[_NotNow] = []

@@ -12,9 +12,9 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from holdfast.contracts import LOOP_WORKFLOW, NOT_SEALED, WORKFLOW, ToolRequest
-from holdfast.effects import effect_key
-from holdfast.orders import Answer, Order, belongs
+from holdfast.run.contracts import LOOP_WORKFLOW, NOT_SEALED, WORKFLOW, ToolRequest
+from holdfast.seals.orders import Answer, Order, belongs
+from holdfast.tools.effects import effect_key
 
 log = structlog.get_logger(__name__)
 

@@ -15,12 +15,12 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ApplicationError
 
-from holdfast.contracts import Failures, LLMRequest
-from holdfast.orders import answers
-from holdfast.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage
-from holdfast.payloads import SEAL
-from holdfast.seals import SealKeyUnknown
-from holdfast.secrets import Secrets
+from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage
+from holdfast.run.contracts import Failures, LLMRequest
+from holdfast.seals.orders import answers
+from holdfast.seals.seals import SealKeyUnknown
+from holdfast.temporal.converter import SEAL
+from holdfast.tools.secrets import Secrets
 
 log = structlog.get_logger(__name__)
 

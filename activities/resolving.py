@@ -4,10 +4,10 @@ from pathlib import Path
 
 from temporalio.exceptions import ApplicationError
 
-from holdfast.agent import AgentSpec
-from holdfast.catalog import Catalog
-from holdfast.contracts import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
+from holdfast.agents.agent import AgentSpec
+from holdfast.agents.catalog import Catalog
 from holdfast.errors import CatalogError
+from holdfast.run.contracts import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
 
 
 def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> AgentSpec:

@@ -16,9 +16,9 @@ from bench import document
 from bench.llm import serve_llm
 from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Approver, Catalog, Limits, Policy, Terms, allow, ask, deny, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.runtime.stack import Stack
-from holdfast.signatures import encode_key, public_key
+from holdfast.authority.signatures import encode_key, public_key
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "authority"
 LIMIT = 0.04

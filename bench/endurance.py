@@ -19,8 +19,8 @@ from bench import document
 from bench.llm import serve_llm
 from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Limits, tool
-from holdfast.contracts import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.stack import Stack
+from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "endurance"
 EVERY = 1_000

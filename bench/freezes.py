@@ -25,13 +25,13 @@ from bench import document
 from bench.stage import leave
 from bench.storm import Storm, claims_of, judge
 from bench.takeover import started
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.runtime.client import connect_stack
-from holdfast.runtime.liveness import this_process
-from holdfast.runtime.starting import issued
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.takeover.liveness import this_process
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, slow, together
-from holdfast.testing.kill_matrix_audit import RecordedLog
-from holdfast.testing.kill_matrix_person import Person
+from holdfast.testing.kill_matrix.audit import RecordedLog
+from holdfast.testing.kill_matrix.person import Person
 from tests.integration.outside import Api, Outside
 from tests.integration.processes import WorkerProcess
 from tests.unit.test_liveness import identity_of

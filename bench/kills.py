@@ -1,6 +1,6 @@
 """`python -m bench.kills`: workers killed again and again, at random, while all their runs are under way.
 
-One kill of four hits a random moment, one any recorded boundary (`holdfast.testing.kill_matrix`), one a tool in
+One kill of four hits a random moment, one any recorded boundary (`holdfast.testing.kill_matrix.matrix`), one a tool in
 mid-effect, one a request or a decision. At the end, what the logs say is held against an HTTP server that counts, a
 file that grows and a PostgreSQL table.
 """
@@ -22,17 +22,12 @@ import typer
 from bench import document
 from bench.lane import Figures, Lane
 from bench.stage import open_stack
-from holdfast.events import (
-    AgentEvent,
-    DecisionReceived,
-    RunFinished,
-    ToolCallFinished,
-)
-from holdfast.runtime.client import connect_stack, ensure_search_attributes
-from holdfast.runtime.stack import Stack
+from holdfast.log.events import AgentEvent, DecisionReceived, RunFinished, ToolCallFinished
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
-from holdfast.testing.kill_matrix_audit import audit
-from holdfast.testing.kill_matrix_process import DoomedWorker
+from holdfast.testing.kill_matrix.audit import audit
+from holdfast.testing.kill_matrix.process import DoomedWorker
 from tests.integration.outside import Api, Outside
 
 ROOT = Path(__file__).resolve().parents[1]

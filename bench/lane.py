@@ -11,11 +11,11 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.testing.kill_matrix_audit import RecordedLog
-from holdfast.testing.kill_matrix_person import Person
-from holdfast.testing.kill_matrix_plan import Plan
-from holdfast.testing.kill_matrix_process import DoomedWorker
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.testing.kill_matrix.audit import RecordedLog
+from holdfast.testing.kill_matrix.person import Person
+from holdfast.testing.kill_matrix.plan import Plan
+from holdfast.testing.kill_matrix.process import DoomedWorker
 from tests.integration.outside import Outside
 
 WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (

@@ -26,7 +26,7 @@ _CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
 _USES = re.compile(rb"uses=(\w+)")
 _THEN = re.compile(rb"then=(\w+)")
 _FOLD = b"Reply with the summary only; call no tool."
-"""The end of what Holdfast asks for a fold with (`holdfast.fold.INSTRUCTION`)."""
+"""The end of what Holdfast asks for a fold with (`holdfast.run.compaction.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 

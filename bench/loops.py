@@ -16,13 +16,13 @@ from temporalio.client import WorkflowHandle
 
 from bench import document
 from bench.stage import open_stack
-from holdfast.contracts import LOOP_WORKFLOW
-from holdfast.loops import LoopInput, LoopLimits
-from holdfast.runtime.client import connect_stack, ensure_search_attributes
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.starting import issued
+from holdfast.loop.state import LoopInput, LoopLimits
+from holdfast.run.contracts import LOOP_WORKFLOW
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import ScriptedLLM
-from holdfast.testing.kill_matrix_process import DoomedWorker
+from holdfast.testing.kill_matrix.process import DoomedWorker
 from tests.integration.looped import judge, prepare, script
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEv
 from bench.figures import CONTENDERS, Load, Sample, schedule
 from bench.llm import serve_llm
 from bench.stage import Contender, open_contenders
-from holdfast.runtime.stack import Stack
+from holdfast.runtime.config.stack_file import Stack
 
 WARM_UP = 20
 """Steps of each contender before anything counts: imports, connections, caches of the server."""

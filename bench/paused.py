@@ -18,8 +18,8 @@ from bench import document
 from bench.llm import serve_llm
 from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.runtime.stack import Stack
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "paused"
 STEPS = 10

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from activities.transcripts import Session
+from activities.transcript_cache import Session
 from bench import document
 from bench.stage import observation
 from holdfast import Agent, Catalog, Memory, Skill, tool
-from holdfast.agent import AgentSpec
-from holdfast.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage, encode
-from holdfast.prompt import request_body, request_prefix
-from holdfast.transcript import TranscriptRef, ref_digest
+from holdfast.agents.agent import AgentSpec
+from holdfast.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage, encode
+from holdfast.transcript.prompt import request_body, request_prefix
+from holdfast.transcript.transcript import TranscriptRef, ref_digest
 
 LIMIT_MS = 2.0
 """The most that it may take at 1,000 messages."""

@@ -18,17 +18,17 @@ import openai
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from activities.embeddings import Embeddings
-from activities.stores.memories import PostgresMemories
-from activities.stores.memory_search import by_vector, by_words
-from activities.stores.memory_vectors import space_of
-from activities.stores.postgres import migrate, open_pool
 from bench import document
-from holdfast.memory.items import fuse
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.ports import Ports, any_free
+from holdfast.memory.semantic import fuse
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.llm.embeddings import Embeddings
+from holdfast.runtime.llm.scripted_embeddings import hashed_embedding
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.memory_search import by_vector, by_words
+from holdfast.runtime.stores.memory_vectors import space_of
+from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.testing import ScriptedLLM
-from holdfast.testing.embeddings import hashed_embedding
 from tests.retrieval.labelled import keep, recall_at_five
 
 ABOUT = (

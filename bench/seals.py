@@ -21,11 +21,11 @@ from bench import document
 from bench.llm import serve_llm
 from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.payloads import LeanPayloadConverter
-from holdfast.runtime.client import connect_stack, stack_config
-from holdfast.runtime.stack import Stack
-from holdfast.seals import Seals
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.connect import connect_stack, stack_config
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.seals.seals import Seals
+from holdfast.temporal.converter import LeanPayloadConverter
 
 LIMIT = 0.03
 """Of a step's time: the most that seals may cost."""

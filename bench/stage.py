@@ -15,16 +15,16 @@ import openai
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from activities.stores.postgres import migrate, open_pool
 from bench.figures import EFFECTS, FLOOR, HOLDFAST
 from bench.floor import FloorActivities, FloorWorkflow
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.contracts import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.client import connect_stack, ensure_search_attributes
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.takeover import taking_over
-from holdfast.runtime.working import at_work
+from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.takeover.takeover import taking_over
+from holdfast.runtime.worker.graceful import at_work
 from worker import EFFECTS_AT_ONCE, build_worker
 
 OBSERVATION_BYTES = 2048

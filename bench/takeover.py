@@ -21,10 +21,10 @@ from temporalio.client import Client, WorkflowHandle
 
 from bench import document
 from bench.stage import leave
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.runtime.client import connect_stack
-from holdfast.runtime.starting import issued
-from holdfast.runtime.worker_identity import parse_identity
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.takeover.worker_identity import parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import eventually, status_of

@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.agent import Agent, Limits, Memory
-    from holdfast.catalog import Catalog
-    from holdfast.effects import Effect
-    from holdfast.paths import WorkspacePath
-    from holdfast.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
-    from holdfast.skills import Skill
-    from holdfast.tools import Absent, Found, Tool, ToolContext, Unknown, tool
+    from holdfast.agents.agent import Agent, Limits, Memory
+    from holdfast.agents.catalog import Catalog
+    from holdfast.agents.skills import Skill
+    from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
+    from holdfast.base.paths import WorkspacePath
+    from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, tool
+    from holdfast.tools.effects import Effect
 
 __version__ = "0.1.0"
 
@@ -40,15 +40,16 @@ __all__ = [
 ]
 
 _HOME = {
-    **dict.fromkeys(["Agent", "Limits", "Memory"], "holdfast.agent"),
-    **dict.fromkeys(["Catalog"], "holdfast.catalog"),
-    **dict.fromkeys(["Effect"], "holdfast.effects"),
+    **dict.fromkeys(["Agent", "Limits", "Memory"], "holdfast.agents.agent"),
+    **dict.fromkeys(["Catalog"], "holdfast.agents.catalog"),
+    **dict.fromkeys(["Effect"], "holdfast.tools.effects"),
     **dict.fromkeys(
-        ["Approver", "Escalation", "Gateway", "Policy", "Rule", "Terms", "allow", "ask", "deny"], "holdfast.policy"
+        ["Approver", "Escalation", "Gateway", "Policy", "Rule", "Terms", "allow", "ask", "deny"],
+        "holdfast.authority.policy",
     ),
-    **dict.fromkeys(["WorkspacePath"], "holdfast.paths"),
-    **dict.fromkeys(["Skill"], "holdfast.skills"),
-    **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools"),
+    **dict.fromkeys(["WorkspacePath"], "holdfast.base.paths"),
+    **dict.fromkeys(["Skill"], "holdfast.agents.skills"),
+    **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools.decorator"),
 }
 
 

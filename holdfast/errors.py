@@ -5,12 +5,30 @@
     ├── LoadError            "module:attribute" does not lead to the object asked for
     ├── StackError           a server that is needed cannot start, or lacks something
     ├── ServerUnreachable    no Temporal server answers
+    │   ├── NoWorker         Temporal answers, but no worker does
+    │   │   └── RunPaused    somebody has paused the run in Temporal
+    │   └── RunStuck         a worker has the run, but its code cannot go on with it
+    ├── TaskInvalid          the task is empty, too long or not text
+    ├── ThreadIdInvalid      a thread id that cannot be used
+    ├── ThreadExists         a run of that thread is open
+    ├── FleetKeyMissing      only who has the fleet key may start this
+    ├── StatusInvalid        no such status
+    ├── PositionInvalid      the thread has no event at that position
+    ├── ThreadNotFound       no thread of that id
+    ├── AgentNotFound        the worker's catalog has no such agent
+    ├── WorkspaceNotFound    the workspace is not a folder on the worker
+    ├── Refused              the run is not in a state for what was asked
+    ├── QueryRefused         a worker answered that it cannot answer
+    ├── EventsMissing        earlier events of the thread are nowhere to be read
+    ├── LogBroken            what Temporal has does not follow from what the permanent record has
+    ├── AnswerForged         something answered for a run that is not one of our workers
+    ├── RecordAway           the permanent record does not answer
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         agents and tools of a catalog do not fit together
     ├── PolicyError          a policy file cannot be used
-    ├── SkillInvalid         a skill cannot be used (`holdfast.skills`)
-    ├── MemoryRefused        a memory file cannot be changed, or a repository committed to (`holdfast.memory.refusals`)
-    ├── ItemRefused          something cannot be remembered, superseded or forgotten so (`holdfast.memory.items`)
+    ├── SkillInvalid         a skill cannot be used (`holdfast.agents.skills`)
+    ├── MemoryRefused        a memory file cannot be changed, or a repository committed to (`holdfast.memory.errors`)
+    ├── ItemRefused          something cannot be remembered, superseded or forgotten so (`holdfast.memory.semantic`)
     ├── ItemNotFound         no item of semantic memory has this id
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
     ├── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
@@ -27,7 +45,7 @@
     ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
     └── BodyInvalid          a request to the codec server is not what the protocol says
 
-What goes wrong inside a run is not raised: it is an event (`holdfast.events`) or a tool result the LLM can read.
+What goes wrong inside a run is not raised: it is an event (`holdfast.log.events`) or a tool result the LLM can read.
 """
 
 from collections.abc import Iterable
@@ -132,3 +150,84 @@ class HistoryFileInvalid(HoldfastError):
 
 class EventUnreadable(HoldfastError):
     """A stored event is none, or of a version that this release does not know."""
+
+
+class TaskInvalid(HoldfastError):
+    """The task is empty, too long or not text."""
+
+
+class ThreadIdInvalid(HoldfastError):
+    """A thread id that cannot be used."""
+
+
+class ThreadExists(HoldfastError):
+    """A run of that thread is open."""
+
+
+class FleetKeyMissing(HoldfastError):
+    """Only who has the fleet key may start this."""
+
+
+class StatusInvalid(HoldfastError):
+    """No such status."""
+
+
+class PositionInvalid(HoldfastError):
+    """The thread has no event at that position."""
+
+
+class ThreadNotFound(HoldfastError):
+    """No thread of that id."""
+
+
+class AgentNotFound(HoldfastError):
+    """The worker's catalog has no such agent."""
+
+
+class WorkspaceNotFound(HoldfastError):
+    """The workspace is not a folder on the worker."""
+
+
+class AnswerForged(HoldfastError):
+    """Something answered for a run that is not one of our workers."""
+
+
+class Refused(HoldfastError):
+    """The run is not in a state for what was asked."""
+
+
+class QueryRefused(HoldfastError):
+    """A worker answered that it cannot answer."""
+
+
+class EventsMissing(HoldfastError):
+    """Earlier events of the thread are nowhere to be read.
+
+    Args:
+        message: What is missing, why, and what to do.
+        stop: Position of the first event after them; None where nobody can tell.
+    """
+
+    def __init__(self, message: str, *, stop: int | None) -> None:
+        super().__init__(message)
+        self.stop = stop
+
+
+class LogBroken(HoldfastError):
+    """What Temporal has does not follow from what the permanent record has."""
+
+
+class RecordAway(HoldfastError):
+    """The permanent record does not answer."""
+
+
+class NoWorker(ServerUnreachable):
+    """Temporal answers, but no worker does."""
+
+
+class RunPaused(NoWorker):
+    """Somebody has paused the run in Temporal."""
+
+
+class RunStuck(ServerUnreachable):
+    """A worker has the run, but its code cannot go on with it."""

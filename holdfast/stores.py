@@ -5,20 +5,10 @@ and whoever reads them checks them, by the digest chain (`read_lines`) or by the
 `holdfast.testing.conformance` is the test suite that every implementation must pass.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
-
-from holdfast.errors import ArtifactNotFound, EventUnreadable, RecordUnreadable
-from holdfast.events import AgentEvent
-from holdfast.log import digest_after
-from holdfast.model import GENESIS
-from holdfast.upcasters import decode_event
-
-_ADDRESS = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 
 
 class ThreadStore(Protocol):
@@ -51,8 +41,8 @@ class ThreadStore(Protocol):
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
         """The lines from position `start` on, oldest first, at most a page; empty when there are none.
 
-        A page is `holdfast.model.PAGE_BYTES` of lines, or one longer line. It may hold less: whoever wants everything
-        reads on until nothing comes.
+        A page is `holdfast.base.models.PAGE_BYTES` of lines, or one longer line. It may hold less: whoever wants
+        everything reads on until nothing comes.
         """
         ...
 
@@ -128,66 +118,8 @@ class EffectRow:
     """A row of the effect ledger, as it is kept."""
 
     key: str
-    """Names the effect (`holdfast.effects.effect_key`)."""
+    """Names the effect (`holdfast.tools.effects.effect_key`)."""
     epoch: int
     tool: str
     outcome: str | None
     """A `ToolOutcome` as JSON; None while nobody has written down what the effect came to."""
-
-
-def address_of(content: bytes) -> str:
-    """The address of `content`: `sha256:` and 64 hex digits."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def digest_of(address: str) -> str:
-    """The 64 hex digits of an address: fit for a file name or a key, whoever wrote the address.
-
-    Raises:
-        ArtifactNotFound: It is no address.
-    """
-    if match := _ADDRESS.fullmatch(address):
-        return match[1]
-    raise ArtifactNotFound(f"{address[:100]!r} is no artifact's address; it must be 'sha256:' and 64 hex digits")
-
-
-def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[AgentEvent]:
-    """Decode lines of the record, and check that none is missing, out of place or altered.
-
-    The digests are computed over the JSON as it is kept, not over what this release makes of it: fields that only
-    newer releases know, and events that are brought up to date on decoding, verify too.
-
-    Args:
-        thread: Named in errors.
-        start: The position of the first line.
-        lines: As `ThreadStore.read` gives them.
-        head: The digest of the event before `start`. Without it the first line is trusted as it is, unless `start`
-            is 0, where the chain begins.
-
-    Raises:
-        RecordUnreadable: A line does not decode, is not the event of its position, or was altered.
-    """
-    events = []
-    previous = GENESIS if start == 0 else head
-    for position, line in enumerate(lines, start):
-        try:
-            event = decode_event(line)
-            stored = json.loads(line)
-            claimed = stored.get("digest")
-            digest = claimed if previous is None else digest_after(previous, stored)
-        except (ValueError, RecursionError, EventUnreadable) as error:
-            raise _unreadable(thread, position, f"does not decode ({error})") from error
-        if event.position != position:
-            raise _unreadable(thread, position, f"is missing: the line in its place is of position {event.position}")
-        if not claimed or digest != claimed:
-            raise _unreadable(thread, position, "was altered, or one before it: its digest does not follow")
-        events.append(event)
-        previous = digest
-    return events
-
-
-def _unreadable(thread: str, position: int, what: str) -> RecordUnreadable:
-    return RecordUnreadable(
-        f"event {position} of thread {thread} {what}. Nothing from there on can be trusted: restore the record "
-        "from a backup, or read it with the release that wrote it."
-    )

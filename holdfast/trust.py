@@ -7,7 +7,7 @@
 
 from typing import Literal
 
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
 
 Trust = Literal["person", "agent", "tool", "web"]
 """A person said it · the LLM did, of what people said · a tool returned it, or the LLM wrote it after reading such ·

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
-from activities.stores.postgres import migrate, open_pool
-from holdfast.catalog import Catalog
-from holdfast.runtime.client import connect_stack, ensure_search_attributes
-from holdfast.runtime.stack import Stack
+from holdfast.agents.catalog import Catalog
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.testing import Script, Unparsed
 from tests.containers import start_postgres
 from tests.rig import Rig, StartRig, open_stack, start_rig

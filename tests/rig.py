@@ -14,24 +14,24 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from activities.stores.postgres import migrate, open_pool
-from activities.stores.record import PostgresThreads
-from holdfast.catalog import Catalog
-from holdfast.contracts import LOOP_WORKFLOW, WORKFLOW, RunInput
-from holdfast.events import EVENTS, AgentEvent
-from holdfast.history import read_events
-from holdfast.log import first_altered
-from holdfast.loops import LoopInput, LoopResult
-from holdfast.payloads import data_converter
-from holdfast.runtime import temporal_server
-from holdfast.runtime.approvals import Approvals
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.ports import Ports, any_free
-from holdfast.runtime.recollecting import WorkspaceMemory
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.starting import issued
-from holdfast.runtime.working import at_work
+from holdfast.agents.catalog import Catalog
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import EVENTS, AgentEvent
+from holdfast.loop.state import LoopInput, LoopResult
+from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW, RunInput
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack import temporal_server
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.memory.recall import WorkspaceMemory
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.workspace.approved_instructions import Approvals
 from holdfast.stores import ThreadStore
+from holdfast.temporal.converter import data_converter
+from holdfast.temporal.history_reader import read_events
 from holdfast.testing import Script, ScriptedLLM, Unparsed
 from worker import build_worker
 from workflows import WORKFLOWS

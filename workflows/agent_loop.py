@@ -1,7 +1,7 @@
 """AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
 
 Each iteration is a child workflow, an agent run with a thread and a log of its own. What follows from what is in
-`holdfast.loop_steps`; between two iterations nothing is known but what the files say, and this state.
+`holdfast.loop.decide`; between two iterations nothing is known but what the files say, and this state.
 """
 
 import asyncio
@@ -19,12 +19,10 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast import contracts
-from holdfast.briefs import initializer_brief, iteration_brief
-from holdfast.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
-from holdfast.describe import loop_details, one_line
-from holdfast.events import RunOutcome
-from holdfast.loop_steps import (
+from holdfast.base.text import one_line
+from holdfast.log.events import RunOutcome
+from holdfast.loop.briefs import initializer_brief, iteration_brief
+from holdfast.loop.decide import (
     Block,
     Finish,
     Initialize,
@@ -38,7 +36,8 @@ from holdfast.loop_steps import (
     on_survey,
     result_of,
 )
-from holdfast.loops import (
+from holdfast.loop.details import loop_details
+from holdfast.loop.state import (
     Iteration,
     LoopInput,
     LoopResult,
@@ -49,10 +48,12 @@ from holdfast.loops import (
     Survey,
     SurveyRequest,
 )
-from holdfast.notices import TEXT_CHARS
-from holdfast.orders import answers, order_name
-from holdfast.seals import is_unsealed
-from holdfast.starts import refusal
+from holdfast.run import contracts
+from holdfast.run.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
+from holdfast.run.notices import TEXT_CHARS
+from holdfast.seals.orders import answers, order_name
+from holdfast.seals.seals import is_unsealed
+from holdfast.seals.starts import refusal
 from workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")

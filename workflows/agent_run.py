@@ -1,6 +1,7 @@
 """AgentRunWorkflow: one agent run, whose Temporal history is the event log.
 
-This shell is thin: what reaches the workflow goes to `holdfast.run`, and the commands that come out are carried out.
+This shell is thin: what reaches the workflow goes to `holdfast.run.machine`, and the commands that come out are
+carried out.
 
 1. Inputs are passed on in the order in which the SDK hands them over: signals and updates, then the ends of calls,
    then a request to cancel.
@@ -19,13 +20,13 @@ from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError, FailureError
 
-from holdfast import contracts
-from holdfast.commands import Call, Failure, Sleep, Stop
-from holdfast.contracts import Page, RunInput, RunResult, View, Views
-from holdfast.describe import current_details
-from holdfast.run import AgentRun
-from holdfast.signals import raw_texts
-from holdfast.state import RunState
+from holdfast.run import contracts
+from holdfast.run.commands import Call, Failure, Sleep, Stop
+from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
+from holdfast.run.details import current_details
+from holdfast.run.inputs import raw_texts
+from holdfast.run.machine import AgentRun
+from holdfast.run.state import RunState
 from workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")

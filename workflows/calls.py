@@ -9,8 +9,9 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType
 
-from holdfast.commands import Call, Sleep
-from holdfast.contracts import (
+from holdfast.loop.state import Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.run.commands import Call, Sleep
+from holdfast.run.contracts import (
     AgentRequest,
     ArchiveRequest,
     EffectsRequest,
@@ -19,6 +20,11 @@ from holdfast.contracts import (
     Notified,
     ThreadRequest,
     ToolRequest,
+)
+from holdfast.run.details import describe_call
+from holdfast.run.state import RunState
+from holdfast.seals.orders import Order
+from holdfast.stubs import (
     archive,
     call_llm,
     call_tool,
@@ -29,17 +35,14 @@ from holdfast.contracts import (
     settle_iteration,
     survey_workspace,
 )
-from holdfast.describe import describe_call
-from holdfast.loops import Settled, SettleRequest, Survey, SurveyRequest
-from holdfast.orders import Order
-from holdfast.state import RunState
 
 _Request = TypeVar("_Request", bound=Order)
 _Result = TypeVar("_Result")
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """How long a worker may be silent before its calls are given to another: half of what a SIGKILL costs where no process
-of its machine takes over (`holdfast/runtime/takeover.py`). The other half is the sticky queue's timeout (`worker.py`).
+of its machine takes over (`holdfast/runtime/takeover/takeover.py`). The other half is the sticky queue's timeout
+(`worker.py`).
 """
 
 PATIENT = RetryPolicy(

@@ -11,7 +11,7 @@ from bench.peers.contender import Contender, Setup, table_bytes
 from bench.peers.temporal_ import TemporalRuns
 from bench.stage import Contender as Stage
 from bench.stage import open_contenders
-from holdfast.runtime.stack import Stack
+from holdfast.runtime.config.stack_file import Stack
 
 
 class Runs(TemporalRuns):

@@ -4,9 +4,10 @@ from rich.console import Console
 
 from examples.loop.watch import JSON
 from examples.stage import narrator
-from holdfast.describe import describe_call, one_line
-from holdfast.events import AgentEvent, ReplyRejected, RunFinished, RunParked, ToolCallFinished, ToolCallRequested
-from holdfast.messages import ToolCall
+from holdfast.base.text import one_line
+from holdfast.llm.messages import ToolCall
+from holdfast.log.events import AgentEvent, ReplyRejected, RunFinished, RunParked, ToolCallFinished, ToolCallRequested
+from holdfast.run.details import describe_call
 
 RESULT = 46
 """Characters that are shown of a result."""

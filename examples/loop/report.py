@@ -15,7 +15,7 @@ from examples.loop.watch import JSON
 from examples.stage.facts import Kill, Row
 from examples.stage.git import run_git
 from examples.stage.run import Run
-from holdfast.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
+from holdfast.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
 from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks
 

@@ -19,7 +19,7 @@ from examples.stage.folders import DemoFolder
 from examples.stage.git import run_git
 from examples.stage.workers import DemoFailed, Workers
 from holdfast.memory.tasks import parse_tasks
-from holdfast.runtime.client import connect_stack
+from holdfast.runtime.client.connect import connect_stack
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "examples.loop.catalog:catalog",

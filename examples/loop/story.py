@@ -6,8 +6,8 @@ from pathlib import Path
 
 from examples.loop.repository import AUTHOR
 from examples.stage.git import run_git
-from holdfast.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
-from holdfast.statements import parsed
+from holdfast.authority.statements import parsed
+from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 
 COMPLETED = "Complete: "
 """How the subject of a commit begins that completes a task."""

@@ -4,8 +4,8 @@ import shlex
 import sys
 
 from holdfast import ToolContext, tool
-from holdfast.runtime.commands import run_shell
-from holdfast.runtime.confinement import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.shell import run_shell
 
 TEST_SECONDS = 120.0
 """Time limit of the repository's tests."""

@@ -7,7 +7,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from examples.stage.run import ANSWER_SECONDS, Run
-from holdfast.events import AgentEvent, RunFinished
+from holdfast.log.events import AgentEvent, RunFinished
 
 JSON = dict[str, Any]
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from examples.stage import doors
-from holdfast.runtime.stack import Stack
+from holdfast.runtime.config.stack_file import Stack
 
 
 class Doors(doors.Doors):

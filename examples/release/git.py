@@ -7,7 +7,7 @@ from pathlib import Path
 
 from examples.stage.git import GitFailed, run_git
 from holdfast.runtime.memory import git as runtime_git
-from holdfast.runtime.memory.places import find_place
+from holdfast.runtime.memory.repository_root import find_place
 from holdfast.runtime.memory.views import view_of
 
 _WRITING = ("add", "commit", "tag")

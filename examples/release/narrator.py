@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.text import Text
 
 from examples.stage import narrator
-from holdfast.describe import describe_call
-from holdfast.events import (
+from holdfast.llm.messages import ToolCall
+from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -19,7 +19,7 @@ from holdfast.events import (
     ToolCallRequested,
     VerdictGiven,
 )
-from holdfast.messages import ToolCall
+from holdfast.run.details import describe_call
 
 
 class Narrator(narrator.Narrator):

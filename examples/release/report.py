@@ -10,8 +10,8 @@ from examples.release.git import git
 from examples.release.tools import publications
 from examples.stage.facts import Kill, Row
 from examples.stage.run import ServerView
-from holdfast.effects import Effect
-from holdfast.events import (
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
@@ -21,7 +21,7 @@ from holdfast.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from holdfast.log import first_altered
+from holdfast.tools.effects import Effect
 
 SCRIPTED_STEPS = 6
 """LLM calls of the scripted release: look, edit, test, tag, publish, report."""

@@ -18,8 +18,8 @@ from examples.stage.facts import Kill, Row
 from examples.stage.folders import DemoFolder
 from examples.stage.run import Run
 from examples.stage.workers import DemoFailed, Workers
-from holdfast.approval import Request
-from holdfast.events import (
+from holdfast.authority.approvals import Request
+from holdfast.log.events import (
     AgentEvent,
     ApprovalRequested,
     DecisionReceived,
@@ -29,7 +29,7 @@ from holdfast.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.runtime.client import connect_stack
+from holdfast.runtime.client.connect import connect_stack
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "examples.release.catalog:catalog",

@@ -7,7 +7,7 @@ from examples.stage.facts import Row
 from examples.stage.folders import DemoFolder
 from examples.stage.narrator import Narrator
 from examples.stage.workers import DemoFailed, Workers
-from holdfast.runtime.stack import Stack, read_stack
+from holdfast.runtime.config.stack_file import Stack, read_stack
 
 
 class Backstage(ABC):

@@ -16,7 +16,7 @@ from examples.stage.facts import show
 from examples.stage.folders import DemoFolder
 from examples.stage.workers import ROOT, DemoFailed
 from holdfast.errors import HoldfastError
-from holdfast.runtime.settings import Settings
+from holdfast.runtime.config.settings import Settings
 
 PLAIN_WIDTH = 120
 """Columns where there is no terminal to ask."""

@@ -12,8 +12,8 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from examples.stage.workers import DemoFailed
-from holdfast.events import EVENTS, AgentEvent
-from holdfast.log import first_altered
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import EVENTS, AgentEvent
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.runtime import processes
-from holdfast.runtime.postgres import Postgres
-from holdfast.runtime.temporal_server import TemporalServer
+from holdfast.runtime.devstack import processes
+from holdfast.runtime.devstack.postgres import Postgres
+from holdfast.runtime.devstack.temporal_server import TemporalServer
 
 ROOT = Path(__file__).resolve().parents[2]
 """The folder of `worker.py` and `starter.py`."""

@@ -6,10 +6,10 @@ that cannot be read is never written.
 
 import json
 
-from holdfast.memory.json_places import JsonObject, invalid, listed_objects
-from holdfast.memory.markup import flat
-from holdfast.memory.refusals import FeatureNotFound
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
+from holdfast.memory.errors import FeatureNotFound
+from holdfast.memory.json_spans import JsonObject, invalid, listed_objects
+from holdfast.memory.markdown import flat
 
 NAMED = 10
 """Features that an error names."""

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from holdfast.memory.markup import TITLE, flat, headings, line_break, stamp
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
+from holdfast.memory.markdown import TITLE, flat, headings, line_break, stamp
 
 TEXT = 4_000
 """Characters of a text that is written; more is clipped."""

@@ -19,8 +19,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.memory.markup import TITLE, Heading, flat, headings, line_break, stamp
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
+from holdfast.memory.markdown import TITLE, Heading, flat, headings, line_break, stamp
 
 NEW = "# Progress Log\n\n## Current Status\n\n## Recent Activity\n"
 """The file before anything happened."""

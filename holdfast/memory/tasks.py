@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from holdfast.memory.markup import TITLE, flat, line_break, stamp
-from holdfast.memory.outline import Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
-from holdfast.memory.refusals import PlaceNotFound, TaskNotAdded, TaskNotFound
+from holdfast.memory.errors import PlaceNotFound, TaskNotAdded, TaskNotFound
+from holdfast.memory.markdown import TITLE, flat, line_break, stamp
+from holdfast.memory.task_outline import Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
 
 __all__ = ["Task", "add", "block", "complete", "next_task", "parse_tasks", "reopen", "start"]
 

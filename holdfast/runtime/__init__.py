@@ -1,1 +1,4 @@
-"""What touches the machine: settings, logs, users' modules, the embedded stack. Workflows never import it."""
+"""What touches the machine: configuration, stores, servers, files, and the programs' surfaces.
+
+Not pure, so workflows never import it. Each package here owns one part of the outside world.
+"""

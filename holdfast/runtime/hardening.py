@@ -9,7 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
-from holdfast.runtime.processes import PASSED
+from holdfast.runtime.devstack.processes import PASSED
 
 PR_SET_DUMPABLE = 4
 

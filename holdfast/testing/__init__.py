@@ -1,10 +1,6 @@
 """For tests, ours and yours: the scripted LLM, served over HTTP, what every store must do, and the kill matrix."""
 
-from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
-from holdfast.testing.kill_matrix import KillMatrix, Survival
-from holdfast.testing.kill_matrix_plan import BOUNDARIES
-from holdfast.testing.memory_conformance import MemoryStoreConformance
-from holdfast.testing.script import (
+from holdfast.runtime.llm.script import (
     Conversation,
     Reply,
     Script,
@@ -22,7 +18,11 @@ from holdfast.testing.script import (
     steps,
     together,
 )
-from holdfast.testing.scripted_llm import Request, ScriptedLLM
+from holdfast.runtime.llm.scripted_server import Request, ScriptedLLM
+from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
+from holdfast.testing.kill_matrix.matrix import KillMatrix, Survival
+from holdfast.testing.kill_matrix.plan import BOUNDARIES
+from holdfast.testing.memory_conformance import MemoryStoreConformance
 
 __all__ = [
     "BOUNDARIES",

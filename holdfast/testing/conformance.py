@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
 
+from holdfast.base.digests import address_of, canonical
+from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, HoldfastError, RecordConflict, RecordGap
-from holdfast.events import UserMessageReceived
-from holdfast.log import EventLog, event_line
-from holdfast.model import PAGE_BYTES, canonical
-from holdfast.stores import ArtifactStore, ThreadStore, address_of, read_lines
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import UserMessageReceived
+from holdfast.log.stored_lines import read_lines
+from holdfast.stores import ArtifactStore, ThreadStore
 
 AWKWARD = (
     "",

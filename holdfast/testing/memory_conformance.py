@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from holdfast.memory.items import (
+from holdfast.memory.semantic import (
     STANDING_CHARS,
     TEXT_CHARS,
     ItemNotFound,
@@ -24,7 +24,7 @@ from holdfast.testing.conformance import AWKWARD, refused
 
 
 class MemoryStoreConformance:
-    """The rules of `holdfast.memory.items.MemoryStore`. Give a fixture `store`."""
+    """The rules of `holdfast.memory.semantic.MemoryStore`. Give a fixture `store`."""
 
     async def test_what_is_remembered_is_recalled(self, store: MemoryStore) -> None:
         """An item comes back as it was given, by words of its text; whatever nobody has said of it is not found."""

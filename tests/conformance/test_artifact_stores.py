@@ -7,10 +7,11 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from activities.stores.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
-from activities.stores.postgres import open_pool
+from holdfast.base.digests import digest_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
-from holdfast.stores import ArtifactStore, digest_of
+from holdfast.runtime.stores.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.stores import ArtifactStore
 from holdfast.testing import ArtifactStoreConformance
 
 

@@ -18,15 +18,18 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from activities.stores import blocks, postgres
-from activities.stores.blocks import BLOCK_BYTES, Block, pack, types_back, unpack
-from activities.stores.postgres import open_pool
-from activities.stores.record import PostgresThreads
+from holdfast.base.digests import GENESIS, canonical
+from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
-from holdfast.events import ToolCallFinished, UserMessageReceived
-from holdfast.log import EventLog, event_line
-from holdfast.model import GENESIS, PAGE_BYTES, canonical
-from holdfast.stores import ThreadStore, read_lines
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import ToolCallFinished, UserMessageReceived
+from holdfast.log.stored_lines import read_lines
+from holdfast.runtime.stores import blocks
+from holdfast.runtime.stores import pool as stores_pool
+from holdfast.runtime.stores.blocks import BLOCK_BYTES, Block, pack, types_back, unpack
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.stores import ThreadStore
 from holdfast.testing import ThreadStoreConformance
 
 
@@ -166,15 +169,15 @@ async def test_a_record_with_one_event_a_row_is_put_away(
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute(f"CREATE DATABASE {name}")
     url = psycopg.conninfo.make_conninfo(database_url, dbname=name)
-    for file in sorted(postgres.MIGRATIONS.glob("000[1-4]*.sql")):
+    for file in sorted(stores_pool.MIGRATIONS.glob("000[1-4]*.sql")):
         shutil.copy(file, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(postgres, "MIGRATIONS", tmp_path)
-        await postgres.migrate(url)
+        patch.setattr(stores_pool, "MIGRATIONS", tmp_path)
+        await stores_pool.migrate(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("INSERT INTO holdfast.threads (thread) VALUES ('old')")
         await connection.execute("INSERT INTO holdfast.events (thread, position, body) VALUES (1, 0, '')")
-        assert "0005_blocks" in await postgres.migrate(url)
+        assert "0005_blocks" in await stores_pool.migrate(url)
         kept = await connection.execute("SELECT count(*) FROM holdfast.events_before_blocks")
         assert await kept.fetchone() == (1,)
     async with open_pool(url, size=1) as pool:

@@ -9,13 +9,13 @@ from pathlib import Path
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Policy, ToolContext, allow, tool
-from holdfast.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
-from holdfast.history import read_events
-from holdfast.log import first_altered
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.memory.progress import parse_entries
 from holdfast.memory.tasks import parse_tasks
 from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workspace import workspace_tools
+from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.temporal.history_reader import read_events
 from holdfast.testing import Conversation, Reply, call, say, together
 
 COMMITS = frozenset({"complete_task", "note_learning", "commit_work"})

@@ -11,16 +11,17 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
-from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.ledger import effects_of
-from activities.stores.record import PostgresThreads
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
+from holdfast.base.digests import address_of
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
-from holdfast.log import event_line
-from holdfast.runtime.record import Evidence
-from holdfast.runtime.threads import Threads as Reading
-from holdfast.runtime.verifying import verify
-from holdfast.stores import address_of, read_lines
+from holdfast.log.event_log import event_line
+from holdfast.log.stored_lines import read_lines
+from holdfast.runtime.audit.verify import verify
+from holdfast.runtime.client.threads import Threads as Reading
+from holdfast.runtime.reading.record import Evidence
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.ledger import effects_of
+from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
 

@@ -25,20 +25,20 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from activities.stores.postgres import migrate, open_pool
 from holdfast import Agent, Catalog, Limits, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.inbox import MAX_TEXT_BYTES
+from holdfast.errors import TaskInvalid, ThreadIdInvalid
+from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.cli.event_lines import event_summary, running_calls
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
-from holdfast.runtime.client import connect_stack, ensure_search_attributes
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.ports import Ports, any_free
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.starting import check_task, check_thread_id, new_thread_id
-from holdfast.runtime.thread_errors import TaskInvalid, ThreadIdInvalid
-from holdfast.runtime.working import at_work
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.start_options import check_task, check_thread_id, new_thread_id
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.worker.graceful import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from tests.integration.forked import run
 from tests.rig import LEAVE, environ_of

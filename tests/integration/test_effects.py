@@ -12,16 +12,16 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.call_tool import Tools
 from activities.orders import Chains
-from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.ledger import Ledger
-from activities.stores.postgres import migrate, open_pool
-from activities.stores.record import PostgresThreads
-from activities.tools import Tools
-from activities.transcripts import Sessions
+from activities.transcript_cache import Sessions
 from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
-from holdfast.contracts import ToolOutcome, ToolRequest
-from holdfast.messages import ToolCall
+from holdfast.llm.messages import ToolCall
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.ledger import Ledger
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
 
 
 class Died(BaseException):

@@ -14,11 +14,11 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.shares import Share
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.threads import Threads
 from holdfast.testing import call, say, steps
 from tests.integration.test_gateway import CALLERS, TRUSTING, bearer, catalog
 from tests.rig import StartRig, open_stack, status_of

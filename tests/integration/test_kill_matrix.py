@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.testing import BOUNDARIES, KillMatrix, call, say, steps, together
-from holdfast.testing.kill_matrix import Victim
+from holdfast.testing.kill_matrix.matrix import Victim
 from tests.integration.outside import Api, Outside
 
 SCRIPT = steps(

@@ -10,14 +10,14 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from holdfast.contracts import WORKFLOW, RunInput, ToolOutcome
-from holdfast.log import first_altered
-from holdfast.runtime.client import connect_stack
-from holdfast.runtime.liveness import this_process
-from holdfast.runtime.ports import any_free
-from holdfast.runtime.stack import write_stack
-from holdfast.runtime.starting import issued
-from holdfast.runtime.worker_identity import parse_identity
+from holdfast.log.event_log import first_altered
+from holdfast.run.contracts import WORKFLOW, RunInput, ToolOutcome
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.config.stack_file import write_stack
+from holdfast.runtime.devstack.ports import any_free
+from holdfast.runtime.takeover.liveness import this_process
+from holdfast.runtime.takeover.worker_identity import parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import PATIENCE, events_of, eventually, status_of

@@ -19,17 +19,17 @@ from examples.loop.story import BY_HAND, commit_calls, commits
 from examples.loop.tools import run_tests
 from examples.stage.git import run_git
 from holdfast import ToolContext
-from holdfast.briefs import initializer_brief, iteration_brief
-from holdfast.events import ToolCallFinished, ToolCallRequested, ToolCallStarted
-from holdfast.loops import Iteration, LoopState
+from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.llm.messages import ToolCall
+from holdfast.log.events import ToolCallFinished, ToolCallRequested, ToolCallStarted
+from holdfast.loop.briefs import initializer_brief, iteration_brief
+from holdfast.loop.state import Iteration, LoopState
 from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks
-from holdfast.messages import ToolCall
-from holdfast.policy import ToolUse, evaluate
-from holdfast.runtime.confinement import DEFAULT, why_not
+from holdfast.runtime.llm.script import JSON, Conversation
 from holdfast.runtime.memory.repository import Repository
-from holdfast.testing.script import JSON, Conversation
-from holdfast.tools import bind
+from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.tools.decorator import bind
 from tests.integration.demos import play_demo
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from bench.loops import measure
 from bench.stage import open_stack
-from holdfast.runtime.stack import Stack
+from holdfast.runtime.config.stack_file import Stack
 from tests.integration.forked import run
 from tests.integration.looped import catalog, judge, prepare, script
 from tests.rig import Rig, StartRig, environ_of, status_of

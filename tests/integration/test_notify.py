@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from activities.notices import Links
 from activities.notify import Notifier
-from activities.receivers import Receiver as To
+from activities.notify_formats import Links
 from holdfast import Agent, Catalog, tool
-from holdfast.loops import LoopLimits
+from holdfast.loop.state import LoopLimits
+from holdfast.runtime.config.webhooks import Receiver as To
 from holdfast.testing import call, say, steps
 from tests.integration import looped
 from tests.rig import StartRig, check_thread, events_of, eventually, status_of

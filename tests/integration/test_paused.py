@@ -8,11 +8,11 @@ from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, Unp
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from holdfast import Policy
-from holdfast.runtime.executions import is_paused, list_runs
-from holdfast.runtime.runs import Runs
-from holdfast.runtime.runs import status_of as status_of_run
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.thread_errors import RunPaused
+from holdfast.errors import RunPaused
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.reading.executions import is_paused, list_runs
+from holdfast.runtime.reading.runs import Runs
+from holdfast.runtime.reading.runs import status_of as status_of_run
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.rig import StartRig, environ_of, eventually, status_of

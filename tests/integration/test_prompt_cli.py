@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from activities.stores.memories import PostgresMemories
-from activities.stores.postgres import open_pool
 from holdfast import Agent, Catalog, Limits, Memory, Skill, tool
-from holdfast.fold import INSTRUCTION
-from holdfast.memory.items import NewMemory
-from holdfast.runtime.stack import Stack
+from holdfast.memory.semantic import NewMemory
+from holdfast.run.compaction import INSTRUCTION
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.integration.forked import run
 from tests.rig import Rig, StartRig, approve, environ_of, eventually, status_of

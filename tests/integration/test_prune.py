@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
-from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.prune import Prunable, prunable, prune
-from activities.stores.record import PostgresThreads
 from holdfast.errors import ArtifactNotFound
-from holdfast.events import RunFinished, RunStarted, SignalRejected, UserMessageReceived
-from holdfast.log import EventLog, event_line
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import RunFinished, RunStarted, SignalRejected, UserMessageReceived
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.prune import Prunable, prunable, prune
+from holdfast.runtime.stores.threads import PostgresThreads
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC)

@@ -23,9 +23,9 @@ from examples.release.tools import (
     tag_release,
 )
 from holdfast import Absent, Found, ToolContext, Unknown
-from holdfast.arguments import ArgumentsInvalid
-from holdfast.policy import ToolUse, evaluate
-from holdfast.testing.script import JSON, Conversation
+from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.runtime.llm.script import JSON, Conversation
+from holdfast.tools.arguments import ArgumentsInvalid
 from tests.integration.demos import play_demo
 
 ROOT = Path(__file__).parents[2]

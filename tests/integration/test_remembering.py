@@ -19,20 +19,20 @@ from psycopg_pool import AsyncConnectionPool
 from typer.testing import CliRunner
 
 import starter
-from activities.embeddings import Embeddings, EmbeddingsAway
-from activities.remembering import semantic_tools
-from activities.stores.memories import PostgresMemories
-from activities.stores.memory_vectors import space_of
-from activities.stores.postgres import migrate
+from activities.builtin_tools.remember import semantic_tools
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow
-from holdfast.events import ToolCallFinished
-from holdfast.memory.items import ItemNotFound, ItemRefused
-from holdfast.runtime.ports import any_free
-from holdfast.runtime.stack import Stack
-from holdfast.secrets import Secrets
+from holdfast.log.events import ToolCallFinished
+from holdfast.memory.semantic import ItemNotFound, ItemRefused
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.ports import any_free
+from holdfast.runtime.llm.embeddings import Embeddings, EmbeddingsAway
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.memory_vectors import space_of
+from holdfast.runtime.stores.pool import migrate
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, steps
 from holdfast.testing.memory_conformance import a_scope, keep, recalled
-from holdfast.tools import Labelled
+from holdfast.tools.decorator import Labelled
+from holdfast.tools.secrets import Secrets
 from holdfast.trust import Origin
 from tests.retrieval.labelled import keep as keep_labelled
 from tests.retrieval.labelled import recall_at_five
@@ -148,7 +148,7 @@ async def test_a_large_scope_is_searched_by_the_index(
     pool: AsyncConnectionPool, embeddings: Embeddings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond so many vectors the nearest are found by the index, and only those of the scopes."""
-    monkeypatch.setattr("activities.stores.memory_search.EXACT", 2)
+    monkeypatch.setattr("holdfast.runtime.stores.memory_search.EXACT", 2)
     store, scope = PostgresMemories(pool, embeddings), a_scope()
     texts = [f"Pump {n} leaks oil at valve {n}." for n in range(5)]
     for text in texts:

@@ -12,13 +12,12 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound
-from holdfast.runtime.replaying import Recorded, Replayed, latest_runs, recorded_in, replay, runs_of
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.thread_errors import ThreadNotFound
-from holdfast.runtime.threads import Threads
-from holdfast.runtime.working import at_work
+from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.audit.replay import Recorded, Replayed, latest_runs, recorded_in, replay, runs_of
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.worker.graceful import at_work
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES

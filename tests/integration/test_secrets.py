@@ -13,10 +13,10 @@ from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Found, Limits, Policy, ToolContext, allow, tool
 from holdfast.errors import SettingsError
-from holdfast.runtime.log import configure_logging
-from holdfast.runtime.stack import Stack
-from holdfast.secrets import Secrets
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.testing import call, fail, say, steps
+from holdfast.tools.secrets import Secrets
 from tests.integration.test_worker import refused, start
 from tests.rig import StartRig, check_thread, status_of
 

@@ -23,10 +23,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 
-from holdfast.contracts import WORKFLOW
-from holdfast.runtime.sticky_queues import give_task_back
-from holdfast.runtime.takeover import WORKER_DIED, sweep
-from holdfast.runtime.worker_identity import WorkerIdentity
+from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.takeover.sticky_queues import give_task_back
+from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep
+from holdfast.runtime.takeover.worker_identity import WorkerIdentity
 from tests.rig import eventually
 
 DEAD = "holdfast:elsewhere:0123456789abcdef:4711:1"

@@ -20,13 +20,13 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.runtime.client import connect_stack
-from holdfast.runtime.liveness import is_gone, this_process
-from holdfast.runtime.registry import WorkerRegistry
-from holdfast.runtime.starting import issued
-from holdfast.runtime.takeover import WORKER_DIED, sweep, taking_over
-from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.takeover.liveness import is_gone, this_process
+from holdfast.runtime.takeover.registry import WorkerRegistry
+from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep, taking_over
+from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import Rig, StartRig, check_thread, eventually, status_of

@@ -19,35 +19,35 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RegisterNamespaceRequest
 from temporalio.client import Client
 
-from activities.stores.blocks import Block, pack, unpack
-from activities.stores.postgres import migrate, open_pool
-from activities.stores.prune import prunable, prune
-from activities.stores.record import PostgresThreads
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.contracts import WORKFLOW, RunInput
-from holdfast.errors import RecordUnreadable
-from holdfast.inbox import MAX_TEXT_BYTES
-from holdfast.runtime.client import connect_stack, ensure_search_attributes
-from holdfast.runtime.decisions import decide
-from holdfast.runtime.following import follow
-from holdfast.runtime.listing import overview
-from holdfast.runtime.pruning import candidates
-from holdfast.runtime.record import OpenRecord
-from holdfast.runtime.runs import Runs
-from holdfast.runtime.saying import say
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.starting import issued
-from holdfast.runtime.thread_errors import (
+from holdfast.errors import (
     EventsMissing,
     LogBroken,
     NoWorker,
     PositionInvalid,
+    RecordUnreadable,
     ThreadExists,
     ThreadNotFound,
 )
-from holdfast.runtime.threads import Threads
-from holdfast.runtime.verifying import verify
-from holdfast.runtime.working import at_work
+from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.audit.verify import verify
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.decisions import decide
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.listing import overview
+from holdfast.runtime.client.messages import say
+from holdfast.runtime.client.prune import candidates
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.reading.record import OpenRecord
+from holdfast.runtime.reading.runs import Runs
+from holdfast.runtime.stores.blocks import Block, pack, unpack
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.prune import prunable, prune
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.runtime.worker.graceful import at_work
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from tests.rig import LEAVE, PATIENCE, Rig, StartRig, eventually

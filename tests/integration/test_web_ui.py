@@ -7,8 +7,8 @@ import pytest
 from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import Agent, Catalog, ToolContext, tool
-from holdfast.loops import LoopLimits
-from holdfast.runtime.stack import Stack
+from holdfast.loop.state import LoopLimits
+from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps
 from tests.integration import looped
 from tests.rig import StartRig, status_of

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast.runtime.ports import any_free
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.working import at_work
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.ports import any_free
+from holdfast.runtime.worker.graceful import at_work
 from tests.integration.forked import run
 from tests.rig import environ_of
 from workflows import WORKFLOWS

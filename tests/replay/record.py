@@ -14,15 +14,15 @@ from temporalio.client import WorkflowHandle
 
 import holdfast
 from holdfast import Agent, Approver, Catalog, Escalation, Limits, Memory, Policy, Terms, allow, ask, deny, tool
-from holdfast.fold import INSTRUCTION
-from holdfast.loops import LoopLimits
-from holdfast.runtime.client import connect, ensure_search_attributes, stack_config
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.fleet_keys import stack_seals
+from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.authority.statements import Decision
+from holdfast.loop.state import LoopLimits
+from holdfast.run.compaction import INSTRUCTION
+from holdfast.runtime.client.connect import connect, ensure_search_attributes, stack_config
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.ports import Ports, any_free
-from holdfast.signatures import encode_key, public_key, sign
-from holdfast.statements import Decision
 from holdfast.testing import (
     Conversation,
     Reply,

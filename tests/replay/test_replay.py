@@ -7,7 +7,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 import holdfast
-from holdfast.payloads import data_converter
+from holdfast.temporal.converter import data_converter
 from tests.replay.record import HISTORIES, LOOP, SCENARIOS
 from workflows import WORKFLOWS
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from psycopg_pool import AsyncConnectionPool
 
-from activities.embeddings import BATCH, Embeddings
-from activities.stores.memories import PostgresMemories
-from activities.stores.memory_search import by_vector, by_words
-from activities.stores.memory_vectors import space_of
-from holdfast.memory.items import NewMemory, fuse
+from holdfast.memory.semantic import NewMemory, fuse
+from holdfast.runtime.llm.embeddings import BATCH, Embeddings
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.memory_search import by_vector, by_words
+from holdfast.runtime.stores.memory_vectors import space_of
 
 FOLDER = Path(__file__).parent
 FIRST = 5

@@ -29,8 +29,8 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from holdfast.contracts import WORKFLOW
-from holdfast.runtime.stack import Stack
+from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.config.stack_file import Stack
 
 
 async def reach(stack: Stack) -> Client:

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
-from holdfast.inbox import Message
-from holdfast.signatures import encode_key, public_key, sign
-from holdfast.statements import Decision, Delegation, Revocation, Signed
+from holdfast.authority.follow_ups import Message
+from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.authority.statements import Decision, Delegation, Revocation, Signed
 from tests.rig import Rig, answer_of, eventually
 
 KEYS = {

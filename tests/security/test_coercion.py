@@ -11,17 +11,17 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.testing import ActivityEnvironment
 
+from activities.call_tool import Tools
 from activities.orders import Chains
-from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.ledger import Ledger
-from activities.stores.record import PostgresThreads
-from activities.tools import Tools
-from activities.transcripts import Sessions
+from activities.transcript_cache import Sessions
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
-from holdfast.contracts import ToolOutcome, ToolRequest
-from holdfast.events import ToolCallFinished, ToolCallRequested, VerdictGiven
-from holdfast.messages import ToolCall
-from holdfast.runtime.workspace import workspace_tools
+from holdfast.llm.messages import ToolCall
+from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.ledger import Ledger
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
 from tests.rig import StartRig, answer_of, check_thread, eventually
 

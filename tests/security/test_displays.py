@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from activities.notices import ARGUMENT_CHARS, Links, encode_notice
-from activities.receivers import Receiver
-from holdfast.approval import Request, RequestKind
-from holdfast.contracts import LLMReply, Notice
-from holdfast.describe import QUOTED_CHARS, SHOWN_CHARS, current_details
-from holdfast.messages import AssistantMessage, ToolCall
+from activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
+from holdfast.authority.approvals import Request, RequestKind
+from holdfast.authority.statements import parsed
+from holdfast.base.text import QUOTED_CHARS
+from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.run.contracts import LLMReply, Notice
+from holdfast.run.details import SHOWN_CHARS, current_details
 from holdfast.runtime.cli.watch import View
-from holdfast.statements import parsed
+from holdfast.runtime.config.webhooks import Receiver
 from tests.unit.runs import at_work
 
 HIDDEN = "rm -rf /everything"

@@ -1,7 +1,7 @@
 """An edit is a new call: it is judged like the LLM's own, and under other terms it is another request."""
 
 from holdfast import Policy, Terms, ask, deny
-from holdfast.policy import allow
+from holdfast.authority.policy import allow
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, check_thread
 from tests.security.people import PEOPLE, answer, clerk, decision, payments, pending, request_of

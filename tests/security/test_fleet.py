@@ -13,22 +13,21 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast import Agent, Catalog, Policy, Terms, ToolContext, allow, ask, tool
-from holdfast.contracts import LOOP_WORKFLOW, NOT_SEALED, START_REFUSED, THREAD_EXISTS, WORKFLOW, RunInput
-from holdfast.errors import SettingsError
-from holdfast.events import RunParked, ToolCallStarted
-from holdfast.messages import ToolCall
-from holdfast.orders import order_name
-from holdfast.payloads import SEAL
-from holdfast.runtime.client import connect_stack
-from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.encryption_keys import EncryptionKey
-from holdfast.runtime.fleet_keys import required_seals
-from holdfast.runtime.settings import Settings
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.starting import issued
-from holdfast.runtime.thread_errors import AnswerForged, FleetKeyMissing
-from holdfast.runtime.threads import Threads
-from holdfast.state import CallState, RunState
+from holdfast.errors import AnswerForged, FleetKeyMissing, SettingsError
+from holdfast.llm.messages import ToolCall
+from holdfast.log.events import RunParked, ToolCallStarted
+from holdfast.run.contracts import LOOP_WORKFLOW, NOT_SEALED, START_REFUSED, THREAD_EXISTS, WORKFLOW, RunInput
+from holdfast.run.state import CallState, RunState
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.encryption_keys import EncryptionKey
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.encryption.fleet_keys import required_seals
+from holdfast.seals.orders import order_name
+from holdfast.temporal.converter import SEAL
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, start_rig, status_of
 from tests.security.attacker import answer, attacking, forge_local_end, payloads_of, plain, reach, snatch

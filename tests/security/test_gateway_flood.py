@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.encryption_keys import parse_keys
+from holdfast.runtime.config.encryption_keys import parse_keys
+from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.connections import CONNECTIONS, HEADER_SECONDS
 from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
 from holdfast.runtime.gateway.problems import Trouble

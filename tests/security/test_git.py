@@ -18,12 +18,12 @@ import pytest
 from examples.release.git import commit_of
 from examples.release.git import git as release_git
 from examples.stage.git import GitFailed as ReleaseGitFailed
+from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.memory import git as git_module
 from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.memory.tools import commit_work
-from holdfast.runtime.stack import Stack
-from holdfast.tools import ToolContext
+from holdfast.tools.decorator import ToolContext
 from tests.integration.test_loops import Shell
 from tests.rig import StartRig, status_of
 from tests.workflow.test_agent_loop import catalog, diligent

@@ -4,9 +4,9 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Policy, Terms, ask
-from holdfast.agent import Limits
-from holdfast.events import RuleRemembered
-from holdfast.log import EventLog, event_line
+from holdfast.agents.agent import Limits
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import RuleRemembered
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, check_thread
 from tests.security.people import PEOPLE, answer, clerk, decision, payments, pending, request_of

@@ -13,12 +13,12 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.heartbeats import heartbeats
 from activities.outages import earlier_failures, heartbeat_of, leaving_trace
-from holdfast.contracts import LLMRequest
-from holdfast.outages import LLMFailure, Outage
-from holdfast.payloads import sealing
-from holdfast.seals import Seals
-from holdfast.secrets import NO_SECRETS, Secrets
-from holdfast.transcript import TranscriptRef
+from holdfast.llm.outages import LLMFailure, Outage
+from holdfast.run.contracts import LLMRequest
+from holdfast.seals.seals import Seals
+from holdfast.temporal.converter import sealing
+from holdfast.tools.secrets import NO_SECRETS, Secrets
+from holdfast.transcript.transcript import TranscriptRef
 
 OURS = Seals({"a": b"k" * 32})
 FAILURE = LLMFailure(at=datetime(2026, 1, 2, tzinfo=UTC), seconds=1, cause="InternalServerError", message="503: busy")

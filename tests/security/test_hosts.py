@@ -13,10 +13,10 @@ import psutil
 import pytest
 from temporalio.client import Client
 
-from holdfast.runtime import processes
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.temporal_server import HTTP_HOSTS
-from holdfast.runtime.web_ui_guard import why_not
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack import processes
+from holdfast.runtime.devstack.temporal_server import HTTP_HOSTS
+from holdfast.runtime.devstack.web_ui_guard import why_not
 from tests.rig import eventually
 
 EVIL = "http://evil.example"

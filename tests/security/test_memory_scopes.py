@@ -11,16 +11,16 @@ import httpx2
 import pytest
 from temporalio.client import WorkflowHandle
 
-from activities.stores.memories import PostgresMemories
-from activities.stores.postgres import open_pool
 from holdfast import Agent, Catalog, Memory, Policy, allow
-from holdfast.contracts import WORKFLOW
-from holdfast.events import ToolCallFinished
-from holdfast.memory.items import NewMemory
+from holdfast.log.events import ToolCallFinished
+from holdfast.memory.semantic import NewMemory
+from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.threads import Threads
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_loops import Shell
 from tests.rig import Rig, StartRig, events_of, eventually, status_of

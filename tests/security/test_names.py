@@ -4,7 +4,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Policy, Terms, ask
-from holdfast.events import SignalRejected, UserMessageReceived
+from holdfast.log.events import SignalRejected, UserMessageReceived
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, check_thread, status_of
 from tests.security.people import (

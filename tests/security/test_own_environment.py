@@ -14,7 +14,7 @@ SECRET = "sk-parent-4711-secret"
 WORKER = """
 import asyncio, concurrent.futures.thread, ctypes, os, sys
 from pathlib import Path
-from holdfast.runtime.commands import run_shell
+from holdfast.runtime.workspace.shell import run_shell
 from holdfast.runtime.hardening import PR_SET_DUMPABLE, close_to_others
 
 uid, close = int(sys.argv[1]), sys.argv[2] == "close"

@@ -13,13 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.memory.refusals import MemoryRefused
-from holdfast.runtime import beneath, search
-from holdfast.runtime.files import NotAFile, NotText
+from holdfast.memory.errors import MemoryRefused
 from holdfast.runtime.memory.files import TASKS, MemoryFiles
-from holdfast.runtime.paths import OutsideWorkspace, inside
-from holdfast.runtime.workspace import EditRefused, edit_file, list_files, read_file, search_files, write_file
-from holdfast.tools import ToolContext
+from holdfast.runtime.workspace import beneath, search
+from holdfast.runtime.workspace.file_tools import (
+    EditRefused,
+    edit_file,
+    list_files,
+    read_file,
+    search_files,
+    write_file,
+)
+from holdfast.runtime.workspace.files import NotAFile, NotText
+from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
+from holdfast.tools.decorator import ToolContext
 
 REFUSED = (OutsideWorkspace, OSError, NotAFile, NotText, EditRefused, MemoryRefused)
 
@@ -281,9 +288,9 @@ code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule 
 program = ctypes.create_string_buffer(struct.pack("HP", len(rules), ctypes.addressof(code)))
 if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
     sys.exit("no seccomp here")
-from holdfast.runtime import beneath
-from holdfast.runtime.workspace import read_file
-from holdfast.tools import ToolContext
+from holdfast.runtime.workspace import beneath
+from holdfast.runtime.workspace.file_tools import read_file
+from holdfast.tools.decorator import ToolContext
 assert not beneath.has_openat2()
 print(read_file("d/f", context=ToolContext(thread="t", workspace=Path(sys.argv[1]), key="k", attempt=1)))
 """

@@ -15,16 +15,16 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
-from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.ledger import effects_of
-from activities.stores.postgres import open_pool
-from activities.stores.record import PostgresThreads
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
-from holdfast.events import ToolCallFinished
-from holdfast.runtime.record import Evidence
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.threads import Threads
-from holdfast.runtime.verifying import Verified, verify
+from holdfast.log.events import ToolCallFinished
+from holdfast.runtime.audit.verify import Verified, verify
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.reading.record import Evidence
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.ledger import effects_of
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps, together
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
 

@@ -13,17 +13,18 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.converter import PayloadConverter
 from temporalio.service import RPCError
 
-from holdfast import Approver, Policy, ask, refusals
-from holdfast import run as runs
-from holdfast.contracts import LLMRequest, ToolRequest
-from holdfast.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
-from holdfast.inbox import INBOX
-from holdfast.log import event_line
-from holdfast.policy import Terms
-from holdfast.runtime.runs import refused_answer
-from holdfast.runtime.thread_errors import AnswerForged
-from holdfast.signals import on_signal
-from holdfast.snapshot import MAX_BYTES, TAIL_BYTES
+from holdfast import Approver, Policy, ask
+from holdfast.authority.follow_ups import INBOX
+from holdfast.authority.policy import Terms
+from holdfast.errors import AnswerForged
+from holdfast.log.event_log import event_line
+from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
+from holdfast.run import machine as runs
+from holdfast.run import refusals
+from holdfast.run.contracts import LLMRequest, ToolRequest
+from holdfast.run.inputs import on_signal
+from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES
+from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
 from tests.security.people import clerk, payments

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, ask, tool
-from holdfast.agent import AgentSpec
-from holdfast.approval import Request
-from holdfast.contracts import ArchiveRequest, ToolOutcome, ToolRequest
-from holdfast.describe import current_details
-from holdfast.effects import Effect
-from holdfast.events import (
+from holdfast.agents.agent import AgentSpec
+from holdfast.authority.approvals import Request
+from holdfast.authority.policy import Approver, Terms
+from holdfast.log.events import (
     AgentEvent,
     ApprovalRequested,
     BaselineRecorded,
@@ -24,8 +22,10 @@ from holdfast.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.policy import Approver, Terms
+from holdfast.run.contracts import ArchiveRequest, ToolOutcome, ToolRequest
+from holdfast.run.details import current_details
 from holdfast.testing import call, say, steps
+from holdfast.tools.effects import Effect
 from tests.rig import StartRig, check_thread, events_of, eventually
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec

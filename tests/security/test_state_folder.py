@@ -11,19 +11,19 @@ import psycopg
 import pytest
 
 from holdfast.errors import StackError
-from holdfast.runtime.devstack import DevStack
-from holdfast.runtime.fleet_keys import ensure_key
-from holdfast.runtime.paths import OutsideWorkspace
-from holdfast.runtime.ports import Ports, any_free
-from holdfast.runtime.state_folder import make_private, write_private
-from holdfast.runtime.workspace import list_files, read_file, search_files, write_file
-from holdfast.tools import ToolContext
+from holdfast.runtime.config.state_folder import make_private, write_private
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.encryption.fleet_keys import ensure_key
+from holdfast.runtime.workspace.file_tools import list_files, read_file, search_files, write_file
+from holdfast.runtime.workspace.paths import OutsideWorkspace
+from holdfast.tools.decorator import ToolContext
 
 REPOSITORY = Path(__file__).parents[2]
 SOMEBODY = """
 import os, sys
 from pathlib import Path
-from holdfast.runtime.state_folder import make_private
+from holdfast.runtime.config.state_folder import make_private
 os.setgroups([]), os.setgid(54321), os.setuid(54321)
 make_private(Path(sys.argv[1]), say=print)
 """

@@ -11,14 +11,12 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowFailureError
 
-from activities.stores.artifacts import PostgresArtifacts
-from activities.stores.blocks import Block, _content
-from activities.stores.ledger import effects_of
-from activities.stores.postgres import migrate, open_pool
-from activities.stores.record import PostgresThreads
 from holdfast import Agent, Approver, Catalog, Policy, Terms, ToolContext, allow, ask, tool
-from holdfast.contracts import WORKFLOW
-from holdfast.events import (
+from holdfast.authority.signatures import public_key
+from holdfast.base.digests import digest_of
+from holdfast.errors import ThreadIdInvalid
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -28,17 +26,21 @@ from holdfast.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.log import EventLog, event_line
-from holdfast.runtime.client import connect, connect_stack, stack_config
-from holdfast.runtime.fleet_keys import stack_seals
-from holdfast.runtime.record import Evidence
-from holdfast.runtime.stack import Stack
-from holdfast.runtime.thread_errors import ThreadIdInvalid
-from holdfast.runtime.threads import Threads
-from holdfast.runtime.verifying import Verified, verify
-from holdfast.seals import Seals
-from holdfast.signatures import public_key
-from holdfast.stores import aside_id, digest_of, origin_of, read_lines
+from holdfast.log.stored_lines import read_lines
+from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.audit.verify import Verified, verify
+from holdfast.runtime.client.connect import connect, connect_stack, stack_config
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.encryption.fleet_keys import stack_seals
+from holdfast.runtime.reading.record import Evidence
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.blocks import Block, _content
+from holdfast.runtime.stores.ledger import effects_of
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.seals.seals import Seals
+from holdfast.stores import aside_id, origin_of
 from holdfast.testing import Conversation, Reply, call, say, steps
 from holdfast.testing.conformance import record
 from tests.rig import Rig, StartRig, events_of, eventually, start_rig

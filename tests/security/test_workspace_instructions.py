@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, Catalog, Memory, Policy, allow
-from holdfast.runtime.approvals import FILE, Approvals
+from holdfast.agents.skills import Skill
 from holdfast.runtime.memory.files import STRATEGIES
+from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.memory.tools import learn_strategy, memory_tools
-from holdfast.runtime.recollecting import WorkspaceMemory
-from holdfast.skills import Skill
+from holdfast.runtime.workspace.approved_instructions import FILE, Approvals
 from holdfast.testing import Conversation, Reply, call, say
-from holdfast.tools import ToolContext
+from holdfast.tools.decorator import ToolContext
 from holdfast.trust import Origin
 from tests.integration.forked import run
 from tests.rig import StartRig, check_thread

@@ -7,9 +7,14 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from holdfast.agent import Limits, ToolSpec
-from holdfast.commands import Call, Sleep
-from holdfast.contracts import (
+from holdfast.agents.agent import Limits
+from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.authority.statements import DecisionKind
+from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
+from holdfast.log.events import DecisionReceived
+from holdfast.memory.recalled import RecalledTier
+from holdfast.run.commands import Call, Sleep
+from holdfast.run.contracts import (
     CONTEXT_TOO_LONG,
     LLM_REJECTED,
     RECORD_CONFLICT,
@@ -23,13 +28,10 @@ from holdfast.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.effects import Effect, PastEffect, effect_key
-from holdfast.events import DecisionReceived, RecalledTier
-from holdfast.messages import AssistantMessage, ToolCall, Usage
-from holdfast.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
-from holdfast.refusals import RECORDED
-from holdfast.signals import SIGNALS
-from holdfast.statements import DecisionKind
+from holdfast.run.inputs import SIGNALS
+from holdfast.run.refusals import RECORDED
+from holdfast.tools.effects import Effect, PastEffect, effect_key
+from holdfast.tools.spec import ToolSpec
 from tests.unit.runs import Thread, agent_spec, tool_spec
 
 SEEDS = st.integers(0, 59)

@@ -1,4 +1,4 @@
-"""A thread without Temporal: `holdfast.run` over any number of Temporal runs, for the tests of the pure core.
+"""A thread without Temporal: `holdfast.run.machine` over any number of Temporal runs, for the tests of the pure core.
 
 What goes into a run and what comes out of it passes through JSON, as Temporal would have it; the permanent record is
 a list of lines. Whatever no thread may ever do is asserted here, at the moment it would be done.
@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from holdfast.agent import AgentSpec, Limits, ToolSpec
-from holdfast.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.contracts import (
+from holdfast.agents.agent import AgentSpec, Limits
+from holdfast.authority.policy import Policy, allow, ask, deny
+from holdfast.authority.statements import DecisionKind
+from holdfast.base.digests import GENESIS, chain
+from holdfast.base.models import Frozen
+from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
+from holdfast.log.event_log import event_line, first_altered
+from holdfast.log.events import AgentEvent, UserMessageReceived
+from holdfast.log.stored_lines import read_lines
+from holdfast.memory.recalled import RecalledTier
+from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
+from holdfast.run.compaction import fold_tail
+from holdfast.run.contracts import (
     NOT_SETTLED,
     AgentRequest,
     Archived,
@@ -32,20 +42,13 @@ from holdfast.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.effects import Effect, PastEffect
-from holdfast.events import AgentEvent, RecalledTier, UserMessageReceived
-from holdfast.fold import fold_tail
-from holdfast.log import event_line, first_altered
-from holdfast.messages import AssistantMessage, ToolCall, Usage
-from holdfast.model import GENESIS, Frozen, chain
-from holdfast.policy import Policy, allow, ask, deny
-from holdfast.prompt import request_body, request_prefix
-from holdfast.run import AgentRun
-from holdfast.snapshot import snapshot_of
-from holdfast.state import RunState
-from holdfast.statements import DecisionKind
-from holdfast.stores import read_lines
-from holdfast.transcript import Transcript, TranscriptRef, ref_digest
+from holdfast.run.machine import AgentRun
+from holdfast.run.snapshot import snapshot_of
+from holdfast.run.state import RunState
+from holdfast.tools.effects import Effect, PastEffect
+from holdfast.tools.spec import ToolSpec
+from holdfast.transcript.prompt import request_body, request_prefix
+from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -25,17 +25,17 @@ from pydantic import (
     computed_field,
 )
 
-from activities.replies import read_reply
+from activities.llm_replies import read_reply
 from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
-from holdfast.arguments import ArgumentsInvalid, canonical_arguments
-from holdfast.commands import Call
-from holdfast.contracts import ToolRequest
-from holdfast.decide import on_reply
+from holdfast.authority.policy import Policy, allow, deny
+from holdfast.authority.statements import parsed
+from holdfast.base.digests import canonical
 from holdfast.errors import CatalogError, ToolSignatureError
-from holdfast.events import ToolCallFinished, ToolCallRequested, VerdictGiven
-from holdfast.model import canonical
-from holdfast.policy import Policy, allow, deny
-from holdfast.statements import parsed
+from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
+from holdfast.run.commands import Call
+from holdfast.run.contracts import ToolRequest
+from holdfast.run.decide import on_reply
+from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from tests.unit.runs import NOW, agent_spec, at_work, calls, tool_spec
 
 

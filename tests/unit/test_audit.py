@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from temporalio.client import WorkflowHistory
 from temporalio.converter import WorkflowSerializationContext
 
-from holdfast.agent import SkillSpec
-from holdfast.audit import Audit, Fault
-from holdfast.contracts import ToolOutcome, ToolRequest
+from holdfast.agents.agent import SkillSpec
+from holdfast.audit.audit import Audit, Fault
+from holdfast.authority.follow_ups import Message
+from holdfast.authority.policy import Approver, Gateway, Policy, Terms, ask
+from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.authority.statements import Decision, Delegation
+from holdfast.base.digests import address_of
 from holdfast.errors import RecordUnreadable
-from holdfast.events import (
+from holdfast.log.event_log import EventLog
+from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -32,18 +37,13 @@ from holdfast.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.inbox import Message
-from holdfast.log import EventLog
-from holdfast.payloads import SEAL, sealing
-from holdfast.policy import Approver, Gateway, Policy, Terms, ask
-from holdfast.runtime.histories import Recorded
-from holdfast.runtime.signing import signed
-from holdfast.seals import Seals
-from holdfast.signatures import encode_key, public_key, sign
-from holdfast.snapshot import snapshot_of
-from holdfast.state import RunState
-from holdfast.statements import Decision, Delegation
-from holdfast.stores import address_of
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.snapshot import snapshot_of
+from holdfast.run.state import RunState
+from holdfast.runtime.encryption.signing_keys import signed
+from holdfast.runtime.reading.histories import Recorded
+from holdfast.seals.seals import Seals
+from holdfast.temporal.converter import SEAL, sealing
 from tests.replay.record import HISTORIES, LOOP
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says

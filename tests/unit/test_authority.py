@@ -1,4 +1,4 @@
-"""Who may decide, how that is known, and what a decision leads to: every rule of `holdfast.authority`."""
+"""Who may decide, how that is known, and what a decision leads to: every rule of `holdfast.run.decisions`."""
 
 import json
 from datetime import timedelta
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import AgentSpec, Limits
-from holdfast.contracts import LLMReply, Notice, ToolRequest
-from holdfast.effects import Effect
-from holdfast.events import DecisionReceived, RightDelegated, StateVerified, ToolCallFinished, ToolCallStarted
-from holdfast.messages import AssistantMessage, ToolCall, Usage
-from holdfast.policy import Approver, Escalation, Gateway, Policy, Terms, ToolUse, allow, ask, deny, evaluate
-from holdfast.signatures import encode_key, is_signed, public_key, sign
-from holdfast.statements import Decision, Delegation, Revocation
+from holdfast.agents.agent import AgentSpec, Limits
+from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Terms, ToolUse, allow, ask, deny, evaluate
+from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
+from holdfast.authority.statements import Decision, Delegation, Revocation
+from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
+from holdfast.log.events import DecisionReceived, RightDelegated, StateVerified, ToolCallFinished, ToolCallStarted
+from holdfast.run.contracts import LLMReply, Notice, ToolRequest
+from holdfast.tools.effects import Effect
 from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
 
 HOUR = 3_600

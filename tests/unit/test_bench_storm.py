@@ -4,7 +4,7 @@ from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure, TimeoutFa
 from temporalio.api.history.v1 import HistoryEvent
 
 from bench.storm import Claims, Storm, judge
-from holdfast.runtime.takeover import WORKER_DIED
+from holdfast.runtime.takeover.takeover import WORKER_DIED
 
 DEAD, LIVING = "holdfast:build-7:0123456789abcdef:4711:1", "holdfast:build-7:0123456789abcdef:4712:1"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.arguments import ArgumentsInvalid
-from holdfast.runtime.commands import Output, command_environment, run_command, run_shell
-from holdfast.tools import ToolContext
+from holdfast.runtime.workspace.shell import Output, command_environment, run_command, run_shell
+from holdfast.tools.arguments import ArgumentsInvalid
+from holdfast.tools.decorator import ToolContext
 
 PATIENCE = 5.0
 

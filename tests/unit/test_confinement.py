@@ -23,14 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Agent, Catalog, Effect, Policy, allow
+from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.errors import CatalogError
-from holdfast.policy import ToolUse, evaluate
-from holdfast.runtime import confinement as module
-from holdfast.runtime.commands import LONGEST_SECONDS, run_command, run_shell
-from holdfast.runtime.confined import confined_tool
-from holdfast.runtime.confinement import DEFAULT, MB, Confinement, NotConfined, why_not
-from holdfast.runtime.workspace import workspace_tools
-from holdfast.tools import ToolContext
+from holdfast.runtime.workspace import sandbox as module
+from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, why_not
+from holdfast.runtime.workspace.sandboxed_shell import confined_tool
+from holdfast.runtime.workspace.shell import LONGEST_SECONDS, run_command, run_shell
+from holdfast.tools.decorator import ToolContext
 
 PATIENCE = 30.0
 NOBODY = 65_534
@@ -603,8 +603,8 @@ async def test_cancellation_kills_everything(context: ToolContext) -> None:
 async def test_commands_die_with_the_worker(tmp_path: Path) -> None:
     """A worker that is killed leaves no confined command behind."""
     code = (
-        "import asyncio, sys; from pathlib import Path; from holdfast.runtime.commands import run_shell;"
-        "from holdfast.runtime.confinement import DEFAULT;"
+        "import asyncio, sys; from pathlib import Path; from holdfast.runtime.workspace.shell import run_shell;"
+        "from holdfast.runtime.workspace.sandbox import DEFAULT;"
         "asyncio.run(run_shell('env -i sleep 98765 & sleep 98765', Path(sys.argv[1]), seconds=60, confinement=DEFAULT))"
     )
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(tmp_path))

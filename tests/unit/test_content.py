@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from activities.replies import read_reply
-from holdfast.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
-from holdfast.events import AgentEvent, LLMReplied, MessageTaken, UserMessageReceived
-from holdfast.log import EventLog, event_line
-from holdfast.messages import MAX_DEPTH, AssistantMessage, ToolCall, Usage, UserMessage, encode
-from holdfast.run import AgentRun
-from holdfast.stores import read_lines
-from holdfast.tools import result_text
-from holdfast.transcript import Transcript
-from holdfast.upcasters import decode_event
+from activities.llm_replies import read_reply
+from holdfast.llm.messages import MAX_DEPTH, AssistantMessage, ToolCall, Usage, UserMessage, encode
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import AgentEvent, LLMReplied, MessageTaken, UserMessageReceived
+from holdfast.log.stored_lines import read_lines
+from holdfast.log.upcasters import decode_event
+from holdfast.run.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
+from holdfast.run.machine import AgentRun
+from holdfast.tools.decorator import result_text
+from holdfast.transcript.transcript import Transcript
 from tests.unit.runs import NOW, agent_spec, at_work, through_json
 
 PIXEL = base64.b64encode(bytes(range(256))).decode()

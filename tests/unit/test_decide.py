@@ -1,14 +1,14 @@
-"""What follows from a state: verdicts, requests, decisions, limits. Every rule of `holdfast.decide` and `state`."""
+"""What follows from a state: verdicts, requests, decisions, limits. Every rule of `holdfast.run.decide` and `state`."""
 
 import pytest
 
-from holdfast.agent import Limits
-from holdfast.contracts import LLMReply, ToolRequest
-from holdfast.decide import LoadAgent, next_action, on_lost_call
-from holdfast.effects import Effect
-from holdfast.messages import AssistantMessage, ToolCall
-from holdfast.state import RunState
-from holdfast.statements import DecisionKind
+from holdfast.agents.agent import Limits
+from holdfast.authority.statements import DecisionKind
+from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.run.contracts import LLMReply, ToolRequest
+from holdfast.run.decide import LoadAgent, next_action, on_lost_call
+from holdfast.run.state import RunState
+from holdfast.tools.effects import Effect
 from tests.unit.runs import NOW, agent_spec, at_work, calls, says
 
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from holdfast.approval import Request
-from holdfast.policy import Escalation, Terms
+from holdfast.authority.approvals import Request
+from holdfast.authority.policy import Escalation, Terms
+from holdfast.authority.statements import Decision
+from holdfast.authority.votes import Seen, Vote
+from holdfast.run.state import RunState
 from holdfast.runtime.cli.event_lines import event_line, event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, hints_for
 from holdfast.runtime.cli.screens import request_screen, show_screen, signing_screen, terms_words
 from holdfast.runtime.cli.text import clock
-from holdfast.state import RunState
-from holdfast.statements import Decision
-from holdfast.votes import Seen, Vote
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALICE = Vote(

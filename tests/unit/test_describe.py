@@ -6,11 +6,12 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts import LLMReply
-from holdfast.describe import current_details, describe_call, one_line, signal_json
-from holdfast.messages import AssistantMessage, ToolCall
-from holdfast.policy import Approver, Policy, Terms, ask
-from holdfast.signatures import encode_key, public_key
+from holdfast.authority.policy import Approver, Policy, Terms, ask
+from holdfast.authority.signatures import encode_key, public_key
+from holdfast.base.text import one_line
+from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.run.contracts import LLMReply
+from holdfast.run.details import current_details, describe_call, signal_json
 from tests.unit.runs import Thread, agent_spec, at_work, calls
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])

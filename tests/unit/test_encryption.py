@@ -16,13 +16,13 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DefaultPayloadConverter
 
-from holdfast.encrypted import decrypt_in_place
 from holdfast.errors import SettingsError
-from holdfast.runtime.codec_server import BodyInvalid, codec_router, decode_body, encode_body
-from holdfast.runtime.encryption import DecryptionFailed, EncryptionCodec, KeyUnknown, PayloadAltered, converting
-from holdfast.runtime.encryption_keys import EncryptionKey, parse_keys
-from holdfast.runtime.settings import Settings
-from holdfast.seals import Seals
+from holdfast.runtime.config.encryption_keys import EncryptionKey, parse_keys
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.encryption.codec import DecryptionFailed, EncryptionCodec, KeyUnknown, PayloadAltered, converting
+from holdfast.runtime.encryption.codec_server import BodyInvalid, codec_router, decode_body, encode_body
+from holdfast.seals.seals import Seals
+from holdfast.temporal.encrypted import decrypt_in_place
 
 ORIGIN = "https://temporal.example.com"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError
 
-from holdfast.errors import ServerUnreachable
-from holdfast.runtime import following, runs
-from holdfast.runtime.decisions import retry
-from holdfast.runtime.following import follow
-from holdfast.runtime.runs import REFUSALS, Runs
-from holdfast.runtime.thread_errors import EventsMissing, NoWorker, QueryRefused, Refused, ThreadNotFound
+from holdfast.errors import EventsMissing, NoWorker, QueryRefused, Refused, ServerUnreachable, ThreadNotFound
+from holdfast.runtime.client import follow as follow_module
+from holdfast.runtime.client.decisions import retry
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.reading import runs
+from holdfast.runtime.reading.runs import REFUSALS, Runs
 
 Answers = Iterable[Any]
 
@@ -113,7 +113,7 @@ class FakeThreads:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to wait between two polls."""
-    monkeypatch.setattr(following, "POLL_SECONDS", 0)
+    monkeypatch.setattr(follow_module, "POLL_SECONDS", 0)
     monkeypatch.setattr(runs, "PAUSE_SECONDS", 0)
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.authority.policy import Approver, Policy
+from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
-from holdfast.policy import Approver, Policy
 from holdfast.runtime.gateway import signed_requests
 from holdfast.runtime.gateway.callers import Callers, CallersFile, KeyHolder, Token, read_callers
 from holdfast.runtime.gateway.problems import Trouble
 from holdfast.runtime.gateway.signed_requests import NONCE, SignedRequests, sign_request
-from holdfast.signatures import encode_key, public_key
 from tests.serving import sha256
 
 KEY = encode_key(b"k" * 32)

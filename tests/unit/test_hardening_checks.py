@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.authority.signatures import encode_key, public_key
 from holdfast.runtime.cli.doctor import exit_code
 from holdfast.runtime.cli.hardening_checks import hardening
-from holdfast.runtime.settings import Settings
-from holdfast.signatures import encode_key, public_key
+from holdfast.runtime.config.settings import Settings
 
 KEY = f"k:{base64.b64encode(bytes(32)).decode()}"
 SIGNED = f"""

@@ -13,9 +13,9 @@ from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from holdfast.errors import HistoryUnreadable
-from holdfast.events import AgentEvent
-from holdfast.history import read_events
-from holdfast.log import first_altered
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import AgentEvent
+from holdfast.temporal.history_reader import read_events
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 RECORDED = {

@@ -4,9 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.agent import AgentSpec, Limits, ToolSpec
-from holdfast.effects import Effect
-from holdfast.events import (
+from holdfast.agents.agent import AgentSpec, Limits
+from holdfast.authority.policy import Policy
+from holdfast.llm.messages import ToolCall
+from holdfast.log.event_log import EventLog
+from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
@@ -16,10 +18,9 @@ from holdfast.events import (
     ToolCallStarted,
     ToolStatus,
 )
-from holdfast.log import EventLog
-from holdfast.messages import ToolCall
-from holdfast.policy import Policy
-from holdfast.testing.kill_matrix_audit import audit
+from holdfast.testing.kill_matrix.audit import audit
+from holdfast.tools.effects import Effect
+from holdfast.tools.spec import ToolSpec
 
 
 def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: bool = True) -> list[AgentEvent]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.testing.kill_matrix_plan import Plan, read_stops, write_plan
+from holdfast.testing.kill_matrix.plan import Plan, read_stops, write_plan
 
 WORKER = """
 import sys
 from pathlib import Path
-from holdfast.testing.kill_matrix_plan import Doom
+from holdfast.testing.kill_matrix.plan import Doom
 for folder in sys.argv[1:]:
     doom = Doom(Path(folder))
     for place in ("1", "1", "2", "3"):

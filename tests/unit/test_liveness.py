@@ -13,9 +13,9 @@ import psutil
 import pytest
 from hypothesis import given
 
-from holdfast.runtime import liveness
-from holdfast.runtime.liveness import is_gone, this_process
-from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
+from holdfast.runtime.takeover import liveness
+from holdfast.runtime.takeover.liveness import is_gone, this_process
+from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
 from tests.unit.test_worker_identity import identities
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are proved to be gone on Linux only")
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_no_proof(me: WorkerIdentity, tmp_path: Path, mon
 def test_a_forked_process_is_another_one(me: WorkerIdentity) -> None:
     """It has an identity of its own, in the same place."""
     program = (
-        "import os; from holdfast.runtime.liveness import this_process; child = os.fork();"
+        "import os; from holdfast.runtime.takeover.liveness import this_process; child = os.fork();"
         "child and os.waitpid(child, 0); print(this_process(), flush=True)"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

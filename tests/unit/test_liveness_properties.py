@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime import liveness
-from holdfast.runtime.liveness import is_gone, this_process
-from holdfast.runtime.worker_identity import WorkerIdentity, parse_identity
+from holdfast.runtime.takeover import liveness
+from holdfast.runtime.takeover.liveness import is_gone, this_process
+from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
 from tests.unit.test_liveness import identity_of
 from tests.unit.test_worker_identity import identities
 
@@ -176,7 +176,8 @@ def in_namespaces(program: str, *arguments: str) -> subprocess.CompletedProcess[
 def test_a_container_and_its_host_conclude_nothing_of_each_other(zoo: Zoo) -> None:
     """The one does not see the other's processes, and takes neither the living nor the dead for gone."""
     program = (
-        "import sys; from holdfast.runtime.liveness import *; from holdfast.runtime.worker_identity import *;"
+        "import sys; from holdfast.runtime.takeover.liveness import *;"
+        "from holdfast.runtime.takeover.worker_identity import *;"
         "me = this_process(); print(me, [is_gone(parse_identity(each), seen_from=me) for each in sys.argv[1:]])"
     )
     asked = [*map(str, zoo.living), *map(str, zoo.dead)]
@@ -192,7 +193,7 @@ RECYCLED = """
 import subprocess, sys, time
 from dataclasses import replace
 from pathlib import Path
-from holdfast.runtime.liveness import is_gone, this_process
+from holdfast.runtime.takeover.liveness import is_gone, this_process
 from tests.unit.test_liveness import identity_of
 
 me = this_process()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import LoadError
-from holdfast.runtime.loading import load
+from holdfast.runtime.config.loading import load
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from holdfast.runtime.log import configure_logging
-from holdfast.secrets import Secrets
+from holdfast.runtime.telemetry.logs import configure_logging
+from holdfast.tools.secrets import Secrets
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.briefs import initializer_brief, iteration_brief
-from holdfast.describe import loop_details
-from holdfast.loop_steps import (
+from holdfast.llm.messages import Usage
+from holdfast.loop.briefs import initializer_brief, iteration_brief
+from holdfast.loop.decide import (
     Block,
     Finish,
     Initialize,
@@ -20,15 +20,8 @@ from holdfast.loop_steps import (
     on_steering,
     on_survey,
 )
-from holdfast.loops import (
-    Iteration,
-    LoopInput,
-    LoopLimits,
-    LoopState,
-    Settled,
-    Survey,
-)
-from holdfast.messages import Usage
+from holdfast.loop.details import loop_details
+from holdfast.loop.state import Iteration, LoopInput, LoopLimits, LoopState, Settled, Survey
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BY = {"by": "alice", "reason": "lunch"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.items import (
+from holdfast.memory.semantic import (
     STANDING_CHARS,
     TEXT_CHARS,
     ItemRefused,
@@ -27,8 +27,8 @@ from holdfast.memory.items import (
     trust_of,
     within,
 )
+from holdfast.runtime.llm.scripted_embeddings import hashed_embedding
 from holdfast.testing import ScriptedLLM
-from holdfast.testing.embeddings import hashed_embedding
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

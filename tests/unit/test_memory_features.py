@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.memory.errors import FeatureNotFound, FeaturesInvalid
 from holdfast.memory.features import mark_feature, parse_features
-from holdfast.memory.refusals import FeatureNotFound, FeaturesInvalid
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.memory.refusals import MemoryRefused, TaskNotFound
+from holdfast.memory.errors import MemoryRefused, TaskNotFound
 from holdfast.runtime.memory.files import (
     ERRORS,
     LARGEST,

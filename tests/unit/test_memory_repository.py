@@ -344,7 +344,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.memory.tools import complete_task
-from holdfast.tools import ToolContext
+from holdfast.tools.decorator import ToolContext
 
 workspace, mode = Path(sys.argv[1]), sys.argv[2]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.memory.outline import lines_of, plain
-from holdfast.memory.refusals import PlaceNotFound, TaskNotAdded, TaskNotFound, TasksInvalid
+from holdfast.memory.errors import PlaceNotFound, TaskNotAdded, TaskNotFound, TasksInvalid
+from holdfast.memory.task_outline import lines_of, plain
 from holdfast.memory.tasks import Task, add, block, complete, next_task, parse_tasks, reopen, start
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.effects import Effect
+from holdfast.memory.errors import FeatureNotFound, MemoryRefused, TaskNotFound
 from holdfast.memory.features import parse_features
 from holdfast.memory.notes import parse_notes
 from holdfast.memory.progress import parse_current, parse_entries
-from holdfast.memory.refusals import FeatureNotFound, MemoryRefused, TaskNotFound
 from holdfast.memory.tasks import parse_tasks
 from holdfast.runtime.memory import repository as repository_module
 from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS, STRATEGIES, TASKS
@@ -30,7 +29,8 @@ from holdfast.runtime.memory.tools import (
     pass_feature,
     read_tasks,
 )
-from holdfast.tools import ToolContext
+from holdfast.tools.decorator import ToolContext
+from holdfast.tools.effects import Effect
 from holdfast.trust import Origin
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast import Approver, Policy, Terms
-from holdfast.names import NAME_CHARS, person_name
-from holdfast.statements import Decision, Delegation
+from holdfast.authority.statements import Decision, Delegation
+from holdfast.base.names import NAME_CHARS, person_name
 from tests.unit.runs import Thread, agent_spec, at_work, says
 
 ANY = st.text(st.characters(codec=None), max_size=30)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from activities.notices import BLOCK_CHARS, Links, encode_notice
-from activities.receivers import Receiver, read_receivers
-from holdfast.approval import Request
-from holdfast.contracts import Notice
+from activities.notify_formats import BLOCK_CHARS, Links, encode_notice
+from holdfast.authority.approvals import Request
 from holdfast.errors import SettingsError
+from holdfast.run.contracts import Notice
+from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
 
 def notice(arguments: str) -> Notice:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
-from holdfast.describe import current_details
-from holdfast.events import LLMReplied, RunParked
-from holdfast.log import event_json
-from holdfast.messages import Usage
-from holdfast.model import canonical
-from holdfast.outages import KEPT, LLMFailure, Outage
+from holdfast.base.digests import canonical
+from holdfast.llm.messages import Usage
+from holdfast.llm.outages import KEPT, LLMFailure, Outage
+from holdfast.log.event_log import event_json
+from holdfast.log.events import LLMReplied, RunParked
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
 from tests.unit.runs import at_work
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Effect, Policy, WorkspacePath, allow, deny, tool
-from holdfast.arguments import ArgumentsInvalid
-from holdfast.paths import in_workspace, is_outside, normalised, paths_in
-from holdfast.policy import ToolUse, evaluate
-from holdfast.runtime.workspace import workspace_tools
+from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.base.paths import in_workspace, is_outside, normalised, paths_in
+from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.tools.arguments import ArgumentsInvalid
 
 NAMES = st.sampled_from(["..", ".", "", "docs", "src", "a.py", "...", "~", " ", "ö", "%2e", "\\"])
 PATHS = st.one_of(

@@ -10,13 +10,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 
-from holdfast.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
-from holdfast.messages import AssistantMessage, ToolCall
-from holdfast.payloads import SEAL, data_converter
-from holdfast.runtime.encryption import EncryptionCodec, PayloadMisplaced, PlaintextRefused, converting
-from holdfast.runtime.encryption_keys import EncryptionKey
-from holdfast.seals import SealKeyUnknown, Seals, is_unsealed
-from holdfast.transcript import TranscriptRef
+from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.run.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
+from holdfast.runtime.config.encryption_keys import EncryptionKey
+from holdfast.runtime.encryption.codec import EncryptionCodec, PayloadMisplaced, PlaintextRefused, converting
+from holdfast.seals.seals import SealKeyUnknown, Seals, is_unsealed
+from holdfast.temporal.converter import SEAL, data_converter
+from holdfast.transcript.transcript import TranscriptRef
 
 CALL = ToolCall(id="c", name="look", arguments="{}")
 VALUES: list[BaseModel] = [

@@ -9,12 +9,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import Agent, Catalog
-from holdfast.effects import Effect
+from holdfast.authority.policy import (
+    Approver,
+    Escalation,
+    Gateway,
+    Policy,
+    Rule,
+    Terms,
+    ToolUse,
+    allow,
+    ask,
+    deny,
+    evaluate,
+)
 from holdfast.errors import PolicyError
-from holdfast.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, ToolUse, allow, ask, deny, evaluate
-from holdfast.runtime.durations import read_seconds, span_text
-from holdfast.runtime.policies import MAX_BYTES, load_policy, read_policy
-from holdfast.runtime.policy_forms import CONDITION_CHARS
+from holdfast.runtime.config.durations import read_seconds, span_text
+from holdfast.runtime.config.policy_file import MAX_BYTES, load_policy, read_policy
+from holdfast.runtime.config.policy_forms import CONDITION_CHARS
+from holdfast.tools.effects import Effect
 from tests.unit.policies import KEYS, POLICIES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"

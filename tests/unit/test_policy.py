@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.conditions import ConditionFailed, check_condition, holds
-from holdfast.effects import Effect
-from holdfast.explain import explain
-from holdfast.policy import Approver, Escalation, Policy, Rule, Terms, ToolUse, allow, ask, deny, evaluate
+from holdfast.authority.conditions import ConditionFailed, check_condition, holds
+from holdfast.authority.explain import explain
+from holdfast.authority.policy import Approver, Escalation, Policy, Rule, Terms, ToolUse, allow, ask, deny, evaluate
+from holdfast.tools.effects import Effect
 from tests.unit.policies import CONDITIONS, POLICIES, USES, rules
 
 

@@ -7,15 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent import AgentSpec, Memory, SkillSpec
-from holdfast.budgets import first_of, newest_of, size_of, tokens_of
-from holdfast.events import RecalledTier
-from holdfast.memory.showing import MEMORY_FILES, FileRead, features_status, files_tier
-from holdfast.messages import UserMessage, encode
-from holdfast.model import canonical
-from holdfast.prompt import request_body, request_prefix, skills_text, strategies_text, system_tiers, tiers_of
-from holdfast.runtime.recollecting import WorkspaceMemory
-from holdfast.skills import Skill, unusable
+from holdfast.agents.agent import AgentSpec, Memory, SkillSpec
+from holdfast.agents.skills import Skill, unusable
+from holdfast.base.digests import canonical
+from holdfast.llm.messages import UserMessage, encode
+from holdfast.llm.tokens import first_of, newest_of, size_of, tokens_of
+from holdfast.memory.files_tier import MEMORY_FILES, FileRead, features_status, files_tier
+from holdfast.memory.recalled import RecalledTier
+from holdfast.runtime.memory.recall import WorkspaceMemory
+from holdfast.transcript.prompt import (
+    request_body,
+    request_prefix,
+    skills_text,
+    strategies_text,
+    system_tiers,
+    tiers_of,
+)
 from tests.rig import approve
 from tests.unit.runs import agent_spec, tool_spec
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from activities.replies import read_reply
+from activities.llm_replies import read_reply
 from activities.retry_after import LONGEST, retry_after
-from holdfast.contracts import LLMReply
+from holdfast.run.contracts import LLMReply
 from tests.unit.runs import agent_spec
 
 ANY = st.recursive(

@@ -1,8 +1,8 @@
-"""A run that was reset meets what it has done already: `holdfast.run` with the ledger's answer made up."""
+"""A run that was reset meets what it has done already: `holdfast.run.machine` with the ledger's answer made up."""
 
-from holdfast.effects import PastEffect, effect_key
-from holdfast.events import ToolCallFinished, ToolCallStarted
-from holdfast.messages import ToolCall
+from holdfast.llm.messages import ToolCall
+from holdfast.log.events import ToolCallFinished, ToolCallStarted
+from holdfast.tools.effects import PastEffect, effect_key
 from tests.unit.runs import at_work, calls
 from tests.unit.test_run_properties import of
 

@@ -14,12 +14,12 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from holdfast.agent import Limits
-from holdfast.approval import Request
-from holdfast.commands import Call
-from holdfast.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
-from holdfast.describe import current_details
-from holdfast.events import (
+from holdfast.agents.agent import Limits
+from holdfast.authority.approvals import Request
+from holdfast.base.digests import canonical
+from holdfast.llm.messages import AssistantMessage, ToolCall, Usage, UserMessage, encode
+from holdfast.log.event_log import LATE, event_json, first_altered, has_ended
+from holdfast.log.events import (
     AgentEvent,
     ApprovalEscalated,
     ApprovalExpired,
@@ -36,12 +36,12 @@ from holdfast.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.log import LATE, event_json, first_altered, has_ended
-from holdfast.messages import AssistantMessage, ToolCall, Usage, UserMessage, encode
-from holdfast.model import canonical
-from holdfast.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
-from holdfast.stores import read_lines
-from holdfast.transcript import Transcript
+from holdfast.log.stored_lines import read_lines
+from holdfast.run.commands import Call
+from holdfast.run.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
+from holdfast.run.details import current_details
+from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
+from holdfast.transcript.transcript import Transcript
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import agent_spec, at_work, calls, says, through_json
 

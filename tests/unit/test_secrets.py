@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Found, ToolContext, tool
+from holdfast.agents.required_secrets import read_secrets
 from holdfast.errors import SettingsError, ToolSignatureError
-from holdfast.runtime.own_secrets import own_secrets
-from holdfast.runtime.settings import Settings
-from holdfast.secrets import MIN_CHARS, NO_SECRETS, SecretNotDeclared, Secrets, read_secrets
-from holdfast.tools import bind
+from holdfast.runtime.config.own_secrets import own_secrets
+from holdfast.runtime.config.settings import Settings
+from holdfast.tools.decorator import bind
+from holdfast.tools.secrets import MIN_CHARS, NO_SECRETS, SecretNotDeclared, Secrets
 
 KEY = "sk_live_4711"
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.transcripts import Sessions
+from activities.transcript_cache import Sessions
 from holdfast.errors import TranscriptMismatch
-from holdfast.events import ToolCallFinished, ToolCallRequested, UserMessageReceived
-from holdfast.messages import AssistantMessage, ToolCall
-from holdfast.transcript import Transcript, TranscriptRef
+from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.log.events import ToolCallFinished, ToolCallRequested, UserMessageReceived
+from holdfast.transcript.transcript import Transcript, TranscriptRef
 from tests.unit.runs import agent_spec, calls
 
 SPEC = agent_spec()
@@ -69,8 +69,8 @@ class Workflow:
         return reply
 
     def _enter(self, reply: AssistantMessage) -> None:
-        from holdfast.events import LLMReplied
-        from holdfast.messages import Usage
+        from holdfast.llm.messages import Usage
+        from holdfast.log.events import LLMReplied
 
         replied = LLMReplied(message=reply, transcript_length=0, usage=Usage(), finish_reason="stop", llm="m")
         self.transcript.add(replied)

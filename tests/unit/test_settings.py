@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SettingsError
-from holdfast.runtime.settings import Settings
+from holdfast.runtime.config.settings import Settings
 
 ROOT = Path("/srv/holdfast")
 

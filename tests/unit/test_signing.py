@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import SettingsError
-from holdfast.runtime.signing import check_shown, make_key, read_key, readable_by_others, signed
-from holdfast.runtime.thread_errors import Refused
-from holdfast.signatures import encode_key, is_signed, public_key, sign
-from holdfast.statements import Decision, Delegation
+from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
+from holdfast.authority.statements import Decision, Delegation
+from holdfast.errors import Refused, SettingsError
+from holdfast.runtime.encryption.signing_keys import check_shown, make_key, read_key, readable_by_others, signed
 from tests.unit.runs import at_work, calls
 
 ALICE = encode_key(bytes([1]) * 32)

@@ -8,12 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ToolContext
-from holdfast.agent import SkillSpec
-from holdfast.runtime.files import replace
-from holdfast.runtime.paths import OutsideWorkspace
-from holdfast.runtime.skills import load_skills, workspace_skills
-from holdfast.runtime.workspace import edit_file, write_file
-from holdfast.skills import (
+from holdfast.agents.agent import SkillSpec
+from holdfast.agents.skills import (
     MAX_BYTES,
     MAX_FILE_BYTES,
     MAX_FILES,
@@ -27,7 +23,11 @@ from holdfast.skills import (
     unusable,
     with_workspace,
 )
-from holdfast.stores import address_of
+from holdfast.base.digests import address_of
+from holdfast.runtime.memory.skills import load_skills, workspace_skills
+from holdfast.runtime.workspace.file_tools import edit_file, write_file
+from holdfast.runtime.workspace.files import replace
+from holdfast.runtime.workspace.paths import OutsideWorkspace
 
 NOTES = "---\nname: release-notes\ndescription: Use it when you write release notes.\n---\n# How\n\nBriefly.\n"
 

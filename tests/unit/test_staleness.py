@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent import Limits
-from holdfast.contracts import ArchiveRequest, ToolRequest
-from holdfast.events import (
+from holdfast.agents.agent import Limits
+from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
@@ -22,8 +21,9 @@ from holdfast.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.evolve import evolve
-from holdfast.state import RunState
+from holdfast.run.contracts import ArchiveRequest, ToolRequest
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says
 

@@ -3,7 +3,7 @@
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.history.v1 import HistoryEvent
 
-from holdfast.runtime.sticky_queues import LastTask, owner_of, read_last_task
+from holdfast.runtime.takeover.sticky_queues import LastTask, owner_of, read_last_task
 
 DEAD, OTHER = "holdfast:build-7:0123456789abcdef:4711:1", "holdfast:build-7:0123456789abcdef:4712:1"
 DEADS = f"{DEAD}-{'0' * 31}f"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.base.digests import GENESIS, address_of, canonical, chain, digest_of
 from holdfast.errors import ArtifactNotFound, RecordUnreadable
-from holdfast.events import AgentEvent, MessageTaken, UserMessageReceived
-from holdfast.log import EventLog, event_line
-from holdfast.model import GENESIS, canonical, chain
-from holdfast.stores import address_of, digest_of, read_lines
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import AgentEvent, MessageTaken, UserMessageReceived
+from holdfast.log.stored_lines import read_lines
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from holdfast import Tool, ToolContext, tool
-from holdfast.arguments import ArgumentsInvalid
-from holdfast.effects import Effect
 from holdfast.errors import ToolSignatureError
-from holdfast.tools import bind, result_text
+from holdfast.tools.arguments import ArgumentsInvalid
+from holdfast.tools.decorator import bind, result_text
+from holdfast.tools.effects import Effect
 
 CONTEXT = ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1)
 

@@ -5,11 +5,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events import MessageTaken, UserMessageReceived
-from holdfast.messages import AssistantMessage, ToolCall, UserMessage, encode
-from holdfast.model import PAGE_BYTES, canonical, digest, page
-from holdfast.prompt import request_body, request_prefix
-from holdfast.transcript import Transcript, clip
+from holdfast.base.digests import canonical, digest
+from holdfast.base.lines import PAGE_BYTES, page
+from holdfast.llm.messages import AssistantMessage, ToolCall, UserMessage, encode
+from holdfast.log.events import MessageTaken, UserMessageReceived
+from holdfast.transcript.prompt import request_body, request_prefix
+from holdfast.transcript.transcript import Transcript, clip
 from tests.unit.runs import agent_spec
 
 JSON = st.recursive(

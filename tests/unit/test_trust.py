@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import AgentSpec, Limits
-from holdfast.contracts import ToolOutcome, ToolRequest
-from holdfast.decision_fold import REQUESTERS
-from holdfast.effects import Effect
-from holdfast.events import RecalledTier, VerdictGiven
-from holdfast.policy import Policy, Terms, allow, ask
+from holdfast.agents.agent import AgentSpec, Limits
+from holdfast.authority.policy import Policy, Terms, allow, ask
+from holdfast.log.events import VerdictGiven
+from holdfast.memory.recalled import RecalledTier
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.decision_fold import REQUESTERS
+from holdfast.tools.effects import Effect
 from holdfast.trust import Trust, least
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says, tool_spec
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from holdfast.errors import EventUnreadable
-from holdfast.events import RunUnparked
-from holdfast.log import EventLog
-from holdfast.upcasters import CURRENT, UPCASTERS, Upcaster, decode_event
+from holdfast.log.event_log import EventLog
+from holdfast.log.events import RunUnparked
+from holdfast.log.upcasters import CURRENT, UPCASTERS, Upcaster, decode_event
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import NOW
 

@@ -1,8 +1,8 @@
 """What `verify` shows: the verdict, the first fault and what to do, and what could not be checked."""
 
+from holdfast.runtime.audit.evidence import ADVICE, Unchecked, Where
+from holdfast.runtime.audit.verify import Verified
 from holdfast.runtime.cli.screens import verify_screen
-from holdfast.runtime.evidence import ADVICE, Unchecked, Where
-from holdfast.runtime.verifying import Verified
 
 
 def shown(verified: Verified) -> list[str]:

@@ -1,4 +1,4 @@
-"""Votes and lent rights, whatever people do in whatever order: `holdfast.votes`, `holdfast.rights`."""
+"""Votes and lent rights, whatever people do in whatever order: `holdfast.authority.votes`, `holdfast.run.rights`."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.approval import shown_digest
-from holdfast.contracts import ToolRequest
-from holdfast.events import DecisionReceived
-from holdfast.inbox import Message
-from holdfast.policy import Approver, Policy, Terms, allow, ask
-from holdfast.rights import STATEMENTS
-from holdfast.signatures import encode_key, public_key, sign
-from holdfast.statements import Decision, DecisionKind, Delegation, Revocation, Signed
+from holdfast.authority.approvals import shown_digest
+from holdfast.authority.follow_ups import Message
+from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
+from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.authority.statements import Decision, DecisionKind, Delegation, Revocation, Signed
+from holdfast.log.events import DecisionReceived
+from holdfast.run.contracts import ToolRequest
+from holdfast.run.rights import STATEMENTS
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says
 from tests.unit.test_authority import asked, clerk, last, pays, started
 

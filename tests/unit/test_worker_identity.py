@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.worker_identity import WorkerIdentity, host_in_identity, parse_identity
+from holdfast.runtime.takeover.worker_identity import WorkerIdentity, host_in_identity, parse_identity
 
 identities = st.builds(
     WorkerIdentity,

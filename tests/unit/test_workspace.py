@@ -15,12 +15,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast.effects import Effect
-from holdfast.runtime import beneath, search, workspace
-from holdfast.runtime.beneath import LeadsElsewhere
-from holdfast.runtime.files import NotAFile, NotText
-from holdfast.runtime.paths import OutsideWorkspace, inside, matches_glob
-from holdfast.runtime.workspace import (
+from holdfast.runtime.workspace import beneath, file_tools, search
+from holdfast.runtime.workspace.beneath import LeadsElsewhere
+from holdfast.runtime.workspace.file_tools import (
     EditRefused,
     edit_file,
     edited,
@@ -31,7 +28,10 @@ from holdfast.runtime.workspace import (
     workspace_tools,
     write_file,
 )
-from holdfast.tools import ToolContext
+from holdfast.runtime.workspace.files import NotAFile, NotText
+from holdfast.runtime.workspace.paths import OutsideWorkspace, inside, matches_glob
+from holdfast.tools.decorator import ToolContext
+from holdfast.tools.effects import Effect
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def test_huge_files_are_read_in_part(root: Path, context: ToolContext) -> None:
 
     assert first.startswith("é" * 999)
     assert "[…9,998,005 more bytes in this line]\n[lines 1 to 1 of a file" in first
-    assert workspace.READ_BYTES + 100 > len(second) > workspace.READ_BYTES
+    assert file_tools.READ_BYTES + 100 > len(second) > file_tools.READ_BYTES
     assert second.endswith("read on with offset=102]")
 
 
@@ -535,7 +535,7 @@ def test_listing_is_bounded(root: Path, context: ToolContext, monkeypatch: pytes
         (root / f"{number}").touch()
         (root / "deep" / "down" / f"{number}").touch()
 
-    monkeypatch.setattr(workspace, "LISTED", 7)
+    monkeypatch.setattr(file_tools, "LISTED", 7)
     assert list_files(context=context).split()[:8] == ["0", "1", "2", "3", "4", "deep/", "deep/down/", "[there"]
     monkeypatch.setattr(beneath, "WALKED", 6)
     assert list_files(context=context).split()[:7] == ["0", "1", "2", "3", "4", "deep/", "[there"]

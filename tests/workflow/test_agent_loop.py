@@ -10,13 +10,13 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from holdfast.agent import Agent, Limits
-from holdfast.catalog import Catalog
-from holdfast.loops import LoopLimits
-from holdfast.payloads import data_converter
-from holdfast.policy import Policy, allow
+from holdfast.agents.agent import Agent, Limits
+from holdfast.agents.catalog import Catalog
+from holdfast.authority.policy import Policy, allow
+from holdfast.loop.state import LoopLimits
 from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workspace import workspace_tools
+from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.temporal.converter import data_converter
 from holdfast.testing import Conversation, Reply, call, hang, say, together
 from tests.rig import StartRig, answer_of, eventually, status_of
 from workflows import WORKFLOWS

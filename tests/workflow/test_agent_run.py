@@ -12,9 +12,9 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, W
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.history import read_events
-from holdfast.log import event_json, first_altered
+from holdfast.log.event_log import event_json, first_altered
 from holdfast.runtime.cli.event_lines import event_summary
+from holdfast.temporal.history_reader import read_events
 from holdfast.testing import (
     Conversation,
     Reply,

@@ -12,9 +12,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import Agent, Approver, Catalog, Escalation, Policy, Terms, ToolContext, ask, deny, tool
-from holdfast.events import DecisionReceived
-from holdfast.signatures import encode_key, public_key, sign
-from holdfast.statements import Decision
+from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.authority.statements import Decision
+from holdfast.log.events import DecisionReceived
 from holdfast.testing import call, say, steps, together
 from tests.rig import StartRig, answer_of, check_thread, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says

@@ -23,9 +23,9 @@ from temporalio.client import (
 )
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
-from holdfast.events import AgentEvent
-from holdfast.fold import INSTRUCTION
-from holdfast.runtime.threads import Threads
+from holdfast.log.events import AgentEvent
+from holdfast.run.compaction import INSTRUCTION
+from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
 from tests.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
 from tests.unit.runs import agent_spec, calls, says

@@ -24,9 +24,11 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.orders import Chains, CheckedOrders
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.agent import AgentSpec
-from holdfast.contracts import (
-    SEARCH_ATTRIBUTES,
+from holdfast.agents.agent import AgentSpec
+from holdfast.authority.policy import ask
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import AgentEvent, ToolCallFinished
+from holdfast.run.contracts import (
     WORKFLOW,
     AgentRequest,
     Archived,
@@ -40,16 +42,14 @@ from holdfast.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.effects import Effect
-from holdfast.events import AgentEvent, ToolCallFinished
-from holdfast.history import read_events
-from holdfast.log import first_altered
-from holdfast.policy import ask
-from holdfast.runtime.encryption import EncryptionCodec, converting
-from holdfast.runtime.starting import issued
-from holdfast.runtime.working import at_work
-from holdfast.seals import Seals
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.encryption.codec import EncryptionCodec, converting
+from holdfast.runtime.worker.graceful import at_work
+from holdfast.seals.seals import Seals
+from holdfast.temporal.history_reader import read_events
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
+from holdfast.tools.effects import Effect
 from tests.rig import LEAVE, Rig, StartRig, answer_of, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
 from workflows import WORKFLOWS

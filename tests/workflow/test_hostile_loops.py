@@ -15,14 +15,14 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
-from holdfast.agent import Agent
-from holdfast.catalog import Catalog
-from holdfast.loops import LoopLimits, SettleRequest, Survey, SurveyRequest
-from holdfast.policy import Policy, allow
+from holdfast.agents.agent import Agent
+from holdfast.agents.catalog import Catalog
+from holdfast.authority.policy import Policy, allow
+from holdfast.loop.state import LoopLimits, SettleRequest, Survey, SurveyRequest
+from holdfast.runtime.memory.loop_files import FileWorkbench
 from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workbench import FileWorkbench
 from holdfast.testing import Conversation, Reply, call, hang, say
-from holdfast.tools import tool
+from holdfast.tools.decorator import tool
 from tests.rig import StartRig, eventually, status_of
 from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, git
 

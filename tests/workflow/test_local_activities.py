@@ -13,13 +13,13 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.contracts import WORKFLOW, RunInput
 from holdfast.errors import HistoryUnreadable
-from holdfast.events import ToolCallFinished
-from holdfast.history import read_events
-from holdfast.runtime.starting import issued
+from holdfast.log.events import ToolCallFinished
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.start_options import issued
+from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps, together
-from holdfast.tools import Tool
+from holdfast.tools.decorator import Tool
 from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.unit.runs import calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, check, deciding, working

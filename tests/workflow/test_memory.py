@@ -10,13 +10,13 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowHandle
 
-from activities.stores.memories import PostgresMemories
-from activities.stores.postgres import open_pool
 from holdfast import Agent, Catalog, Limits, Memory, Policy, Skill, allow, tool
-from holdfast.events import AgentLoaded, MemoryRecalled, ToolCallFinished
-from holdfast.fold import INSTRUCTION
-from holdfast.memory.items import MemoryItem, NewMemory
-from holdfast.runtime.skills import load_skills
+from holdfast.log.events import AgentLoaded, MemoryRecalled, ToolCallFinished
+from holdfast.memory.semantic import MemoryItem, NewMemory
+from holdfast.run.compaction import INSTRUCTION
+from holdfast.runtime.memory.skills import load_skills
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.rig import Rig, StartRig, approve, check_thread, events_of, status_of
 

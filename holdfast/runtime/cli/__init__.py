@@ -1,1 +1,4 @@
-"""The command line, behind the verbs of `starter.py`: carrying them out, screens for people, the live view, doctor."""
+"""The command line: verbs, screens for people, JSON for programs, the live view, and `doctor`.
+
+What verbs do to threads is `holdfast.runtime.client`.
+"""

@@ -19,18 +19,18 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.catalog import Catalog
-from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.agents.catalog import Catalog
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
 from holdfast.runtime.cli.text import count, visible
-from holdfast.runtime.client import connect
-from holdfast.runtime.confinement import DEFAULT, why_not
-from holdfast.runtime.loading import load
-from holdfast.runtime.settings import Settings
-from holdfast.runtime.stack import read_stack
+from holdfast.runtime.client.connect import connect
+from holdfast.runtime.config.loading import load
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.stack_file import read_stack
+from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 _LIMIT = timedelta(seconds=5)
 _FRESH = timedelta(seconds=75)
@@ -39,7 +39,7 @@ _FRESH = timedelta(seconds=75)
 
 async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> list[Check]:
     """Look at everything; a thing that is missing does not keep the rest from being looked at."""
-    database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "activities/stores/migrations"))
+    database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "holdfast/runtime/stores/migrations"))
     checks = await _temporal(settings, config)
     profile = await asyncio.to_thread(hardening, settings, config)
     commands = await asyncio.to_thread(_commands)

@@ -8,13 +8,13 @@ from datetime import datetime
 
 from rich.text import Text
 
-from holdfast.describe import describe_call
-from holdfast.events import EVENTS
-from holdfast.messages import ToolCall, text_of
-from holdfast.outages import Outage
+from holdfast.llm.messages import ToolCall, text_of
+from holdfast.llm.outages import Outage
+from holdfast.log.events import EVENTS
+from holdfast.run.details import describe_call
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
-from holdfast.runtime.durations import span_text
-from holdfast.runtime.threads import JSON
+from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.config.durations import span_text
 
 PROGRESS = frozenset(
     {

@@ -1,21 +1,18 @@
 """Exit codes, and which error leads to which. Part of the CLI's contract."""
 
 from holdfast.errors import (
+    AgentNotFound,
     CatalogError,
+    EventsMissing,
     HistoryFileInvalid,
     HistoryFileNotFound,
     HoldfastError,
     LoadError,
     PolicyError,
-    ServerUnreachable,
-    SettingsError,
-)
-from holdfast.memory.items import ItemNotFound, ItemRefused
-from holdfast.runtime.thread_errors import (
-    AgentNotFound,
-    EventsMissing,
     PositionInvalid,
     Refused,
+    ServerUnreachable,
+    SettingsError,
     StatusInvalid,
     TaskInvalid,
     ThreadExists,
@@ -23,6 +20,7 @@ from holdfast.runtime.thread_errors import (
     ThreadNotFound,
     WorkspaceNotFound,
 )
+from holdfast.memory.semantic import ItemNotFound, ItemRefused
 
 OK = 0
 FAILED = 1

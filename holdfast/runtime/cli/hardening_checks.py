@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from holdfast.agent import shared
-from holdfast.catalog import Catalog
+from holdfast.agents.agent import shared
+from holdfast.agents.catalog import Catalog
+from holdfast.authority.policy import Policy
 from holdfast.errors import HoldfastError
-from holdfast.policy import Policy
 from holdfast.runtime.cli.checks import Check, Standing
 from holdfast.runtime.cli.text import count
-from holdfast.runtime.encryption_keys import split_plain
-from holdfast.runtime.fleet_keys import HOW, fleet_seals
-from holdfast.runtime.loading import load
-from holdfast.runtime.policies import load_policy
-from holdfast.runtime.settings import Settings
+from holdfast.runtime.config.encryption_keys import split_plain
+from holdfast.runtime.config.loading import load
+from holdfast.runtime.config.policy_file import load_policy
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.encryption.fleet_keys import HOW, fleet_seals
 
 _GUESSED: Final = frozenset({"", "postgres", "holdfast", "temporal", "password", "secret", "admin", "changeme", "root"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", ""})

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast.approval import ANSWERS
-from holdfast.describe import HARMLESS
-from holdfast.runtime.threads import JSON
+from holdfast.authority.approvals import ANSWERS
+from holdfast.run.details import HARMLESS
+from holdfast.runtime.client.threads import JSON
 
 CHOICES: dict[str, dict[str, str]] = {
     "approval": {"a": "approve", "d": "deny", "i": "respond"},

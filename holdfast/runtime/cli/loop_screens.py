@@ -4,7 +4,7 @@ from rich.text import Text
 
 from holdfast.runtime.cli.screens import STATUS_STYLES, tokens_words
 from holdfast.runtime.cli.text import brief, command, count, visible
-from holdfast.runtime.threads import JSON
+from holdfast.runtime.client.threads import JSON
 
 _STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "changed": "yellow", None: "cyan"}
 

@@ -14,7 +14,7 @@ from holdfast.runtime.cli.exits import FAILED, INTERRUPTED, OK, exit_code
 
 if TYPE_CHECKING:
     from holdfast.runtime.cli.verbs import Verbs
-    from holdfast.runtime.record import Opener
+    from holdfast.runtime.reading.record import Opener
 
 
 def carry_out(
@@ -62,7 +62,7 @@ async def _run(
     verb: Callable[["Verbs"], Awaitable[int]], *, root: Path, record: "Opener", as_json: bool, debug: bool
 ) -> int:
     # Here, so that the words for bad settings and the help come without a quarter of a second of imports.
-    from holdfast.runtime.settings import Settings
+    from holdfast.runtime.config.settings import Settings
 
     settings = Settings.from_env(os.environ, root=root)
     from holdfast.runtime.cli.output import Output

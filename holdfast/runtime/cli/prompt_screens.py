@@ -4,8 +4,8 @@ from rich.text import Text
 
 from holdfast.runtime.cli.event_lines import message_text
 from holdfast.runtime.cli.text import brief, count, indented, visible
-from holdfast.runtime.prompts import Prompt
-from holdfast.runtime.threads import JSON
+from holdfast.runtime.client.prompts import Prompt
+from holdfast.runtime.client.threads import JSON
 
 _WAITS = {
     "retry": "a person sends `retry`",

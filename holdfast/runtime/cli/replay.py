@@ -11,11 +11,11 @@ from rich.text import Text
 from temporalio.converter import PayloadCodec
 from temporalio.runtime import Runtime
 
+from holdfast.runtime.audit.replay import Recorded, Replayed, recorded_in, replay
 from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.output import Output
 from holdfast.runtime.cli.text import count, visible
-from holdfast.runtime.histories import opened
-from holdfast.runtime.replaying import Recorded, Replayed, recorded_in, replay
+from holdfast.runtime.reading.histories import opened
 
 PATIENCE = 1.0
 """Seconds of silence before a word of progress; after each word, twice as many."""

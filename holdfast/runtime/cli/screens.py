@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 from rich.text import Text
 
-from holdfast.approval import ANSWERS
-from holdfast.describe import votes_words
+from holdfast.authority.approvals import ANSWERS
+from holdfast.run.details import votes_words
+from holdfast.runtime.audit.verify import Verified
 from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
-from holdfast.runtime.record import Ended
-from holdfast.runtime.runs import Retrying
-from holdfast.runtime.threads import JSON
-from holdfast.runtime.verifying import Verified
+from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.reading.record import Ended
+from holdfast.runtime.reading.runs import Retrying
 
 STATUS_STYLES = {
     "running": "cyan",

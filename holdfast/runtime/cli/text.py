@@ -6,7 +6,7 @@ import shlex
 from datetime import datetime
 from typing import Any
 
-from holdfast.describe import one_line
+from holdfast.base.text import one_line
 
 # Control characters (escape sequences begin with one) and those that reorder text: on a screen where people approve
 # tool calls, nobody but us may move the cursor, hide a line or turn one round.

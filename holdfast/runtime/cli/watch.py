@@ -14,22 +14,22 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from holdfast.authority.statements import Decision, parsed
 from holdfast.errors import EventOutOfPlace, HoldfastError
-from holdfast.events import EVENTS
-from holdfast.evolve import evolve
+from holdfast.log.events import EVENTS
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
 from holdfast.runtime.cli.event_lines import event_line, running_calls
 from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
 from holdfast.runtime.cli.text import arguments_text, brief, command, indented, visible
 from holdfast.runtime.cli.typed import typed_characters
-from holdfast.runtime.decisions import Decided, decide, retry
-from holdfast.runtime.following import follow
-from holdfast.runtime.runs import Retrying, retrying
-from holdfast.runtime.saying import say
-from holdfast.runtime.signing import check_shown, signed
-from holdfast.runtime.threads import JSON, Threads
-from holdfast.state import RunState
-from holdfast.statements import Decision, parsed
+from holdfast.runtime.client.decisions import Decided, decide, retry
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.messages import say
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.encryption.signing_keys import check_shown, signed
+from holdfast.runtime.reading.runs import Retrying, retrying
 
 LOOK_SECONDS = 2.0
 """How often to ask Temporal which calls are being tried again; events say that only afterwards."""

@@ -10,18 +10,18 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from temporalio.converter import PayloadCodec
 
-from holdfast.runtime.codec_server import MAX_BYTES as CODEC_BYTES
-from holdfast.runtime.codec_server import codec_router
-from holdfast.runtime.gateway.acting import Acting
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.encryption.codec_server import MAX_BYTES as CODEC_BYTES
+from holdfast.runtime.encryption.codec_server import codec_router
+from holdfast.runtime.gateway.actions import Acting
+from holdfast.runtime.gateway.authentication import Doors
 from holdfast.runtime.gateway.callers import Callers
-from holdfast.runtime.gateway.doors import Doors
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
 from holdfast.runtime.gateway.problems import Trouble, on_failure, on_http, on_invalid, on_trouble
 from holdfast.runtime.gateway.routes import health_router, router
 from holdfast.runtime.gateway.shares import EACH_ADDRESS, EACH_CALLER, Share
 from holdfast.runtime.gateway.slack import slack_router
 from holdfast.runtime.gateway.stream import Followers
-from holdfast.runtime.threads import Threads
 
 FOLLOWERS = 64
 """Who may follow events at once. Each asks its worker four times a second, at a few milliseconds a time."""

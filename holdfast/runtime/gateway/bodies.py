@@ -6,10 +6,11 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import from_json
 
-from holdfast.inbox import MAX_TEXT_BYTES, WhenBusy
-from holdfast.messages import MAX_DEPTH, too_deep
+from holdfast.authority.follow_ups import WhenBusy
+from holdfast.authority.statements import DecisionKind
+from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.llm.messages import MAX_DEPTH, too_deep
 from holdfast.runtime.gateway.problems import Answer, Trouble, in_words
-from holdfast.statements import DecisionKind
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """For OpenAPI: what `str.strip` leaves something of. The white space of JSON Schema's own `\\S` is not quite that."""

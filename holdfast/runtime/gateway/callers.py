@@ -21,9 +21,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from holdfast.authority.policy import Key, Name, Policy
 from holdfast.errors import SettingsError
-from holdfast.policy import Key, Name, Policy
-from holdfast.runtime.policies import load_policy
+from holdfast.runtime.config.policy_file import load_policy
 
 Scope = Literal["decide", "say", "read", "codec"]
 """`decide`: decide requests. `say`: send messages. `read`: states, requests, events. `codec`: decrypt payloads."""

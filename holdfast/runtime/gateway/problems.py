@@ -12,20 +12,23 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 
-from holdfast.errors import HistoryUnreadable, HoldfastError, RecordUnreadable, ServerUnreachable
-from holdfast.model import Frozen
-from holdfast.runtime.runs import NeverRan
-from holdfast.runtime.thread_errors import (
+from holdfast.base.models import Frozen
+from holdfast.errors import (
     EventsMissing,
+    HistoryUnreadable,
+    HoldfastError,
     LogBroken,
     NoWorker,
     QueryRefused,
     RecordAway,
+    RecordUnreadable,
     RunStuck,
+    ServerUnreachable,
     TaskInvalid,
     ThreadIdInvalid,
     ThreadNotFound,
 )
+from holdfast.runtime.reading.runs import NeverRan
 
 RETRY_SECONDS = 5
 """When to ask again, where somebody is away."""

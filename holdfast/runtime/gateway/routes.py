@@ -12,7 +12,11 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from temporalio.service import RPCError
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.gateway.acting import Acting
+from holdfast.runtime.client.listing import all_pending
+from holdfast.runtime.client.start_options import check_thread_id
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.gateway.actions import Acting
+from holdfast.runtime.gateway.authentication import Doors
 from holdfast.runtime.gateway.bodies import (
     DecisionBody,
     Health,
@@ -24,13 +28,9 @@ from holdfast.runtime.gateway.bodies import (
     read_body,
 )
 from holdfast.runtime.gateway.callers import Caller
-from holdfast.runtime.gateway.doors import Doors
 from holdfast.runtime.gateway.problems import MEDIA_TYPE, Problem, Trouble, trouble_of
 from holdfast.runtime.gateway.stream import EventStream, Followers
-from holdfast.runtime.listing import all_pending
-from holdfast.runtime.starting import check_thread_id
-from holdfast.runtime.states import CLOSED
-from holdfast.runtime.threads import JSON, Threads
+from holdfast.runtime.reading.states import CLOSED
 
 HEALTH_SECONDS = 3.0
 HEALTH_FRESH_SECONDS = 1.0

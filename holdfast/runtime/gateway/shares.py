@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
 from holdfast.runtime.gateway.problems import Trouble
 
 ADDRESSES = 10_000

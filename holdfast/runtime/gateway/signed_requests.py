@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from holdfast.authority.signatures import is_signed, public_key, sign
 from holdfast.runtime.gateway.callers import Caller, Callers
 from holdfast.runtime.gateway.problems import Trouble
-from holdfast.signatures import is_signed, public_key, sign
 
 WINDOW = 300
 """Seconds by which a timestamp may differ from our clock."""

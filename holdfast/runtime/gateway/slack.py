@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from pydantic_core import from_json
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.gateway.acting import Acting
+from holdfast.runtime.gateway.actions import Acting
 from holdfast.runtime.gateway.bodies import DecisionBody, Outcome, read_body
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.problems import Trouble, trouble_of

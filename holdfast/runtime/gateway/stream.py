@@ -14,10 +14,10 @@ import structlog
 from fastapi.responses import StreamingResponse
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.following import follow
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.limits import Message, Receive, Send
 from holdfast.runtime.gateway.problems import Trouble, trouble_of
-from holdfast.runtime.threads import JSON, Threads
 
 KEEP_ALIVE_SECONDS = 15.0
 """After so much silence a comment is sent, or a proxy would take the connection for dead."""

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from holdfast.memory.markup import TITLE, flat
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
+from holdfast.memory.markdown import TITLE, flat
 from holdfast.runtime.memory.git import Git, printable
 
 KEY = "Holdfast-Key"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.memory.refusals import MemoryRefused
-from holdfast.runtime.files import NotAFile, NotText, alone, opened, plain_errors, replace
-from holdfast.runtime.paths import OutsideWorkspace, inside
+from holdfast.memory.errors import MemoryRefused
+from holdfast.runtime.workspace.files import NotAFile, NotText, alone, opened, plain_errors, replace
+from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
 
 TASKS, PROGRESS, ERRORS, LEARNINGS = "TASKS.md", "progress.txt", "ERRORS.md", "LEARNINGS.md"
 FEATURES, STRATEGIES = "features.json", ".agents/STRATEGIES.md"

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.memory.markup import TITLE, flat
-from holdfast.memory.refusals import MemoryRefused
-from holdfast.runtime.confinement import PROBE_SECONDS, reading_argv
+from holdfast.memory.errors import MemoryRefused
+from holdfast.memory.markdown import TITLE, flat
+from holdfast.runtime.workspace.sandbox import PROBE_SECONDS, reading_argv
 
 SECONDS = 100.0
 """Time limit of one git command."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import structlog
 
-from holdfast.memory.refusals import MemoryRefused
+from holdfast.memory.errors import MemoryRefused
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import GitFailed
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.memory.refusals import MemoryRefused
-from holdfast.model import Frozen
+from holdfast.base.models import Frozen
+from holdfast.memory.errors import MemoryRefused
 from holdfast.runtime.memory.commits import (
     KEY,
     LISTED,
@@ -28,7 +28,7 @@ from holdfast.runtime.memory.commits import (
 from holdfast.runtime.memory.git import Git, GitFailed, GitLocked, printable
 from holdfast.runtime.memory.locks import clear_locks, exclusive
 from holdfast.runtime.memory.outside import gitlinks, governed, nested
-from holdfast.runtime.memory.places import Place, find_place, make_place, problem_of
+from holdfast.runtime.memory.repository_root import Place, find_place, make_place, problem_of
 from holdfast.runtime.memory.views import View, view_of
 
 _OURS = (":(exclude,glob)**/.holdfast-*.tmp", ":(exclude,glob)**/.holdfast-*.tmp/**")

@@ -7,14 +7,14 @@
 from collections.abc import Callable
 
 from holdfast.memory import features, progress, tasks
-from holdfast.memory.markup import TITLE, flat
-from holdfast.memory.refusals import FeatureNotFound
-from holdfast.runtime.approvals import Approvals, strategies
-from holdfast.runtime.memory import tracking
+from holdfast.memory.errors import FeatureNotFound
+from holdfast.memory.markdown import TITLE, flat
+from holdfast.runtime.memory import task_updates
 from holdfast.runtime.memory.commits import Commit
 from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS, STRATEGIES, TASKS, MemoryFiles
 from holdfast.runtime.memory.repository import Repository
-from holdfast.tools import Tool, ToolContext, tool
+from holdfast.runtime.workspace.approved_instructions import Approvals, strategies
+from holdfast.tools.decorator import Tool, ToolContext, tool
 
 SECONDS = 300.0
 """Time limit of a tool: others may be committing, and a first commit may be large."""
@@ -37,7 +37,7 @@ def read_tasks(context: ToolContext) -> str:
     Args:
         context: Filled in by Holdfast.
     """
-    listed = tasks.parse_tasks(tracking.require_tasks(MemoryFiles(context.workspace).read(TASKS)))
+    listed = tasks.parse_tasks(task_updates.require_tasks(MemoryFiles(context.workspace).read(TASKS)))
     upcoming = tasks.next_task(listed)
     depth: dict[int | None, int] = {None: -1}
     lines = [f"Next: {upcoming.title}" if upcoming else "No task is open that can be worked on."]
@@ -85,7 +85,7 @@ def complete_task(
     """
 
     def change() -> None:
-        tracking.complete(context, title, what=what, files=files, next_step=next_step)
+        task_updates.complete(context, title, what=what, files=files, next_step=next_step)
 
     return _committed(context, f"Complete: {_short(title)}", change, body=what, done=f"Completed {_short(title)!r}")
 
@@ -101,7 +101,7 @@ def block_task(title: str, reason: str, *, context: ToolContext) -> str:
     """
 
     def change() -> None:
-        tracking.block(context, title, reason)
+        task_updates.block(context, title, reason)
 
     return _committed(context, f"Block: {_short(title)}", change, body=reason, done=f"Blocked {_short(title)!r}")
 
@@ -118,7 +118,7 @@ def note_progress(title: str, what: str, next_step: str = "", *, context: ToolCo
     """
 
     def tell(text: str | None) -> str:
-        files = tracking.changed_files(context)
+        files = task_updates.changed_files(context)
         new = progress.entry(title, context.at, what=what, files=files, outcome="In progress", next_step=next_step)
         return progress.add_entry(text, new)
 
@@ -164,7 +164,7 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
         text: What to do then, and why.
     """
     approvals = Approvals()
-    edit = tracking.added_note(context, STRATEGIES, title, text)
+    edit = task_updates.added_note(context, STRATEGIES, title, text)
 
     def learn(before: str | None) -> str:
         after = edit(before)
@@ -213,7 +213,7 @@ def commit_work(message: str, *, context: ToolContext) -> str:
 
 
 def _noted(context: ToolContext, name: str, title: str, text: str, *, subject: str) -> str:
-    edit = tracking.added_note(context, name, title, text)
+    edit = task_updates.added_note(context, name, title, text)
 
     def change() -> None:
         MemoryFiles(context.workspace).change(name, edit)

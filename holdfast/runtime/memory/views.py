@@ -24,7 +24,7 @@ import structlog
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import Git, GitFailed, GitLocked
 from holdfast.runtime.memory.git_settings import HOOKS, Settings, configuration, not_heeded, parse, require_usable
-from holdfast.runtime.memory.places import Place
+from holdfast.runtime.memory.repository_root import Place
 
 _PREFIX = "holdfast-git-"
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

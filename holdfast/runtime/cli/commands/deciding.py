@@ -124,7 +124,7 @@ class Deciding(Group):
         debug: Debug = False,
     ) -> None:
         """Lend your right to decide to another approver, within a thread."""
-        from holdfast.runtime.durations import read_seconds
+        from holdfast.runtime.config.durations import read_seconds
 
         try:
             seconds = read_seconds(span)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.runtime.cli.commands.options import By, CarryOut, Debug, Group, Json, examples
-from holdfast.runtime.durations import read_seconds
+from holdfast.runtime.config.durations import read_seconds
 
 if TYPE_CHECKING:
     from holdfast.runtime.cli.verbs.remembering import OpenMemories
@@ -115,7 +115,7 @@ class Remembering(Group):
 
 def _scopes(user: str | None, agent: str | None, thread: str | None, everybody: bool) -> list[str]:
     try:
-        from holdfast.names import person_name  # here: it needs pydantic, which the help does without
+        from holdfast.base.names import person_name  # here: it needs pydantic, which the help does without
 
         spelt = None if user is None else person_name(user)
     except ValueError as error:

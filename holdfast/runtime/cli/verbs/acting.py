@@ -4,19 +4,19 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.inbox import WhenBusy
-from holdfast.messages import Content
-from holdfast.runtime import decisions
+from holdfast.authority.follow_ups import WhenBusy
+from holdfast.llm.messages import Content
 from holdfast.runtime.cli.event_lines import PROGRESS, event_line
 from holdfast.runtime.cli.exits import FAILED, OK, REFUSED
 from holdfast.runtime.cli.screens import request_screen
 from holdfast.runtime.cli.text import command, visible
 from holdfast.runtime.cli.verbs.looking import Looking
-from holdfast.runtime.following import follow
-from holdfast.runtime.saying import say
-from holdfast.runtime.starting import check_own_id, check_task
-from holdfast.runtime.states import CLOSED
-from holdfast.runtime.threads import JSON, Started, Threads
+from holdfast.runtime.client import decisions
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.messages import say
+from holdfast.runtime.client.start_options import check_own_id, check_task
+from holdfast.runtime.client.threads import JSON, Started, Threads
+from holdfast.runtime.reading.states import CLOSED
 
 
 class Acting(Looking):

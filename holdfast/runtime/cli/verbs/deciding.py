@@ -4,15 +4,15 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.runtime import decisions
+from holdfast.authority.signatures import public_key
+from holdfast.authority.statements import Decision, Delegation, Revocation
 from holdfast.runtime.cli.exits import OK, REFUSED
 from holdfast.runtime.cli.screens import signing_screen
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.signing import check_shown, make_key, signed
-from holdfast.runtime.threads import JSON, Threads
-from holdfast.signatures import public_key
-from holdfast.statements import Decision, Delegation, Revocation
+from holdfast.runtime.client import decisions
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.encryption.signing_keys import check_shown, make_key, signed
 
 
 class Deciding(Invocation):

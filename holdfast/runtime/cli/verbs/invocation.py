@@ -9,23 +9,23 @@ from typing import Any
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from holdfast.contracts import SEARCH_ATTRIBUTES
+from holdfast.base.names import person_name
 from holdfast.errors import SettingsError
-from holdfast.names import person_name
 from holdfast.runtime.cli.output import Output
 from holdfast.runtime.cli.text import visible
-from holdfast.runtime.cli.ui import ui_base, ui_link
-from holdfast.runtime.client import connect, connect_config
-from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.fleet_keys import fleet_seals
-from holdfast.runtime.record import LazyRecord, Opener
-from holdfast.runtime.runs import retrying
-from holdfast.runtime.settings import Settings
-from holdfast.runtime.signing import read_key, readable_by_others
-from holdfast.runtime.stack import read_stack
-from holdfast.runtime.starting import check_thread_id
-from holdfast.runtime.threads import Threads
+from holdfast.runtime.client.connect import connect, connect_config
+from holdfast.runtime.client.start_options import check_thread_id
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.ui_links import ui_base, ui_link
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.stack_file import read_stack
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.encryption.fleet_keys import fleet_seals
+from holdfast.runtime.encryption.signing_keys import read_key, readable_by_others
+from holdfast.runtime.reading.record import LazyRecord, Opener
+from holdfast.runtime.reading.runs import retrying
 from holdfast.stores import origin_of
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 
 class Invocation:

@@ -8,23 +8,22 @@ from typing import Any
 
 from temporalio.client import WorkflowExecutionDescription
 
-from holdfast.errors import ServerUnreachable
+from holdfast.errors import EventsMissing, RecordAway, ServerUnreachable
+from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.cli.event_lines import event_line, message_text, running_calls
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.prompt_screens import prompt_screen
 from holdfast.runtime.cli.screens import list_screen, request_screen, show_screen, verify_screen
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.following import follow
-from holdfast.runtime.listing import all_pending, overview
-from holdfast.runtime.policies import load_policy
-from holdfast.runtime.prompts import prompt_of
-from holdfast.runtime.record import Evidence, answered
-from holdfast.runtime.runs import retrying
-from holdfast.runtime.states import CLOSED
-from holdfast.runtime.thread_errors import EventsMissing, RecordAway
-from holdfast.runtime.threads import JSON, Threads
-from holdfast.runtime.verifying import verify
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.listing import all_pending, overview
+from holdfast.runtime.client.prompts import prompt_of
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.config.policy_file import load_policy
+from holdfast.runtime.reading.record import Evidence, answered
+from holdfast.runtime.reading.runs import retrying
+from holdfast.runtime.reading.states import CLOSED
 
 RUN_EVENTS = 200
 """How many events `show` looks back over to name the calls under way."""

@@ -4,13 +4,13 @@ from typing import Any
 
 from rich.text import Text
 
-from holdfast.loops import LoopInput, Steering
+from holdfast.loop.state import LoopInput, Steering
 from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.loop_screens import iteration_line, loop_screen
 from holdfast.runtime.cli.text import command
 from holdfast.runtime.cli.verbs.acting import Acting
-from holdfast.runtime.looping import find_loop, follow_loop, loop_state, start_loop, steer
-from holdfast.runtime.threads import Threads
+from holdfast.runtime.client.loops import find_loop, follow_loop, loop_state, start_loop, steer
+from holdfast.runtime.client.threads import Threads
 
 
 class Looping(Acting):

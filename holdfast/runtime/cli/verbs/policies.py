@@ -4,16 +4,16 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.effects import Effect
+from holdfast.authority.explain import Explanation, explain
+from holdfast.authority.policy import Policy, ToolUse
 from holdfast.errors import PolicyError
-from holdfast.explain import Explanation, explain
-from holdfast.policy import Policy, ToolUse
 from holdfast.runtime.cli.exits import OK, USAGE
 from holdfast.runtime.cli.text import brief, count, visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.durations import span_text
-from holdfast.runtime.policies import load_policy
-from holdfast.runtime.threads import JSON
+from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.config.durations import span_text
+from holdfast.runtime.config.policy_file import load_policy
+from holdfast.tools.effects import Effect
 
 
 class Policies(Invocation):

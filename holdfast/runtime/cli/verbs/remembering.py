@@ -8,13 +8,13 @@ from uuid import uuid4
 
 from rich.text import Text
 
-from holdfast.describe import one_line
+from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError, ServerUnreachable
-from holdfast.memory.items import MemoryItem, MemoryStore, NewMemory, check_scope, provenance
+from holdfast.memory.semantic import MemoryItem, MemoryStore, NewMemory, check_scope, provenance
 from holdfast.runtime.cli.exits import OK
 from holdfast.runtime.cli.text import clock, indented, visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.settings import Settings
+from holdfast.runtime.config.settings import Settings
 
 OpenMemories = Callable[[str, Settings], AbstractAsyncContextManager[MemoryStore]]
 """Opens the memories in the database at a URL."""

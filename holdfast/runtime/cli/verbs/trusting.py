@@ -6,12 +6,12 @@ from pathlib import Path
 
 from rich.text import Text
 
-from holdfast.model import digest as digest_of
-from holdfast.runtime.approvals import Approvals, Instruction
+from holdfast.base.digests import digest as digest_of
 from holdfast.runtime.cli.exits import OK, REFUSED
 from holdfast.runtime.cli.text import count, indented, visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.recollecting import WorkspaceMemory
+from holdfast.runtime.memory.recall import WorkspaceMemory
+from holdfast.runtime.workspace.approved_instructions import Approvals, Instruction
 
 
 class Trusting(Invocation):

@@ -9,9 +9,9 @@ from holdfast.runtime.cli.exits import OK
 from holdfast.runtime.cli.screens import prunable_line
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.encryption import EncryptionCodec
-from holdfast.runtime.pruning import candidates, prune
-from holdfast.runtime.record import Ended, answered
+from holdfast.runtime.client.prune import candidates, prune
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.reading.record import Ended, answered
 
 
 class Upkeep(Invocation):
@@ -21,8 +21,8 @@ class Upkeep(Invocation):
         self, workflows: Sequence[type], *, thread: str | None, files: Sequence[Path], last: int, strict: bool
     ) -> int:
         """Whether today's `workflows` go on with recorded runs: a thread's, those in files, or the latest."""
+        from holdfast.runtime.audit.replay import latest_runs, runs_of
         from holdfast.runtime.cli.replay import from_files, replay_all
-        from holdfast.runtime.replaying import latest_runs, runs_of
 
         if files:
             runs = from_files(files, EncryptionCodec.of(self._settings.encryption_keys))

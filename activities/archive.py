@@ -1,0 +1,252 @@
+"""`archive` and `load_thread`: the calling workflow's events to and from the permanent record."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import structlog
+from temporalio import activity
+from temporalio.client import WorkflowHandle
+from temporalio.converter import WorkflowSerializationContext
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from activities.calling_run import CallingRun, calling_thread
+from activities.heartbeats import heartbeats
+from activities.orders import Chains
+from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
+from holdfast.log.event_log import digest_after, event_json, event_line, has_ended
+from holdfast.log.events import AgentEvent, RunStarted
+from holdfast.log.stored_lines import read_lines
+from holdfast.log.upcasters import decode_event
+from holdfast.run.contracts import (
+    NOT_SETTLED,
+    RECORD_CONFLICT,
+    RECORD_UNREADABLE,
+    Archived,
+    ArchiveRequest,
+    EffectsRequest,
+    LoadedThread,
+    PastEffects,
+    ThreadRequest,
+)
+from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.stores.ledger import Ledger
+from holdfast.stores import SetsAside, ThreadStore, origin_of
+from holdfast.temporal.encrypted import decrypt_in_place
+from holdfast.temporal.history_reader import read_events
+
+log = structlog.get_logger(__name__)
+
+
+class Record:
+    """The permanent record of threads.
+
+    Args:
+        store: Where it is kept.
+        ledger: The effects of threads.
+        chains: Which run belongs to which chain.
+        forget: Called when the calling run is written down and waits.
+    """
+
+    def __init__(self, store: ThreadStore, ledger: Ledger, *, chains: Chains, forget: Callable[[], None]) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._chains = chains
+        self._forget = forget
+
+    @activity.defn
+    async def archive(self, request: ArchiveRequest) -> Archived:
+        """See `holdfast.run.contracts.archive`."""
+        async with heartbeats():
+            return await self._archive(request)
+
+    async def _archive(self, request: ArchiveRequest) -> Archived:
+        run = CallingRun.of()
+        thread = run.thread
+        _require_own_id(thread)
+        await self._ensure(run.handle, request.start, request.base)
+        position, digest = request.start, request.base
+        while position < request.stop:
+            page: bytes = await run.ask("log", position)
+            lines = page.split(b"\n")[: request.stop - position] if page else []
+            events = read_lines(thread, position, lines, head=digest)
+            if not events:
+                message = f"thread {thread}: event {position} is not settled yet"
+                raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
+            await self._append(run.handle, position, lines)
+            position, digest = position + len(lines), events[-1].digest
+        if digest != request.head:
+            message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
+            raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
+        if request.pausing:
+            self._forget()
+        return Archived(length=position)
+
+    @activity.defn
+    async def load_effects(self, request: EffectsRequest) -> PastEffects:
+        """See `holdfast.run.contracts.load_effects`."""
+        run = CallingRun.of()
+        async with heartbeats():
+            await self._ensure(run.handle, request.position, request.head)
+            return await self._ledger.made(run.thread, after=request.after)
+
+    async def _ensure(self, run: WorkflowHandle[object, object], position: int, head: str) -> None:
+        """Have the record lead to `position`, where the digest before it is `head`.
+
+        It does, unless a run was reset whose thread went another way meanwhile: then its past is written down again.
+        """
+        if not position:
+            return
+        stored = await self._store.read(run.id, position - 1)
+        if not stored or str(json.loads(stored[0])["digest"]) != head:
+            past = await self._past(run.id, position, head)
+            await self._append(run, past[0].position, [event_line(event) for event in past])
+
+    async def _past(self, thread: str, position: int, head: str) -> list[AgentEvent]:
+        """The calling run's events up to `position`, from the first one on that the record may not have.
+
+        Raises:
+            ApplicationError: RECORD_CONFLICT: Temporal's histories do not lead there.
+        """
+        past: list[AgentEvent] = []
+        run_id: str | None = activity.info().workflow_run_id
+        try:
+            while run_id:
+                recorded, run_id = await self._recorded(thread, run_id)
+                first = past[0].position if past else position
+                past = [event for event in recorded if event.position < first] + past
+                if past and past[-1].digest != head:
+                    break
+                if past and (not past[0].position or await self._leads_to(thread, past[0])):
+                    return past
+        except (RPCError, HistoryUnreadable) as error:
+            log.warning("past_unreadable", thread=thread, run_id=run_id, reason=str(error))
+        message = f"thread {thread}: the record does not lead to event {position - 1} ({head})"
+        raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
+
+    async def _leads_to(self, thread: str, event: AgentEvent) -> bool:
+        """Whether an event follows from what is recorded before it."""
+        if not (before := await self._store.read(thread, event.position - 1)):
+            return False
+        return digest_after(str(json.loads(before[0])["digest"]), event_json(event)) == event.digest
+
+    @activity.defn
+    async def load_thread(self, request: ThreadRequest) -> LoadedThread:
+        """See `holdfast.run.contracts.load_thread`."""
+        thread = calling_thread()
+        _require_own_id(thread)
+        async with heartbeats():
+            try:
+                events = await read_thread(self._store, thread)
+            except RecordUnreadable as error:
+                raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+            events = _before(events, await self._own_chain(thread))
+            if request.previous_run and not has_ended(event.type for event in reversed(events)):
+                events = await self._catch_up(thread, request.previous_run, events)
+            try:
+                return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+            except RecordUnreadable as error:
+                raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _own_chain(self, thread: str) -> str:
+        """The first run id of the calling run's chain."""
+        return await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
+
+    async def _append(self, workflow: WorkflowHandle[object, object], start: int, lines: list[bytes]) -> None:
+        """Append; what a run has left behind that was reset is set aside, where the store can."""
+        try:
+            return await self._store.append(workflow.id, start, lines)
+        except RecordConflict as error:
+            if not isinstance(self._store, SetsAside) or not await self._is_own_branch(workflow.id, start, lines):
+                raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
+        except (RecordGap, RecordUnreadable) as error:
+            raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+        aside = await self._store.set_aside(workflow.id, start, lines)
+        log.warning("branch_set_aside", thread=workflow.id, kept_as=aside)
+        await self._append(workflow, start, lines)
+
+    async def _is_own_branch(self, thread: str, start: int, lines: list[bytes]) -> bool:
+        """Whether what is recorded in the place of these lines is a branch that the calling run's chain has left.
+
+        The run has to be the thread's current one: after a reset, the one before it may still have a call under way.
+        """
+        chain, own, position = await self._own_chain(thread), "", 0
+        if await self._chains.current_run_id(thread) != activity.info().workflow_run_id:
+            return False
+        while recorded := await self._store.read(thread, position):
+            for line in recorded:
+                event = decode_event(line)
+                if isinstance(event, RunStarted):
+                    own = event.first_run_id
+                if position >= start and (position >= start + len(lines) or lines[position - start] != line):
+                    return own == chain
+                position += 1
+        return False
+
+    async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
+        """Write down what a run that was closed from outside could not; Temporal's history has it."""
+        try:
+            recorded, _ = await self._recorded(thread, run_id)
+        except (RPCError, HistoryUnreadable) as error:
+            log.warning("thread_not_caught_up", thread=thread, run_id=run_id, reason=str(error))
+            return events
+        missing = [event for event in recorded if event.position >= len(events)]
+        if missing:
+            run = activity.client().get_workflow_handle(thread, run_id=run_id)
+            await self._append(run, missing[0].position, [event_line(e) for e in missing])
+        return [*events, *missing]
+
+    async def _recorded(self, thread: str, run_id: str) -> tuple[list[AgentEvent], str | None]:
+        """The events in a run's history, and the id of the run that has gone on in it.
+
+        Raises:
+            RPCError: Temporal does not have it, or not now.
+            HistoryUnreadable: It is not one of our runs.
+        """
+        client = activity.client()
+        history = await client.get_workflow_handle(thread, run_id=run_id).fetch_history()
+        # The seals are checked here: whoever reaches Temporal can run a workflow of their own under this id.
+        place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+        converter = client.data_converter.with_context(place)
+        for event in history.events:
+            await decrypt_in_place(event, converter.payload_codec)
+        begin = history.events[0].workflow_execution_started_event_attributes
+        events = await asyncio.to_thread(read_events, history.events, by=converter.payload_converter)
+        return events, begin.continued_execution_run_id or None
+
+
+def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
+    """The events from before a chain of runs: one that was reset to its beginning finds its own there, too."""
+    for event in events:
+        if isinstance(event, RunStarted) and event.first_run_id == chain:
+            return events[: event.position]
+    return events
+
+
+def _require_own_id(thread: str) -> None:
+    """Refuse a run under an id that only logs have which were set aside: anybody who reaches Temporal can choose one.
+
+    Raises:
+        ApplicationError: It has such an id.
+    """
+    if origin := origin_of(thread):
+        message = f"{thread} is an id for what resets leave behind of {origin}: no run is recorded under it"
+        raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
+
+
+async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
+    """The recorded events of a thread from position `start` up to `stop`, checked.
+
+    Raises:
+        RecordUnreadable: One does not decode, or was altered.
+    """
+    events: list[AgentEvent] = []
+    head: str | None = None
+    while stop is None or start + len(events) < stop:
+        lines = await store.read(thread, start + len(events))
+        if not lines:
+            break
+        events += await asyncio.to_thread(read_lines, thread, start + len(events), lines, head=head)
+        head = events[-1].digest
+    return events if stop is None else events[: stop - start]

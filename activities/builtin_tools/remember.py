@@ -1,0 +1,178 @@
+"""The tools of semantic memory: `remember`, `remember_always`, `recall`, `forget`.
+
+1. Who asks, and of what trust it is, comes from the run (`ToolContext.origin`), never from the LLM's arguments.
+2. An agent reaches its own scope, that of the person who gave the task, its thread's, and the global one.
+3. What it writes is of its transcript's trust; a person's, where a person let this very call run.
+4. To write to the global scope, or to remove from it, is to speak to all agents: who has read what no person vouches
+   for needs a person for it, as for standing memories.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holdfast.memory.semantic import GLOBAL, ItemRefused, MemoryStore, NewMemory, check_scope, recalled_text, trust_of
+from holdfast.tools.decorator import Labelled, Tool, ToolContext, tool
+from holdfast.tools.secrets import NO_SECRETS, Secrets
+from holdfast.trust import Trust, is_tainted
+
+MOST_RECALLED = 20
+"""How many items `recall` tells at the most."""
+
+Scope = Literal["agent", "user", "thread", "global"]
+Limit = Annotated[int, Field(ge=1, le=MOST_RECALLED)]
+Days = Annotated[float, Field(gt=0, le=36_500)]
+
+
+def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[Tool]:
+    """The tools of an agent with `Memory(semantic=True)`.
+
+    Args:
+        store: Where it is remembered.
+        secrets: What is never written down.
+    """
+
+    async def keep(
+        text: str,
+        scope: Scope,
+        supersedes: str,
+        expires_in_days: float | None,
+        context: ToolContext,
+        *,
+        kind: str = "",
+        standing: bool = False,
+    ) -> str:
+        where = _scope(scope, context)
+        _may_write(where, context, standing=standing)
+        new = NewMemory(
+            scope=where,
+            text=secrets.redact(text),
+            trust=_trust(context),
+            standing=standing,
+            kind=secrets.redact(kind),
+            thread=context.thread,
+            position=context.origin.position,
+            by=context.origin.agent,
+            expires_at=None if expires_in_days is None else context.at + timedelta(days=expires_in_days),
+            supersedes=supersedes.strip(),
+        )
+        item = await store.remember(new, key=context.key)
+        instead = f", in place of {item.supersedes}" if item.supersedes else ""
+        always = " It will be before you in each run." if standing else ""
+        return f"Remembered as {item.id} ({item.scope}, trust: {item.trust}){instead}.{always}"
+
+    @tool(effect="idempotent", origin=True, trust="agent")
+    async def remember(
+        text: str,
+        scope: Scope = "agent",
+        kind: str = "",
+        supersedes: str = "",
+        expires_in_days: Days | None = None,
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Remember a fact, a preference or an insight beyond this thread. `recall` finds it again.
+
+        Args:
+            context: Filled in by Holdfast.
+            text: One thing, in words that make sense on their own; 8,000 characters at the most.
+            scope: Who can recall it: `agent` for you, in any thread; `user` for agents that work for this person;
+                `thread` for this thread only; `global` for all agents.
+            kind: What it is, such as `fact`, `preference` or `insight`.
+            supersedes: The id of an item that this one takes the place of.
+            expires_in_days: When it is to be forgotten; never, if left out.
+        """
+        return await keep(text, scope, supersedes, expires_in_days, context, kind=kind)
+
+    @tool(effect="idempotent", origin=True, trust="agent", trusted_only=True)
+    async def remember_always(
+        text: str,
+        scope: Scope = "agent",
+        supersedes: str = "",
+        expires_in_days: Days | None = None,
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Remember something that you are to be told in each run, without asking: a standing memory. Use it rarely.
+
+        Args:
+            context: Filled in by Holdfast.
+            text: One thing, in words that make sense on their own; 1,000 characters at the most.
+            scope: Who is told: `agent` for you, `user` for agents that work for this person, `thread` for this thread
+                only, `global` for all agents.
+            supersedes: The id of an item that this one takes the place of.
+            expires_in_days: When it is to be forgotten; never, if left out.
+        """
+        return await keep(text, scope, supersedes, expires_in_days, context, standing=True)
+
+    @tool(effect="read", origin=True)
+    async def recall(query: str, limit: Limit = 5, *, context: ToolContext) -> Labelled:
+        """Look for what was remembered: by you, for the person you work for, in this thread, or for all agents.
+
+        Args:
+            context: Filled in by Holdfast.
+            query: What you want to know, in your own words; empty for what was remembered last.
+            limit: How many items to return.
+        """
+        found = await store.recall(query, reachable(context), limit=limit)
+        return Labelled(recalled_text(found, context.at), trust_of(found.items))
+
+    @tool(effect="idempotent", origin=True, trust="agent")
+    async def forget(id: str, reason: str = "", *, context: ToolContext) -> str:
+        """Remove something that was remembered, and what it superseded, for good.
+
+        Args:
+            context: Filled in by Holdfast.
+            id: As `recall` tells it, such as m-7f3k2ab.
+            reason: Why; kept in its place.
+        """
+        id = id.strip()
+        (item, *_) = await store.history(id, reachable(context))
+        _may_write(item.scope, context)
+        left = await store.forget(
+            id,
+            reachable(context),
+            trust=_trust(context),
+            by=context.origin.agent,
+            why=secrets.redact(reason),
+        )
+        return f"Forgotten: {left.id}."
+
+    return [remember, remember_always, recall, forget]
+
+
+def reachable(context: ToolContext) -> list[str]:
+    """The scopes that a call can reach; those that cannot be named are left out."""
+    return [scope for name in ("agent", "user", "thread", "global") if (scope := _named(name, context))]
+
+
+def _scope(name: Scope, context: ToolContext) -> str:
+    if scope := _named(name, context):
+        return scope
+    lacking = "nobody is named who gave this task" if name == "user" else f"this run has no {name} to name"
+    raise ItemRefused(f"{lacking}, so there is no {name} scope; use another scope")
+
+
+def _named(name: str, context: ToolContext) -> str | None:
+    if name == "global":
+        return GLOBAL
+    one = {"agent": context.origin.agent, "user": context.origin.user, "thread": context.thread}[name]
+    try:
+        return check_scope(f"{name}:{one}")
+    except ItemRefused:
+        return None
+
+
+def _trust(context: ToolContext) -> Trust:
+    return "person" if context.origin.approved else context.origin.trust
+
+
+def _may_write(scope: str, context: ToolContext, *, standing: bool = False) -> None:
+    origin = context.origin
+    if (scope == GLOBAL or standing) and is_tainted(origin.trust) and not origin.approved:
+        what = "an agent is told in each run" if standing else "all agents are told"
+        raise ItemRefused(
+            f"this thread has read what no person vouches for (trust: {origin.trust}), so what {what} is not yours to "
+            "change; remember it in another way, or ask a person to do it"
+        )

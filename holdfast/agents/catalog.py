@@ -1,0 +1,161 @@
+"""A catalog: the agents, tools and skills that a worker offers. One object, no registry."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from holdfast.agents.agent import Agent, AgentSpec
+from holdfast.agents.skills import Skill, no_room
+from holdfast.authority.policy import Policy
+from holdfast.errors import CatalogError
+from holdfast.memory.semantic import MemoryStore
+from holdfast.stores import ArtifactStore, ThreadStore
+from holdfast.tools.decorator import Tool
+from holdfast.tools.effects import Effect
+
+_T = TypeVar("_T")
+
+
+class Catalog:
+    """Agents, tools and skills, checked against each other.
+
+    Args:
+        agents: The first is the default of `starter.py start`.
+        tools: What `@tool` made.
+        skills: What `holdfast.runtime.memory.skills.load_skills` read from a folder.
+        threads: Where threads are kept for good; None for PostgreSQL.
+        artifacts: Where long results are kept; None for PostgreSQL.
+        memories: Where agents remember; None for PostgreSQL.
+
+    Raises:
+        CatalogError: No agent, a name twice, or an agent that names a tool or a skill which is not there.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: Iterable[Agent],
+        tools: Iterable[Tool] = (),
+        skills: Iterable[Skill] = (),
+        threads: ThreadStore | None = None,
+        artifacts: ArtifactStore | None = None,
+        memories: MemoryStore | None = None,
+    ) -> None:
+        agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
+        for thing in tool_list:
+            if not isinstance(thing, Tool):
+                raise CatalogError(f"{thing!r} is not a tool; decorate the function with @tool")
+        for each in skill_list:
+            if not isinstance(each, Skill):
+                raise CatalogError(f"{each!r} is not a skill; read them with load_skills(FOLDER)")
+        self.threads, self.artifacts, self.memories = threads, artifacts, memories
+        self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
+        self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
+        self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
+        if not self.agents:
+            raise CatalogError("a catalog needs at least one agent")
+        for agent in agent_list:
+            _check_named(agent, "tools", agent.tools, self.tools)
+            _check_named(agent, "skills", agent.skills, self.skills)
+            if why := no_room(self.skills_of(agent.name)):
+                raise CatalogError(f"agent {agent.name!r}: {why}; name those it needs with Agent(skills=(…))")
+            for name in agent.verify:
+                self._check_verifier(agent, name)
+
+    def _check_verifier(self, agent: Agent, name: str) -> None:
+        tool = self.tools.get(name)
+        if tool is None or (agent.tools is not None and name not in agent.tools):
+            raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
+        properties = tool.spec.parameters.get("properties", {})
+        if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
+            raise CatalogError(f"agent {agent.name!r} verifies with {name!r}: it has to be a read without arguments")
+
+    def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
+        """The same catalog with one more tool; what has its name already stays.
+
+        Args:
+            tool: The tool.
+            to: Which agents have it; None for those that have tools.
+        """
+        name = tool.spec.name
+        if name in self.tools:
+            return self
+        has = {agent.name: self._tool_names(agent) for agent in self.agents.values()}
+        given = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
+        if not given:
+            return self
+        agents = [
+            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in given else ()))})
+            for agent in self.agents.values()
+        ]
+        return self._with(agents, [*self.tools.values(), tool])
+
+    def governed_by(self, policy: Policy) -> "Catalog":
+        """The same catalog, with this policy in place of every agent's own."""
+        agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
+        return self._with(agents, self.tools.values())
+
+    def skills_of(self, name: str | None) -> list[Skill]:
+        """The skills of the agent of that name (None: of the first one).
+
+        Raises:
+            CatalogError: No such agent; the message lists those there are.
+        """
+        agent = self._agent(name)
+        return [self.skills[skill] for skill in (self.skills if agent.skills is None else agent.skills)]
+
+    def spec(self, name: str | None, *, default_llm: str) -> AgentSpec:
+        """The agent of that name (None: the first one) as a run records it.
+
+        Raises:
+            CatalogError: No such agent; the message lists those there are.
+        """
+        agent = self._agent(name)
+        return AgentSpec(
+            name=agent.name,
+            instructions=agent.instructions,
+            tools=tuple(self.tools[tool].spec for tool in self._tool_names(agent)),
+            skills=tuple(skill.spec for skill in self.skills_of(name)),
+            memory=agent.memory,
+            verify=agent.verify,
+            policy=agent.policy,
+            llm=agent.llm or default_llm,
+            llm_options=agent.llm_options,
+            limits=agent.limits,
+        )
+
+    def _agent(self, name: str | None) -> Agent:
+        if name is None:
+            return next(iter(self.agents.values()))
+        if name not in self.agents:
+            raise CatalogError(f"no agent named {name!r}; this worker's catalog has: {', '.join(self.agents)}")
+        return self.agents[name]
+
+    def _tool_names(self, agent: Agent) -> tuple[str, ...]:
+        return tuple(self.tools) if agent.tools is None else agent.tools
+
+    def _with(self, agents: Iterable[Agent], tools: Iterable[Tool]) -> "Catalog":
+        return Catalog(
+            agents=agents,
+            tools=tools,
+            skills=self.skills.values(),
+            threads=self.threads,
+            artifacts=self.artifacts,
+            memories=self.memories,
+        )
+
+
+def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:
+    """Refuse an agent that names what is not in the catalog."""
+    known = list(there)
+    if missing := [name for name in named or () if name not in known]:
+        words = f"names {kind} that are not in the catalog: {missing} ({', '.join(known) or 'none'})"
+        raise CatalogError(f"agent {agent.name!r} {words}")
+
+
+def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    for name, thing in named:
+        if name in found:
+            raise CatalogError(f"two {kind}s are named {name!r}")
+        found[name] = thing
+    return found

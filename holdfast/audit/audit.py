@@ -1,0 +1,341 @@
+"""An audit judges every event of a log anew, with the functions that led to it when it was recorded.
+
+A chain of digests shows that nothing was altered after it was written. It says nothing of who wrote it: whoever can
+write to the database can compute a chain, too. So the log is folded, and each event has to follow from those before:
+
+1. A fact from outside (a reply, an outcome, a statement, the time) is taken as it stands. What it led to is computed
+   again, verdicts, requests, outcomes of decisions and quorum included, and has to be what was recorded.
+2. A call starts where it was cleared to, once, with the key of its own effect.
+3. A signature that counted is verified by the recorded policy's keys, and by those of `trusted` where it is given.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.audit.events import Expected, as_outcome, as_reply, difference, same
+from holdfast.authority.approvals import COUNTING
+from holdfast.authority.policy import Policy
+from holdfast.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    BaselineRecorded,
+    ContextExceeded,
+    DecisionReceived,
+    DelegationRevoked,
+    Folded,
+    LLMReplied,
+    MemoryRecalled,
+    MessageTaken,
+    Proven,
+    ReconcileRequested,
+    RefusalsCounted,
+    ReplyRejected,
+    RightDelegated,
+    RuleRevoked,
+    RunContinued,
+    RunFinished,
+    RunParked,
+    RunReset,
+    RunStarted,
+    RunUnparked,
+    SignalRejected,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallStarted,
+    UserMessageReceived,
+)
+from holdfast.run.baseline import on_findings
+from holdfast.run.decide import (
+    StartCalls,
+    TakeMessages,
+    next_action,
+    on_cancel,
+    on_loaded,
+    on_outcome,
+    on_reopen,
+    on_reply,
+    on_start,
+    on_time,
+)
+from holdfast.run.decisions import on_decision, on_due
+from holdfast.run.evolve import evolve
+from holdfast.run.inputs import on_message
+from holdfast.run.resets import on_reset
+from holdfast.run.rights import on_delegation, on_revocation
+from holdfast.run.state import RunState
+from holdfast.tools.effects import Effect
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An event that does not follow."""
+
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An effect that a call has begun."""
+
+    number: int
+    tool: str
+    position: int
+    """Of its `tool_call_started`."""
+    edited: bool
+    """A person has changed the arguments."""
+    finished: ToolCallFinished | None = None
+    """What its tool returned; None where it has not, or people said what became of it."""
+
+
+_RETURNING = ("started", "orphaned")
+"""Phases of calls whose tools say what came of them."""
+
+Effects = dict[tuple[str, int], Begun]
+"""By key and epoch: what the ledger has rows of."""
+
+
+class Audit:
+    """Judges a log from its beginning, or from a state that it had.
+
+    Args:
+        thread: The id that the log has to be of.
+        state: Where it stood before the first event that is taken in; None for its beginning.
+        trusted: People, gateways and their keys, from outside the log; None to take the log's own.
+    """
+
+    def __init__(self, thread: str, *, state: RunState | None = None, trusted: Policy | None = None) -> None:
+        self.state = state or RunState()
+        self.fault: Fault | None = None
+        """The first event that does not follow; nothing after it was judged."""
+        self.signatures = 0
+        """How many were verified."""
+        self.effects: Effects = {}
+        """All effects that were begun."""
+        self.past: set[str] = set()
+        """Keys of effects of branches that a reset has left, as the log has them."""
+        self.artifacts: dict[str, int] = {}
+        """Address → position of the first event that refers to it."""
+        self.policies: set[str] = set()
+        """Digests of the policies that were in force."""
+        self._thread = thread
+        self._trusted = trusted
+        self._under_way: dict[int, tuple[str, int]] = {}
+        """Number of a call → its effect, until it ends."""
+        self._last = ""
+        """The type of the event before."""
+
+    def take(self, events: Sequence[AgentEvent]) -> None:
+        """Judge events that follow those before, up to the first fault."""
+        index = 0
+        while index < len(events) and self.fault is None:
+            try:
+                index += self._judge(events[index : index + self._reach(events[index])])
+            # A forged log can hold anything, in any order, and the fold trips over it in as many ways.
+            except Exception as error:
+                told = str(error) if isinstance(error, _Wrong) else f"nothing that came before leads to it ({error!r})"
+                self.fault = Fault(events[index].position, f"{events[index].type}: {told}")
+
+    def _reach(self, event: AgentEvent) -> int:
+        """How many events can be recorded together with this one, at the most."""
+        state, calls = self.state, event.message.tool_calls if isinstance(event, LLMReplied) and event.message else ()
+        return 10 + 4 * max(len(calls), len(state.calls), len(state.requests), len(state.inbox))
+
+    def _judge(self, events: Sequence[AgentEvent]) -> int:
+        """Judge the first of `events` and all that follows from it; returns how many those are.
+
+        Raises:
+            _Wrong: The first does not follow.
+        """
+        first, nearest = events[0], None
+        if self.state.thread not in ("", self._thread):
+            raise _Wrong(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
+        for expected in filter(None, self._leads_to(first, events)):
+            differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
+            if differs is None:
+                own = [event for event, wanted in zip(events, expected, strict=False) if not isinstance(wanted, type)]
+                for event in own:
+                    self._fold(event)
+                return len(own)
+            if nearest is None or differs > nearest[0]:
+                nearest = differs, expected[differs]
+        if nearest is None:
+            raise _Wrong("nothing that came before leads to it")
+        place, wanted = nearest
+        self.fault = Fault(events[place].position, f"{events[place].type}: {difference(wanted, events[place])}")
+        return 1
+
+    def _fold(self, event: AgentEvent) -> None:
+        if isinstance(event, Proven):
+            self._check_proof(event)
+        if isinstance(event, AgentLoaded):
+            self.policies.add(event.spec.policy.hash)
+            for address in (address for skill in event.spec.skills for address in skill.files.values()):
+                self.artifacts.setdefault(address, event.position)
+        if isinstance(event, RunReset):
+            self.past.update(effect.key for effect in event.effects)
+        if isinstance(event, ToolCallStarted):
+            self._begun(event)
+        if isinstance(event, ToolCallFinished):
+            self._finished(event)
+        if isinstance(event, LLMReplied | ToolCallFinished) and event.artifact:
+            self.artifacts.setdefault(event.artifact, event.position)
+        self.state = evolve(self.state, event)
+        self._last = event.type
+
+    # What leads to what.
+
+    def _leads_to(self, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+        """What may be recorded where this event stands: it, and all that is recorded together with it.
+
+        Args:
+            event: The first of `events`.
+            events: It, and what comes after it.
+        """
+        state, at = self.state, event.at
+        if not state.events and not isinstance(event, RunStarted):
+            raise _Wrong("a log begins with run_started")
+        open_calls = any(call.phase != "finished" for call in state.calls)
+        match event:
+            case RunStarted():
+                self._check_start(event)
+                yield [*on_reopen(state), event, *_task(events)]
+            case AgentLoaded() if state.spec is None and not state.outcome:
+                policy = event.spec.policy
+                if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
+                    raise _Wrong("its digests are not those of the agent and of the policy that it holds")
+                yield [event]
+            case MemoryRecalled() if self._last in ("agent_loaded", "run_reset"):
+                yield [event]
+            case LLMReplied() if state.spec and not open_calls and not state.outcome:
+                yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
+            case DecisionReceived():
+                if event.outcome not in (*COUNTING, "judged_anew"):
+                    yield [event]  # it changed nothing, and is not kept whole
+                else:
+                    received, follows = on_decision(state, event.said, at=at)
+                    yield [received, *follows]
+            case RightDelegated():
+                yield on_delegation(state, event.said, at=at)[1]
+            case RuleRevoked() | DelegationRevoked():
+                yield on_revocation(state, event.said)[1]
+            case UserMessageReceived(task=False):
+                yield on_message(state, event.said.model_dump(), door="say", at=at)[2]
+            case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
+                yield [MessageTaken(message=waiting.message) for waiting in state.inbox]
+            case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
+                yield on_due(state, at=at)
+            case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
+                yield on_findings(state, event.findings, baseline=isinstance(event, BaselineRecorded), at=at)
+            case RunReset():
+                yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
+            case ToolCallStarted():
+                yield from self._starts(event)
+            case ToolCallFinished() | ReconcileRequested() | RunFinished():
+                yield from self._ends(event)
+            case RunUnparked() if state.parked:
+                yield [event]
+            case (
+                SignalRejected()
+                | RefusalsCounted()
+                | RunParked()
+                | RunContinued()
+                | ReplyRejected()
+                | ContextExceeded()
+                | Folded()
+            ):
+                yield [event]  # none of these lets anything run
+            case _:
+                return
+
+    def _starts(self, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
+        """The start of a call: it was cleared, nothing has to come before it, and somebody known has begun the run."""
+        state, action = self.state, next_action(self.state, at=event.at)
+        if on_loaded(state):
+            raise _Wrong("it is not known who started the run, and the policy wants that")
+        if isinstance(action, StartCalls) and event.number in action.numbers:
+            yield [on_start(state, event.number)]
+        elif any(call.number == event.number for call in state.calls):
+            call = state.call(event.number)
+            raise _Wrong(
+                f"call {event.number} was not cleared to run: it is {call.phase}, and what follows is {action}"
+            )
+
+    def _ends(self, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
+        """The end of calls, or of the run."""
+        state = self.state
+        number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
+        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls):
+            yield on_outcome(state, number, as_outcome(event), at=event.at)
+        if reopened := on_reopen(state):
+            yield [*reopened, RunStarted]
+        if not isinstance(event, RunFinished) or event.outcome == "cancelled":
+            yield on_cancel(state)
+        if isinstance(event, RunFinished) and not state.outcome:
+            if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
+                yield [event]
+            yield on_time(state, at=event.at)
+
+    def _check_start(self, event: RunStarted) -> None:
+        if event.thread != self._thread:
+            raise _Wrong(f"it is the log of thread {event.thread!r}, and this is {self._thread!r}")
+        if event.start and event.start in self.state.starts:
+            raise _Wrong(f"the start {event.start} has begun a run of this thread before")
+
+    # What was said, and what was begun.
+
+    def _check_proof(self, event: Proven) -> None:
+        """Whether the signature that counted is one of the people and gateways that are trusted."""
+        trusted, by = self._trusted, getattr(event, "by", "")
+        if not event.proof:
+            counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
+            if trusted and trusted.signatures == "required" and counts and not isinstance(event, UserMessageReceived):
+                raise _Wrong(f"it counted, {by} has not signed it, and the given keys are for signed decisions")
+            return
+        self.signatures += 1
+        if trusted is None:
+            return
+        approver = trusted.approver(by)
+        keys = approver.keys if approver else ()
+        if event.proof == "vouched":
+            keys = tuple(key for gateway in trusted.gateways for key in gateway.keys)
+        if event.key not in keys:
+            whose = by if event.proof == "signed" else "any gateway"
+            raise _Wrong(f"it was signed with {event.key}, and that is no key of {whose} by the given keys")
+
+    def _begun(self, event: ToolCallStarted) -> None:
+        call = self.state.call(event.number)
+        tool = self.state.spec.tool(call.call.name) if self.state.spec else None
+        if tool and tool.effect is not Effect.READ and not event.undo:
+            begun = Begun(event.number, call.call.name, event.position, bool(call.edited_by))
+            self.effects[event.key, call.epoch] = begun
+            self._under_way[event.number] = event.key, call.epoch
+
+    def _finished(self, event: ToolCallFinished) -> None:
+        effect = self._under_way.pop(event.number, None)
+        returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls)
+        if effect and returned and event.status in ("ok", "failed"):
+            self.effects[effect] = replace(self.effects[effect], finished=event)
+
+
+def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
+    """The tools that have looked."""
+    return [finding.tool for finding in event.findings]
+
+
+class _Wrong(Exception):
+    """What is wrong with an event."""
+
+
+def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+    """The task, which is recorded with the start of a run and nowhere else.
+
+    Raises:
+        _Wrong: Something else comes after the start.
+    """
+    if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
+        raise _Wrong("no task comes after it")
+    return events[1:2]

@@ -1,0 +1,114 @@
+"""For an audit: facts from outside, read back from the events that they led to; and events compared.
+
+Prose is not compared: a later release may put the same thing in other words.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+from holdfast.log.event_log import event_json
+from holdfast.log.events import (
+    AgentEvent,
+    ApprovalRequested,
+    DecisionReceived,
+    LLMReplied,
+    ReconcileRequested,
+    ReplyRejected,
+    RunFinished,
+    RunStarted,
+    SignalRejected,
+    ToolCallFinished,
+    ToolCallRequested,
+    VerdictGiven,
+)
+from holdfast.run.contracts import LLMReply, ToolOutcome
+
+_STAMPS = ("position", "at", "digest", "schema_version")
+_PROSE = {
+    "decision_received": ("explanation",),
+    "reply_rejected": ("reason", "notice"),
+    "run_finished": ("result",),
+    "tool_call_finished": ("content",),
+}
+"""Fields that say in words what other fields say for programs."""
+
+Expected = AgentEvent | type[RunStarted]
+"""An event that has to come, but for its stamps; or a fact of that type."""
+
+
+def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
+    """The reply, as the worker read it: what it made of the calls is in the events that follow."""
+    problems: dict[str, str] = {}
+    arguments: dict[str, str] = {}
+    rejected = ""
+    if event.message and event.message.tool_calls:
+        group = (ToolCallRequested, VerdictGiven, ApprovalRequested, ToolCallFinished)
+        follows = list(takewhile(lambda each: isinstance(each, group), events[1:]))
+        for each, after in zip(follows, [*follows[1:], None], strict=True):
+            if isinstance(each, ToolCallRequested):
+                arguments[each.call.id] = each.call.arguments
+                if isinstance(after, ToolCallFinished) and after.status == "invalid":
+                    problems[each.call.id] = after.content
+    elif len(events) > 1 and isinstance(events[1], ReplyRejected):
+        rejected = events[1].reason or "rejected"
+    given = {name: getattr(event, name) for name in LLMReply.model_fields if name in LLMReplied.model_fields}
+    return LLMReply(**given, problems=problems, arguments=arguments, rejected=rejected)
+
+
+def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
+    """What a tool returned, by the event that it led to."""
+    if isinstance(event, ToolCallFinished):
+        given = {
+            name: getattr(event, name) for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields
+        }
+        return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
+    why = event.request.why if isinstance(event, ReconcileRequested) else ""
+    return ToolOutcome(status="unknown", content=why)
+
+
+def same(expected: Expected, event: AgentEvent) -> bool:
+    """Whether an event is the one that has to stand in its place."""
+    if isinstance(expected, type):
+        return isinstance(event, expected)
+    return expected is event or _told(expected) == _told(event)
+
+
+def _told(event: AgentEvent) -> dict[str, Any]:
+    """An event's JSON without its stamps and its prose."""
+    left_out = (*_STAMPS, *_PROSE.get(event.type, ()))
+    told = {name: value for name, value in event_json(event).items() if name not in left_out}
+    if isinstance(event, ApprovalRequested | ReconcileRequested):
+        told["request"] = {name: value for name, value in told["request"].items() if name != "why"}
+    return told
+
+
+def difference(expected: Expected, event: AgentEvent) -> str:
+    """What an event says, and what it would have to say."""
+    if isinstance(expected, type):
+        return "run_started has to stand here: what is before it ends with the run before"
+    match event, expected:
+        case DecisionReceived(), DecisionReceived() if event.outcome != expected.outcome:
+            why = f": {expected.explanation}" if expected.explanation else ""
+            return f"it was recorded as {event.outcome}, and comes to {expected.outcome}{why}"
+        case _:
+            pass
+    if isinstance(expected, SignalRejected):
+        return f"it counted, and has to be refused ({expected.explanation})"
+    wanted, found = _told(expected), _told(event)
+    if wanted["type"] != found["type"]:
+        return f"what came before leads to {wanted['type']} here"
+    name = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))
+    if name == "request" and isinstance(wanted[name], dict):
+        name = next(
+            n
+            for n in sorted({*wanted["request"], *found["request"]})
+            if wanted["request"].get(n) != found["request"].get(n)
+        )
+        wanted, found = wanted["request"], found["request"]
+    return f"its {name} is {_short(found.get(name))}, and what came before leads to {_short(wanted.get(name))}"
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 120 else f"{text[:120]}…"

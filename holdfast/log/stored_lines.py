@@ -1,0 +1,52 @@
+"""Lines of the permanent record, read back as events and checked."""
+
+import json
+from collections.abc import Sequence
+
+from holdfast.base.digests import GENESIS
+from holdfast.errors import EventUnreadable, RecordUnreadable
+from holdfast.log.event_log import digest_after
+from holdfast.log.events import AgentEvent
+from holdfast.log.upcasters import decode_event
+
+
+def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[AgentEvent]:
+    """Decode lines of the record, and check that none is missing, out of place or altered.
+
+    The digests are computed over the JSON as it is kept, not over what this release makes of it: fields that only
+    newer releases know, and events that are brought up to date on decoding, verify too.
+
+    Args:
+        thread: Named in errors.
+        start: The position of the first line.
+        lines: As `ThreadStore.read` gives them.
+        head: The digest of the event before `start`. Without it the first line is trusted as it is, unless `start`
+            is 0, where the chain begins.
+
+    Raises:
+        RecordUnreadable: A line does not decode, is not the event of its position, or was altered.
+    """
+    events = []
+    previous = GENESIS if start == 0 else head
+    for position, line in enumerate(lines, start):
+        try:
+            event = decode_event(line)
+            stored = json.loads(line)
+            claimed = stored.get("digest")
+            digest = claimed if previous is None else digest_after(previous, stored)
+        except (ValueError, RecursionError, EventUnreadable) as error:
+            raise _unreadable(thread, position, f"does not decode ({error})") from error
+        if event.position != position:
+            raise _unreadable(thread, position, f"is missing: the line in its place is of position {event.position}")
+        if not claimed or digest != claimed:
+            raise _unreadable(thread, position, "was altered, or one before it: its digest does not follow")
+        events.append(event)
+        previous = digest
+    return events
+
+
+def _unreadable(thread: str, position: int, what: str) -> RecordUnreadable:
+    return RecordUnreadable(
+        f"event {position} of thread {thread} {what}. Nothing from there on can be trusted: restore the record "
+        "from a backup, or read it with the release that wrote it."
+    )

@@ -1,0 +1,202 @@
+"""What a loop does next, and what becomes of it: pure functions over `holdfast.loop.state`."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.loop.state import (
+    RECENT,
+    WORDS,
+    Iteration,
+    LoopInput,
+    LoopLimits,
+    LoopResult,
+    LoopState,
+    Settled,
+    Steered,
+    Steering,
+    Survey,
+)
+from holdfast.run.state import Parked
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """Have the plan written."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Have a task done."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Wait until somebody mends the cause and sends `retry`."""
+
+    cause: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Everything is done."""
+
+
+Step = Initialize | Work | Block | Finish
+
+
+def begin(loop: LoopInput, *, thread: str, at: datetime) -> LoopState:
+    """Where a loop stands when it begins, or goes on in a new Temporal run."""
+    if loop.state:
+        return loop.state
+    limits = loop.limits
+    return LoopState(
+        thread=thread,
+        task=loop.task,
+        workspace=loop.workspace,
+        count_limit=limits.iterations,
+        cost_limit=limits.cost,
+        deadline=at + timedelta(seconds=limits.seconds) if limits.seconds else None,
+        updated_at=at,
+    )
+
+
+def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime) -> Step:
+    """What a loop does next, now that its files have been looked at."""
+    if survey.problem:
+        return Block(survey.cause, survey.problem)
+    if survey.planned and not survey.next:
+        return _nothing_to_do(survey)
+    if reached := _limit(loop.limits, state, at=at):
+        return reached
+    if survey.next:
+        return _attempt(loop.limits, state, survey.next)
+    if state.initialized:
+        return Block("NoTasks", "the initializer has run, and TASKS.md has no task; write one, or give the loop a task")
+    if not (loop.task or survey.plannable):
+        return Block("NoTasks", "there is neither a TASKS.md with tasks nor a features.json, and the loop has no task")
+    return Initialize()
+
+
+def _nothing_to_do(survey: Survey) -> Step:
+    if survey.blocked:
+        return Block("TasksBlocked", "; ".join(survey.blocked)[: 4 * WORDS])
+    if survey.failing:
+        features = ", ".join(survey.failing)[:WORDS]
+        return Block("FeaturesFailing", f"TASKS.md is done, and features.json says that these do not pass: {features}")
+    return Finish()
+
+
+def _limit(limits: LoopLimits, state: LoopState, *, at: datetime) -> Block | None:
+    if state.count >= state.count_limit:
+        made = f"{state.count} iterations made"
+        return Block("IterationLimit", f"{made}; `retry` allows {limits.iterations} more")
+    if state.deadline and at >= state.deadline:
+        return Block("TimeLimit", f"its time is up; `retry` allows {limits.seconds:g} more seconds")
+    if state.cost_limit is not None and (state.cost is None or state.cost >= state.cost_limit):
+        spent = "nobody knows how much" if state.cost is None else f"${state.cost:,.2f}"
+        return Block("CostLimit", f"{spent} spent; `retry` allows ${limits.cost:,.2f} more")
+    return None
+
+
+def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
+    last = state.recent[-1] if state.recent else None
+    if last and last.task == task and state.failures >= limits.attempts:
+        why = f"{state.failures} iterations in a row have failed at {task!r}; the last: {last.explanation}"
+        return Block("AttemptsFailed", why)
+    return Work(task)
+
+
+def on_survey(state: LoopState, survey: Survey, *, at: datetime) -> LoopState:
+    """The files were looked at."""
+    counted = {"open": survey.open, "done": survey.done}
+    known = {"agent": survey.agent or state.agent, "notify": survey.notify or state.notify}
+    return state.model_copy(update={**counted, **known, "updated_at": at})
+
+
+def on_start(state: LoopState, iteration: Iteration, *, at: datetime) -> LoopState:
+    """An iteration begins."""
+    again = {"initialized": state.initialized or not iteration.task}
+    recent = (*state.recent, iteration)[-RECENT:]
+    return state.model_copy(update={**again, "count": state.count + 1, "recent": recent, "updated_at": at})
+
+
+def on_settled(state: LoopState, settled: Settled, *, at: datetime) -> LoopState:
+    """The iteration under way has ended."""
+    current = state.current
+    assert current is not None
+    before = state.recent[-2] if len(state.recent) > 1 else None
+    again = before is not None and before.task == current.task
+    failed = settled.outcome == "failed"
+    known = state.cost is not None and settled.cost is not None
+    ended = current.model_copy(
+        update={
+            "outcome": settled.outcome,
+            "explanation": settled.explanation[:WORDS],
+            "commits": settled.commits,
+            "cost": settled.cost,
+        }
+    )
+    change = {
+        "recent": (*state.recent[:-1], ended),
+        "failures": (state.failures if again else 0) + 1 if failed else 0,
+        "usage": state.usage + settled.usage,
+        "cost": (state.cost or 0) + (settled.cost or 0) if known else None,
+        "updated_at": at,
+    }
+    return state.model_copy(update=change)
+
+
+def on_block(state: LoopState, block: Block, *, at: datetime) -> LoopState:
+    """The loop cannot go on by itself."""
+    return state.model_copy(update={"blocked": Parked(cause=block.cause, message=block.message), "updated_at": at})
+
+
+def on_retry(loop: LoopInput, state: LoopState, *, at: datetime) -> LoopState:
+    """Somebody has mended what blocked it, or grants as much again."""
+    limits = loop.limits
+    change: dict[str, Any] = {"blocked": None, "failures": 0, "initialized": False, "updated_at": at}
+    if state.count >= state.count_limit:
+        change["count_limit"] = state.count + limits.iterations
+    if limits.seconds and state.deadline and at >= state.deadline:
+        change["deadline"] = at + timedelta(seconds=limits.seconds)
+    if limits.cost and (state.cost is None or state.cost >= (state.cost_limit or 0)):
+        change |= {"cost_limit": (state.cost or 0) + limits.cost, "cost": state.cost or 0.0}
+    return state.model_copy(update=change)
+
+
+def on_steering(
+    loop: LoopInput, state: LoopState, what: Steering, payload: Any, *, at: datetime
+) -> tuple[LoopState, str, str]:
+    """The state after somebody has steered the loop, the outcome (`accepted`, `nothing_to_do`, `malformed`), and why.
+
+    Args:
+        loop: The loop's input.
+        state: Before.
+        what: To pause between iterations, to go on after a pause, or to go on after a block.
+        payload: `{"by": "alice", "reason": "…"}`, or whatever somebody typed instead.
+        at: The time.
+    """
+    if not isinstance(payload, dict) or not isinstance(by := payload.get("by"), str) or not by.strip():
+        return state, "malformed", 'it has to be a JSON object that says who: {"by": "your name"}'
+    if what == "pause":
+        if state.paused:
+            return state, "nothing_to_do", f"it was paused by {state.paused.by}"
+        paused = Steered(by=by[:200], reason=str(payload.get("reason") or "")[:WORDS])
+        when = "it pauses when the iteration under way has ended" if state.current else "it is paused"
+        return state.model_copy(update={"paused": paused, "updated_at": at}), "accepted", when
+    if what == "resume":
+        if not state.paused:
+            return state, "nothing_to_do", "it is not paused"
+        return state.model_copy(update={"paused": None, "updated_at": at}), "accepted", "it goes on"
+    if not state.blocked:
+        return state, "nothing_to_do", "it is not blocked"
+    return on_retry(loop, state, at=at), "accepted", "it goes on"
+
+
+def result_of(state: LoopState) -> LoopResult:
+    """The result when everything is done."""
+    return LoopResult(iterations=state.count, tasks=state.done, usage=state.usage, cost=state.cost)

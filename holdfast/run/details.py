@@ -1,0 +1,135 @@
+"""How a run reads in the Web UI: summaries of a line, and the current details in Markdown."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.authority.approvals import Request
+from holdfast.authority.statements import DecisionKind, parsed
+from holdfast.base.text import code, one_line, plain, quoted
+from holdfast.llm.messages import ToolCall
+from holdfast.run.state import Parked, RunState
+
+SHOWN_REQUESTS = 10
+"""Open requests that are shown in full."""
+
+SHOWN_CHARS = 4_000
+"""Of a request's arguments. What is longer is cut, and then nothing on the page lets it run."""
+
+HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
+"""Decisions after which nothing runs: one may take them without having seen all of a call."""
+
+WHO = '```json\n{"by": "your name"}\n```'
+"""What a signal carries that needs nothing but a name."""
+
+_SIGNALS: dict[DecisionKind, str] = {
+    "approve": "approve",
+    "deny": "deny",
+    "respond": "respond",
+    "happened": "reconcile",
+    "absent": "reconcile",
+    "undo": "reconcile",
+    "abandon": "reconcile",
+}
+
+
+def describe_call(call: ToolCall) -> str:
+    """A tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
+    arguments = parsed(call.arguments)
+    if not isinstance(arguments, dict):
+        return one_line(f"{call.name}({call.arguments})")
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return one_line(f"{call.name}({shown})")
+
+
+def signal_json(request: Request, decision: DecisionKind) -> tuple[str, str]:
+    """The signal's name and the exact JSON that gives this decision."""
+    payload = {"request": request.request, "by": "your name", "reason": "why"}
+    if request.kind == "reconcile":
+        payload = {"decision": decision, **payload}
+    if decision == "respond":
+        payload = {**payload, "result": "what the agent is to read"}
+    return _SIGNALS[decision], json.dumps(payload)
+
+
+def current_details(state: RunState) -> str:
+    """The run in Markdown: task, step, and each open request with the signals that answer it."""
+    agent = state.spec.name if state.spec else "loading…"
+    lines = [f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.step}", "", quoted(state.task)]
+    if state.parked:
+        lines += blocked_details(state.parked)
+    for request in state.requests[:SHOWN_REQUESTS]:
+        lines += ["", *_request(state, request)]
+    if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
+        lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
+    if running := [call.call for call in state.calls if call.phase == "started"]:
+        shown = [code(describe_call(call)) for call in running]
+        lines += ["", "### Running", "", *(f"- `{call}`" for call in shown)]
+    if state.outcome and state.result:
+        lines += ["", "### Result", "", state.result]
+    return "\n".join(lines)
+
+
+def _request(state: RunState, request: Request) -> list[str]:
+    question = "may this run?" if request.kind == "approval" else "did this happen?"
+    arguments = parsed(request.arguments)
+    shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
+    lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({plain(request.why, 1_000)})", ""]
+    lines += [f"```json\n{shown[:SHOWN_CHARS]}\n```", ""]
+    answers = request.answers
+    if len(shown) > SHOWN_CHARS:
+        answers = tuple(answer for answer in answers if answer in HARMLESS)
+        lines += [f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`.", ""]
+        lines += [f"To let it run, read the rest first: `{code(f'starter.py pending {state.thread}')}`", ""]
+    if terms := describe_terms(request):
+        lines += [terms, ""]
+    if state.spec and state.spec.policy.signatures == "required":
+        words = ", ".join(request.answers)
+        decide = code(f"starter.py pending {state.thread}")
+        return [*lines, f"Only a signed decision counts ({words}): `{decide}` shows the commands.", ""]
+    for decision in answers:
+        signal, payload = signal_json(request, decision)
+        lines += [f"To {decision}, send the signal `{signal}` with", "", f"```json\n{payload}\n```", ""]
+    return lines
+
+
+def describe_terms(request: Request) -> str:
+    """Who may decide, how many have, and until when, in one line; empty where anybody may, at any time."""
+    terms, parts = request.terms, []
+    if request.who:
+        parts.append(f"decided by {', '.join(request.who)}")
+    if terms.quorum > 1:
+        parts.append(votes_words([vote.view() for vote in request.votes], terms.quorum))
+    if request.expires_at:
+        parts.append(
+            f"{'denied' if terms.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
+        )
+    text = one_line("; ".join(parts), 300)
+    return text[:1].upper() + text[1:]
+
+
+def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
+    """How many have given which answer, and who: `1 of 2 have approved (alice)`.
+
+    Args:
+        votes: As `Request.view` has them.
+        quorum: How many have to give the same.
+    """
+    answers: dict[tuple[str, str], list[str]] = {}
+    for vote in votes:
+        instead = f"{vote['by']} for {vote['for']}" if vote.get("for") else str(vote["by"])
+        answers.setdefault((vote["decision"], vote.get("result", "")), []).append(instead)
+    told = []
+    for (decision, result), people in answers.items():
+        said = "have approved" if decision == "approve" else f"say {decision}"
+        words = f': "{one_line(result, 80)}"' if result else ""
+        told.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
+    return "; ".join(told) or f"0 of {quorum} have answered"
+
+
+def blocked_details(parked: Parked) -> list[str]:
+    """Why a run or a loop is blocked, and the signal that lets it go on."""
+    lines = ["", f"### Blocked: {parked.cause}", "", quoted(parked.message), ""]
+    if parked.after:
+        lines += [plain(f"It was given up {parked.after}"), ""]
+    return [*lines, "Mend the cause, then send the signal `retry` with", "", WHO]

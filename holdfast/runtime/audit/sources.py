@@ -1,0 +1,188 @@
+"""The two sources of a thread's log, each read whole and checked by itself, and compared: Temporal's histories, and the
+permanent record.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from temporalio.converter import PayloadConverter, WorkflowSerializationContext
+
+from holdfast.errors import HistoryUnreadable, RecordAway, RecordUnreadable
+from holdfast.log.event_log import first_altered
+from holdfast.log.events import AgentEvent
+from holdfast.log.upcasters import decode_event
+from holdfast.run.state import RunState
+from holdfast.runtime.audit.evidence import Found, Unchecked
+from holdfast.runtime.client.connect import seals_of
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.reading.histories import Recorded, runs_back
+from holdfast.runtime.reading.runs import ENDED
+from holdfast.seals.seals import SealKeyUnknown
+from holdfast.temporal.history import READING
+
+_POSITION = re.compile(r"event (\d+) of thread")
+
+
+@dataclass
+class Segment:
+    """Events of one source without a gap, and where the thread stood before them."""
+
+    events: list[AgentEvent]
+    state: RunState | None = None
+
+
+@dataclass
+class Log:
+    """One source's events, and its first fault."""
+
+    segments: list[Segment] = field(default_factory=list)
+    digests: dict[int, str] = field(default_factory=dict)
+    """By position."""
+    heads: dict[int, str] = field(default_factory=dict)
+    """What each Temporal run took for the digest of the event before its first, by that event's position."""
+    fault: Found | None = None
+    archived: int = 0
+    """How many events the permanent record has to have."""
+    closed: bool = False
+    """Whether nothing more can come."""
+    unchecked: list[Unchecked] = field(default_factory=list)
+
+
+# Temporal's histories.
+
+
+async def from_histories(threads: Threads, thread: str) -> Log:
+    """The events rebuilt from the histories of all Temporal runs that are left."""
+    log = Log()
+    found = await threads.reader.find(thread)
+    if found is None:
+        why = (
+            "Temporal has none of this thread: what nobody signs can have been written anew, or cut off at the end of "
+            "a run, and that cannot be seen"
+        )
+        log.unchecked.append(Unchecked("history", why))
+        return log
+    by = _checking(threads, thread)
+    if by is READING:
+        why = "there is no fleet key here: set HOLDFAST_FLEET_KEYS as the workers have it"
+        log.unchecked.append(Unchecked("seals", why))
+    runs = [run async for run in runs_back(threads.runs, thread, found.run_id, by=by)]
+    for run in reversed(runs):
+        try:
+            _add(log, _readable(run, log))
+        except HistoryUnreadable as error:
+            last = max(log.digests, default=-1) + 1
+            words = f"the history of run {run.run_id} cannot be read: {error}"
+            log.fault = log.fault or Found("history", words, last)
+    ended = log.segments and log.segments[-1].events[-1].type == "run_finished"
+    log.closed = found.status in ENDED and bool(ended) and not log.fault
+    return log
+
+
+def _checking(threads: Threads, thread: str) -> PayloadConverter:
+    """What decodes the thread's payloads: checking their seals, if the key is here."""
+    client = threads.runs.client
+    if not seals_of(client):
+        return READING
+    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    return client.data_converter.with_context(place).payload_converter
+
+
+def _readable(run: Recorded, log: Log) -> Recorded:
+    """The run, to be read without checking its seals where they were made with a key that is not here."""
+    try:
+        _ = run.log
+    except HistoryUnreadable as error:
+        if not isinstance(error.__cause__, SealKeyUnknown):
+            raise
+        log.unchecked.append(Unchecked("seals", f"of run {run.run_id}: {error.__cause__}"))
+        return Recorded(run.thread, run.run_id, run.events)
+    return run
+
+
+def _add(log: Log, run: Recorded) -> None:
+    """Take in one run's events; they have to follow from those of the run before.
+
+    Raises:
+        HistoryUnreadable: They cannot be read.
+    """
+    events, begin, archived = run.log, run.begin, run.archived
+    log.archived = max(log.archived, archived)
+    start, head = begin.position, begin.head
+    if log.digests.get(start - 1, head) != head:
+        log.fault = log.fault or Found("history", "it does not follow from the run before it", start)
+    if start:
+        log.heads[start - 1] = head
+    altered = first_altered(events, start=start, head=head)
+    if altered is not None:
+        log.fault = log.fault or Found("history", "its digest does not follow", altered)
+    for event in events:
+        known = log.digests.setdefault(event.position, event.digest)
+        if known != event.digest:
+            log.fault = log.fault or Found("history", "two Temporal runs have different events here", event.position)
+    if not events:
+        return
+    before = log.segments[-1].events if log.segments else []
+    if before and start <= before[-1].position + 1:
+        before += [event for event in events if event.position > before[-1].position]
+    else:
+        log.segments.append(Segment(list(events), begin.state if start else None))
+
+
+# The permanent record.
+
+
+async def from_record(threads: Threads, thread: str) -> Log:
+    """The events of the permanent record, checked as they are stored."""
+    log, events = Log(), list[AgentEvent]()
+    if threads.reader.record is None:
+        log.unchecked.append(Unchecked("record", "no database is known here: set DATABASE_URL as the workers have it"))
+        return log
+    try:
+        async for lines in threads.reader.record.parts(thread, 0):
+            events += [decode_event(line) for line in lines]
+        if not events:
+            why = "it has nothing of this thread: is DATABASE_URL the one that the workers have?"
+            log.unchecked.append(Unchecked("record", why))
+    except RecordUnreadable as error:
+        named = _POSITION.search(str(error))
+        log.fault = Found("record", str(error), int(named[1]) if named else len(events))
+    except RecordAway as error:
+        events = []  # a part of it would look like a log that was cut
+        log.unchecked.append(Unchecked("record", str(error)))
+    log.digests = {event.position: event.digest for event in events}
+    if events:
+        log.segments = [Segment(events)]
+    return log
+
+
+# Both.
+
+
+def differences(history: Log, record: Log) -> list[Found]:
+    """Where the record has something else than the histories, or ends before it should."""
+    if not record.digests or not history.digests:
+        return []
+    known = {**history.heads, **history.digests}
+    for position in sorted(known.keys() & record.digests.keys()):
+        if known[position] != record.digests[position]:
+            words = "the record has another event here than Temporal's history"
+            return [Found("record", words, position)]
+    length = len(record.digests)
+    if record.fault is None and history.closed and length <= max(history.digests):
+        return [Found("record", "it is missing: the record ends before it, and the run has ended", length)]
+    if record.fault is None and length < (least := max(history.archived, min(history.digests))):
+        words = f"it is missing: {least} events were written to the record, and it ends before this one"
+        return [Found("record", words, length)]
+    return []
+
+
+def joined(history: Log, record: Log) -> list[Segment]:
+    """The thread's events from both sources, the record's first."""
+    if not record.segments:
+        return history.segments
+    (own,) = record.segments
+    events = list(own.events)
+    for segment in history.segments:
+        events += [event for event in segment.events if event.position >= len(events)]
+    return [Segment(events)]

@@ -1,0 +1,131 @@
+"""Connecting to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError
+
+from holdfast.errors import ServerUnreachable, StackError
+from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.runtime.encryption.codec import EncryptionCodec, converting
+from holdfast.runtime.encryption.fleet_keys import stack_seals
+from holdfast.seals.seals import Seals
+from holdfast.temporal.converter import LeanPayloadConverter
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
+
+DEFAULT_ADDRESS = "localhost:7233"
+CONNECT_SECONDS = 10.0
+"""How long a server may take to answer the first time."""
+
+
+def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
+    """Where Temporal is, as keyword arguments of `Client.connect`.
+
+    Args:
+        environ: Usually `os.environ`; `TEMPORAL_*` and Temporal's configuration file win.
+        home: The state folder, whose embedded stack is taken where they name no address.
+
+    Raises:
+        ServerUnreachable: The environment or the configuration file cannot be read.
+    """
+    try:
+        config: dict[str, Any] = dict(ClientConfig.load_client_connect_config(override_env_vars=dict(environ)))
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ServerUnreachable(f"Temporal's configuration cannot be used: {error}") from None
+    if not config.get("target_host"):
+        stack = read_stack(home)
+        config["target_host"] = stack.temporal_address if stack else DEFAULT_ADDRESS
+    return config
+
+
+async def connect(
+    config: Mapping[str, Any], *, codec: EncryptionCodec | None = None, seals: Seals | None = None
+) -> Client:
+    """A client that speaks Holdfast's models.
+
+    Args:
+        config: Where Temporal is: keyword arguments of `Client.connect`.
+        codec: `EncryptionCodec.of(settings.encryption_keys)`; None for one that encrypts nothing.
+        seals: `fleet_seals(settings, config)`; None for none: such a client reads, and makes plain starts.
+
+    Raises:
+        ServerUnreachable: Nothing answers there, or it does not let us in.
+    """
+    address = config["target_host"]
+    converter = converting(codec or EncryptionCodec(), seals or Seals())
+    try:
+        # An address that swallows packets would keep us for minutes, and one that never answers for ever.
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await Client.connect(**config, data_converter=converter)
+    except (RuntimeError, ValueError, TimeoutError) as error:
+        raise ServerUnreachable(
+            f"no Temporal server answers at {address} ({_reason(error)}). "
+            "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
+        ) from None
+
+
+async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -> Client:
+    """A client of the embedded stack, with its fleet key.
+
+    Raises:
+        ServerUnreachable: It does not run.
+        SettingsError: Its fleet key cannot be read.
+    """
+    return await connect(stack_config(stack), codec=codec, seals=stack_seals(stack))
+
+
+def seals_of(client: Client) -> Seals:
+    """The seals of a client of ours."""
+    made = client.data_converter.payload_converter_class
+    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
+
+
+def stack_config(stack: Stack) -> dict[str, Any]:
+    """The embedded stack's server as keyword arguments of `Client.connect`."""
+    return {"target_host": stack.temporal_address, "namespace": stack.namespace}
+
+
+async def ensure_search_attributes(client: Client) -> None:
+    """Register what is missing of `SEARCH_ATTRIBUTES` in the client's namespace.
+
+    Raises:
+        StackError: They are missing and cannot be registered from here; the message has the command for an operator.
+    """
+    try:
+        known = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+        missing = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
+        if missing:
+            types = {name: _TYPES[kind] for name, kind in missing.items()}
+            await client.operator_service.add_search_attributes(
+                AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
+            )
+    except RPCError as error:
+        flags = " ".join(f"--name {name} --type {kind}" for name, kind in SEARCH_ATTRIBUTES.items())
+        raise StackError(
+            f"search attributes cannot be registered in namespace {client.namespace!r} ({error.message}). "
+            f"Ask its operator for: temporal operator search-attribute create {flags}"
+        ) from None
+
+
+_TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+}
+
+
+def _reason(error: Exception) -> str:
+    """The innermost words of a connection error, which comes as one long chain."""
+    if isinstance(error, TimeoutError):
+        return f"nothing within {CONNECT_SECONDS:g} s"
+    words = str(error).replace("\n", " ").rstrip(". ")
+    innermost = re.findall(r'(?:message|error): "([^"]+)"', words)
+    return str(innermost[-1]) if innermost else words[-200:]

@@ -1,0 +1,140 @@
+"""What the LLM of a thread would be sent next: the very bytes, and what they are made of.
+
+The agent is the one that the thread has recorded, and the messages are folded from its events: what `call_llm` sends
+is made of the same, by the same functions (`holdfast.transcript.prompt`).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from temporalio.client import WorkflowExecutionDescription
+
+from holdfast.agents.agent import AgentSpec
+from holdfast.errors import Refused
+from holdfast.llm.messages import Usage
+from holdfast.log.events import Folded, LLMReplied, MemoryRecalled
+from holdfast.memory.recalled import RecalledTier
+from holdfast.run.compaction import fold_tail
+from holdfast.run.decide import Fold, next_action
+from holdfast.run.details import describe_call
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.reading.reader import Note
+from holdfast.runtime.reading.states import decoded
+from holdfast.transcript.prompt import Tier, request_body, request_prefix, tiers_of
+from holdfast.transcript.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The next request of a thread, as far as it is known."""
+
+    state: RunState
+    spec: AgentSpec
+    messages: Sequence[bytes]
+    """The transcript since the last fold, encoded."""
+    recalled: tuple[RecalledTier, ...]
+    """What of memory these messages hold."""
+    folds: int
+    last: Usage | None
+    """What the provider counted for the last request; None before the first."""
+    body: bytes
+    """The request."""
+    folding: bool
+    """The request asks for a summary, and the transcript is folded then."""
+
+    @property
+    def waits(self) -> list[JSON]:
+        """What comes into the transcript, or has to happen, before the request is made; in that order."""
+        state = self.state
+        found: list[JSON] = []
+        if state.parked:
+            found.append({"kind": "retry", "text": f"{state.parked.cause}: {state.parked.message}"})
+        if state.stale_seconds:
+            found.append({"kind": "verification", "text": ", ".join(self.spec.verify)})
+        for call in state.calls:
+            if call.phase != "finished":
+                found.append({"kind": "result", "call": call.number, "text": describe_call(call.call)})
+        for message in state.inbox:
+            found.append({"kind": "message", "message": message.message, "by": message.by, "text": message.text})
+        if (state.outcome or state.awaiting) and not state.inbox:
+            found.append({"kind": "say", "text": "somebody says something: the LLM has answered, or the run is over"})
+        return found
+
+    @property
+    def decoded(self) -> list[JSON]:
+        """The messages."""
+        return [json.loads(message) for message in self.messages]
+
+    def view(self) -> JSON:
+        """The prompt as `prompt --json` presents it."""
+        tiers = tiers_of(self.spec, self.recalled, self.messages)
+        return {
+            "thread": self.state.thread,
+            "agent": self.spec.name,
+            "status": self.state.status,
+            "llm": self.spec.llm,
+            "spec_hash": self.spec.hash,
+            "messages": len(self.messages),
+            "folds": self.folds,
+            "folding": self.folding,
+            "bytes": len(self.body),
+            **_sizes(Tier("request", self.body.decode(), self.spec.limits.fold_tokens)),
+            "provider": self.last.model_dump() if self.last else None,
+            "tiers": [{"tier": tier.name, **_sizes(tier), "text": tier.text} for tier in tiers],
+            "waits": self.waits,
+        }
+
+
+def _sizes(tier: Tier) -> JSON:
+    share = round(tier.tokens / tier.budget, 3) if tier.budget else None
+    return {"chars": tier.chars, "tokens": tier.tokens, "budget": tier.budget or None, "share": share}
+
+
+async def prompt_of(
+    threads: Threads, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note | None = None
+) -> Prompt:
+    """What the LLM would be sent next.
+
+    Args:
+        threads: The threads of one namespace.
+        thread: The thread id.
+        found: The latest run's description, where the caller has it already.
+        note: Told when no worker answers; None to raise instead.
+
+    Raises:
+        Refused: No worker has loaded the agent yet.
+    """
+    state, transcript = RunState(thread=thread), Transcript()
+    recalled: tuple[RecalledTier, ...] = ()
+    last: Usage | None = None
+    async for event in decoded(threads.reader.lines(thread, 0, found=found, note=note)):
+        state = evolve(state, event)
+        transcript.add(event)
+        match event:
+            case MemoryRecalled():
+                recalled += event.tiers
+            case Folded():  # the hand-off message has the standing memories
+                recalled = (RecalledTier(tier="standing", text=state.memory),) if state.memory else ()
+            case LLMReplied():
+                last = event.usage
+    spec = state.spec
+    if spec is None:
+        raise Refused(f"thread {thread!r} has no prompt yet: no worker has loaded its agent")
+    base, messages, sent = transcript.base, transcript.messages, transcript.messages
+    tail = b""
+    if folding := isinstance(action := next_action(state, at=state.updated_at), Fold) and action.asking:
+        instruction, tail = fold_tail(tools=bool(spec.tools))
+        sent = [*(messages[: base.shown] if action.answered_only else messages), instruction]
+    return Prompt(
+        state=state,
+        spec=spec,
+        messages=messages,
+        recalled=recalled,
+        folds=base.fold,
+        last=last,
+        body=request_body(request_prefix(spec), sent, tail=tail),
+        folding=folding,
+    )

@@ -1,0 +1,95 @@
+"""What a run is started with: a task, a thread id, and what the Web UI shows of them."""
+
+import json
+import secrets
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from holdfast.base.text import one_line
+from holdfast.errors import TaskInvalid, ThreadIdInvalid
+from holdfast.llm.content import too_long
+from holdfast.llm.messages import Content, text_of
+from holdfast.seals.starts import Start
+from holdfast.stores import origin_of
+
+StartT = TypeVar("StartT", bound=Start)
+
+
+def check_task(task: Content) -> None:
+    """Refuse a task that no run could begin with.
+
+    Raises:
+        TaskInvalid: It is empty, too long or not text.
+    """
+    try:
+        json.dumps(task, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise TaskInvalid("the task is not valid UTF-8; check the terminal's encoding") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TaskInvalid(f"the task is neither text nor a list of content blocks as JSON has them: {error}") from None
+    if not isinstance(task, str) and not (isinstance(task, list) and all(isinstance(block, dict) for block in task)):
+        raise TaskInvalid('the task is neither text nor a list of content blocks such as {"type": "text", "text": "…"}')
+    if not text_of(task).strip():
+        raise TaskInvalid("the task is empty; say what the agent is to do")
+    if excess := too_long(task):
+        raise TaskInvalid(f"the task {excess}; put it into a file in the workspace, and name the file in the task")
+
+
+def check_thread_id(thread: str) -> str:
+    """Return the id of a thread to look at, or of a log that was set aside, as given.
+
+    Raises:
+        ThreadIdInvalid: It is empty, over 200 characters, or has characters that cannot be seen.
+    """
+    if not thread or len(origin_of(thread) or thread) > 200 or not thread.isprintable() or thread != thread.strip():
+        shown = ascii(thread if len(thread) <= 60 else f"{thread[:60]}…")
+        raise ThreadIdInvalid(
+            f"{shown} cannot be a thread id; use 1 to 200 printable characters, with no space at either end"
+        )
+    return thread
+
+
+def check_own_id(thread: str) -> str:
+    """Return the id of a thread that a run can have, as given.
+
+    Raises:
+        ThreadIdInvalid: It is none that can be looked at, or one that only logs have which were set aside.
+    """
+    check_thread_id(thread)
+    if origin := origin_of(thread):
+        raise ThreadIdInvalid(
+            f"{thread!r} is what a reset has left behind of {origin!r}, and no run goes on with it; "
+            f"go on with {origin!r}, or choose another id"
+        )
+    return thread
+
+
+def new_thread_id(agent: str | None) -> str:
+    """A fresh thread id that a person can type: `releaser-3f09ac`."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in agent or "run")[:64]
+    return f"{name.strip('-') or 'run'}-{secrets.token_hex(3)}"
+
+
+def summary(task: Content) -> str:
+    """The task in one line, for the Web UI."""
+    return one_line(next(line for line in text_of(task).splitlines() if line.strip()), 100)
+
+
+def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:
+    """What the Web UI shows of a run, in Markdown."""
+    quoted = "\n".join(f"> {line}" for line in text_of(task)[:4_000].splitlines())
+    unsaid = "as before" if continued else None
+    return "\n".join(
+        [
+            f"Agent: {f'`{agent}`' if agent else unsaid or 'the first of the catalog'}  ",
+            f"Workspace: {f'`{workspace}`' if workspace else unsaid or 'one of its own'}  ",
+            f"Follow it: `python starter.py watch {thread}`",
+            "",
+            quoted,
+        ]
+    )
+
+
+def issued(start: StartT) -> StartT:
+    """A start that is made here and now; it counts if the client that sends it has the fleet key."""
+    return start.model_copy(update={"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)})

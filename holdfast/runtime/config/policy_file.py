@@ -1,0 +1,191 @@
+"""A policy as a file: YAML (or JSON) to `holdfast.authority.policy.Policy`, with the place of everything that is
+wrong in it.
+
+1. The file says what the policy's models say. Besides, a rule may begin with its verdict, `- ask: pay`, and a span of
+   time may be written as `4h`.
+2. Nothing is guessed: an unknown field, a key that is there twice, or a name that nobody has is an error.
+3. All problems are told at once.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from holdfast.authority.policy import Policy, Terms
+from holdfast.errors import PolicyError, PolicyProblem
+from holdfast.runtime.config.marked_yaml import Marked, read_yaml
+from holdfast.runtime.config.marked_yaml import Path as Place
+from holdfast.runtime.config.policy_forms import (
+    VERDICTS,
+    ApproverForm,
+    EscalationForm,
+    GatewayForm,
+    PolicyForm,
+    RuleForm,
+    TermsForm,
+    meant,
+)
+
+MAX_BYTES = 1_000_000
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy file.
+
+    Raises:
+        PolicyError: It cannot be read, or something in it is wrong; the error lists all of it.
+    """
+    name = str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PolicyError([PolicyProblem(name, 0, 0, "", f"it cannot be read: {error.strerror}")]) from None
+    return read_policy(data, name=name)
+
+
+def read_policy(data: bytes, *, name: str) -> Policy:
+    """Read the bytes of a policy file.
+
+    Args:
+        data: YAML in UTF-8. JSON is YAML, too, but for control characters and escaped surrogate pairs.
+        name: The file's name, for errors.
+
+    Raises:
+        PolicyError: Something is wrong; the error lists all of it.
+    """
+    if len(data) > MAX_BYTES:
+        raise PolicyError([PolicyProblem(name, 0, 0, "", f"it has over {MAX_BYTES:,} bytes")])
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise PolicyError([PolicyProblem(name, line, column, "", "it is not UTF-8")]) from None
+    marked = read_yaml(text)
+    problems = [PolicyProblem(name, *fault.mark, field_path(fault.path), fault.message) for fault in marked.faults]
+    if marked.readable and marked.value is None and not problems:
+        problems = [PolicyProblem(name, 0, 0, "", "it is empty; a policy without rules is written as {}")]
+    elif marked.readable:
+        policy, found = _read(marked)
+        if policy and not problems:
+            return policy
+        told = {(problem.line, problem.column) for problem in problems}
+        for place, message, key in found:
+            written = _written(place, marked)
+            line, column = marked.mark(written, key=key)
+            if (line, column) not in told:
+                problems.append(PolicyProblem(name, line, column, field_path(written), message))
+    raise PolicyError(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
+
+
+def field_path(place: Place) -> str:
+    """A place as people write it: `rules[3].when`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+Found = tuple[Place, str, bool]
+"""Where, what, and whether it is about the field's name."""
+
+
+_FIELDS: dict[str, type[BaseModel]] = {
+    "": PolicyForm,
+    "rules": RuleForm,
+    "terms": TermsForm,
+    "escalate": EscalationForm,
+    "approvers": ApproverForm,
+    "gateways": GatewayForm,
+}
+
+
+def _read(marked: Marked) -> tuple[Policy | None, list[Found]]:
+    """The policy, or what is wrong."""
+    try:
+        filed = PolicyForm.model_validate(marked.value)
+    except ValidationError as error:
+        return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
+    if wrong := list(_people(filed)):
+        return None, wrong
+    try:
+        return Policy.model_validate(filed.model_dump()), []
+    except ValidationError as error:
+        return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
+
+
+def _people(policy: PolicyForm) -> Iterator[Found]:
+    """Names in terms that nobody has, and terms that nobody can meet."""
+    people = [person.name for person in policy.approvers]
+    known = [*people, *(role for person in policy.approvers for role in person.roles)]
+    for place, terms in _all_terms(policy):
+        wrong = [(where, name) for where, name in _names(terms) if people and name not in known]
+        for where, name in wrong:
+            yield (*place, *where), f"there is no approver or role {name!r}{meant([name], known)}", False
+        able = len(policy.entitled(terms.who(len(terms.escalate))))
+        if people and not wrong and able < terms.quorum:
+            yield (*place, "quorum"), f"{able} may decide, and the quorum is {terms.quorum}", False
+
+
+def _all_terms(policy: PolicyForm) -> Iterator[tuple[Place, Terms]]:
+    yield ("terms",), policy.terms
+    for number, rule in enumerate(policy.rules):
+        if rule.terms:
+            yield ("rules", number, "terms"), rule.terms
+
+
+def _names(terms: Terms) -> Iterator[tuple[Place, str]]:
+    for number, name in enumerate(terms.by):
+        yield ("by", number), name
+    for number, name in enumerate(terms.veto):
+        yield ("veto", number), name
+    for step, escalation in enumerate(terms.escalate):
+        for number, name in enumerate(escalation.by):
+            yield ("escalate", step, "by", number), name
+
+
+def _found(problem: ErrorDetails, marked: Marked) -> Found:
+    """A problem of pydantic's, in our words."""
+    place, words = tuple(problem["loc"]), problem["msg"]
+    match problem["type"]:
+        case "extra_forbidden":
+            name = str(place[-1])
+            words = f"there is no such field{meant([name], _fields_at(place[:-1]))}"
+            return place, words, True
+        case "missing":
+            return place, "it is missing", False
+        case "tuple_type":
+            return place, "it has to be a list", False
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return place, "it has to be fields with values, as in `name: alice`", False
+        case "string_type":
+            return place, "it has to be text; what YAML takes for something else wants quotes", False
+        case "string_pattern_mismatch":
+            return place, "it is no name: 1 to 100 letters, digits and . _ @ -, the first a letter or digit", False
+        case "value_error":
+            return _placed(place, words.removeprefix("Value error, "), marked)
+    return place, words.replace("Input should", "it has to", 1), False
+
+
+def _placed(place: Place, words: str, marked: Marked) -> Found:
+    """What a model says of its fields begins with the field: `terms: …`, `rules.3.terms: …`."""
+    head, colon, rest = words.partition(": ")
+    below = tuple(int(part) if part.isdigit() else part for part in head.split("."))
+    if colon and _written((*place, *below), marked) in marked.marks:
+        return (*place, *below), rest, False
+    return place, words, False
+
+
+def _written(place: Place, marked: Marked) -> Place:
+    """A place as the file has it: a rule's tool and verdict may stand in one."""
+    if place and place[-1] in ("tool", "verdict") and place not in marked.marks:
+        for verdict in VERDICTS:
+            if (*place[:-1], verdict) in marked.marks:
+                return (*place[:-1], verdict)
+    return place
+
+
+def _fields_at(place: Place) -> list[str]:
+    name = next((part for part in reversed(place) if isinstance(part, str)), "")
+    fields = list(_FIELDS[name].model_fields) if name in _FIELDS else []
+    return [*fields, *VERDICTS] if name == "rules" else fields

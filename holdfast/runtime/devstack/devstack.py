@@ -1,0 +1,250 @@
+"""The embedded stack: a real Temporal server and a real PostgreSQL under one state folder.
+
+1. At most one stack per state folder: starting and stopping happen under the lock `<home>/stack.lock`.
+2. Servers that already run for this folder are adopted, never started twice.
+3. The holder of `<home>/owner.lock`, which the kernel releases when it dies, owns the stack. Others attach.
+4. Only the owner stops servers, and only those of this folder.
+"""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import psutil
+
+from holdfast.errors import StackError
+from holdfast.runtime.config.stack_file import Stack, read_stack, write_stack
+from holdfast.runtime.config.state_folder import make_private
+from holdfast.runtime.devstack.accounts import group_for_server
+from holdfast.runtime.devstack.ports import HOST, Ports
+from holdfast.runtime.devstack.postgres import Postgres
+from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.temporal_server import NAMESPACE, TemporalServer, find_binary
+from holdfast.runtime.devstack.web_ui import WebUI, hidden_address
+from holdfast.runtime.encryption.fleet_keys import ensure_key
+
+
+class _Server(Protocol):
+    def stop(self, process: psutil.Process) -> None: ...
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+class DevStack:
+    """Temporal and PostgreSQL under the state folder `home`, which is created when missing.
+
+    Args:
+        home: the state folder; what it holds survives any kill, and a later start resumes on it.
+        say: receives progress, a line at a time: a port that was taken, a first set-up.
+        usual: the ports to take when nothing is recorded; taken ones are replaced.
+        timeout: seconds for the servers to answer, and to wait for another process that is starting them.
+    """
+
+    def __init__(self, home: Path, *, say: Say = _silent, usual: Ports | None = None, timeout: float = 60.0) -> None:
+        # Processes are recognised by absolute paths on their command lines: one spelling for every caller.
+        self.home = home.expanduser().resolve()
+        self._say = say
+        self._usual = usual or Ports()
+        self._timeout = timeout
+        self._ownership: IO[bytes] | None = None
+
+    @property
+    def owned(self) -> bool:
+        """Whether `stop()` stops the servers; False while attached to a stack that another process owns."""
+        return self._ownership is not None
+
+    def start(self) -> Stack:
+        """Start what is not running, adopt what is, and return where it answers. May be called again.
+
+        Blocks until the servers answer: call it from a thread in asynchronous code.
+
+        Raises:
+            StackError: the folder cannot be written, a binary is missing, or a server does not come up.
+        """
+        self._prepare_home()
+        with self._exclusively():
+            claimed = not self.owned and self._claim()
+            try:
+                try:
+                    return self._start()
+                except OSError as error:
+                    raise StackError(
+                        f"The stack in {self.home} cannot start: {error}. "
+                        "Check the permissions and the space there, or set HOLDFAST_HOME to another folder."
+                    ) from error
+            except BaseException:
+                if claimed:  # what was adopted would be nobody's
+                    self._stop()
+                    self._release()
+                raise
+
+    def running(self) -> bool:
+        """Tell whether all servers run; cheap while they do."""
+        return all(process is not None for _, process in self._servers(read_stack(self.home)))
+
+    def stop(self) -> None:
+        """Stop the servers of this folder if this object owns them; otherwise do nothing.
+
+        Raises:
+            StackError: another process has been starting or stopping the stack for longer than `timeout`.
+        """
+        if not self.owned:
+            return
+        try:
+            if self.home.exists():
+                with self._exclusively():
+                    self._stop()
+            else:  # removed under our feet; the servers that lost it must not stay behind
+                self._stop()
+        finally:
+            self._release()
+
+    def _start(self) -> Stack:
+        recorded = read_stack(self.home)
+        temporal = TemporalServer(self.home, say=self._say)
+        postgres = Postgres(self.home, say=self._say)
+        web_ui = WebUI(self.home, say=self._say)
+        wanted = self._usual
+        if recorded is not None:
+            wanted = Ports(grpc=recorded.temporal_port, ui=recorded.ui_port, http=recorded.http_port)
+        cancelled = threading.Event()
+        deadline = time.monotonic() + self._timeout
+        try:
+            if temporal.find(recorded.temporal_pid if recorded else None) is None:
+                find_binary()  # first of all: what fails beside it would hide the one message that helps
+            behind = temporal.web_ui(recorded.temporal_pid if recorded else None) or hidden_address()
+            with ThreadPoolExecutor(3, thread_name_prefix="devstack") as pool:
+                try:
+                    database = pool.submit(
+                        postgres.ensure,
+                        hint=recorded.postgres_pid if recorded else None,
+                        deadline=deadline,
+                        cancelled=cancelled,
+                    )
+                    server = pool.submit(
+                        temporal.ensure,
+                        wanted,
+                        web_ui=behind,
+                        hint=recorded.temporal_pid if recorded else None,
+                        owned=self.owned,
+                        deadline=deadline,
+                        cancelled=cancelled,
+                    )
+                    guard = pool.submit(
+                        web_ui.ensure,
+                        wanted.ui,
+                        behind,
+                        hint=recorded.web_ui_pid if recorded else None,
+                        deadline=deadline,
+                        cancelled=cancelled,
+                    )
+                    starting: list[Future[Any]] = [database, server, guard]
+                    for finished in wait(starting, return_when=FIRST_EXCEPTION).done:
+                        finished.result()
+                except BaseException:
+                    cancelled.set()  # the other server need not come up any more
+                    raise
+            postgres_pid, database_url = database.result()
+            temporal_pid, ports = server.result()
+            web_ui_pid, ui_port = guard.result()
+            stack = Stack(
+                temporal_address=f"{HOST}:{ports.grpc}",
+                namespace=NAMESPACE,
+                ui_url=f"http://{HOST}:{ui_port}",
+                database_url=database_url,
+                temporal_port=ports.grpc,
+                ui_port=ui_port,
+                http_port=ports.http,
+                fleet_keys=str(ensure_key(self.home)),
+                temporal_pid=temporal_pid,
+                postgres_pid=postgres_pid,
+                web_ui_pid=web_ui_pid,
+                owner_pid=os.getpid() if self.owned else recorded.owner_pid if recorded else None,
+            )
+            write_stack(self.home, stack)
+        except BaseException:
+            _stop_all([(temporal, temporal.started), (postgres, postgres.started), (web_ui, web_ui.started)])
+            raise
+        return stack
+
+    def _stop(self) -> None:
+        recorded = read_stack(self.home)
+        _stop_all(self._servers(recorded))
+        if recorded is not None:
+            write_stack(self.home, recorded.stopped())
+
+    def _servers(self, recorded: Stack | None) -> "list[tuple[_Server, psutil.Process | None]]":
+        """The servers of this folder, each with its process if it runs."""
+        temporal = TemporalServer(self.home, say=self._say)
+        postgres = Postgres(self.home, say=self._say)
+        web_ui = WebUI(self.home, say=self._say)
+        return [
+            (temporal, temporal.find(recorded.temporal_pid if recorded else None)),
+            (postgres, postgres.find(recorded.postgres_pid if recorded else None)),
+            (web_ui, web_ui.find(recorded.web_ui_pid if recorded else None)),
+        ]
+
+    def _prepare_home(self) -> None:
+        try:
+            make_private(self.home, say=self._say, group=group_for_server(self.home / "postgres"))
+            for name in ("stack.lock", "owner.lock"):
+                os.close(os.open(self.home / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        except OSError as error:
+            raise StackError(
+                f"The state folder {self.home} cannot be written: {error.strerror or error}. "
+                "Set HOLDFAST_HOME to a folder that you can write."
+            ) from error
+
+    def _claim(self) -> bool:
+        """Become the owner unless another one lives; the lock ends with its holder, however it ends."""
+        file = (self.home / "owner.lock").open("ab")
+        if _lock(file):
+            self._ownership = file
+            return True
+        file.close()
+        return False
+
+    def _release(self) -> None:
+        if self._ownership is not None:
+            self._ownership.close()
+            self._ownership = None
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Hold the lock under which the servers of this folder are started and stopped."""
+        deadline = time.monotonic() + self._timeout
+        with (self.home / "stack.lock").open("ab") as file:
+            if not _lock(file):
+                self._say(f"another process is starting or stopping the stack in {self.home}; waiting for it")
+                while not _lock(file):
+                    if time.monotonic() > deadline:
+                        raise StackError(
+                            f"Another process has been starting or stopping the stack in {self.home} for "
+                            f"{self._timeout:.0f} s. End it (`fuser -v {file.name}` names it) and try again."
+                        )
+                    time.sleep(0.02)
+            yield
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _stop_all(servers: list[tuple[_Server, psutil.Process | None]]) -> None:
+    """Stop the servers that run, side by side: each takes about a second."""
+    with ThreadPoolExecutor(len(servers)) as pool:
+        stopping = [pool.submit(server.stop, process) for server, process in servers if process is not None]
+    for stopped in stopping:
+        stopped.result()

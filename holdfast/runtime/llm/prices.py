@@ -1,0 +1,17 @@
+"""What LLMs cost, from the list prices that come with a maintained library. Nothing is fetched."""
+
+from holdfast.llm.messages import Usage
+
+
+def price(llm: str, usage: Usage) -> float | None:
+    """The price of so many tokens of an LLM, in US dollars; None where the library does not know it."""
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+
+    tokens = Tokens(
+        input_tokens=usage.prompt_tokens, cache_read_tokens=usage.cached_tokens, output_tokens=usage.completion_tokens
+    )
+    try:
+        return float(calc_price(tokens, model_ref=llm).total_price)
+    except LookupError:
+        return None

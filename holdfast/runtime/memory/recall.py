@@ -1,0 +1,139 @@
+"""Reads what an agent has left for itself in its workspace: skills, learnt strategies, and the five files.
+
+Whatever is there, a run begins: what is no text, too large, or a way out of the workspace is said in a line. What
+instructs the agent needs a person's approval (`holdfast.runtime.workspace.approved_instructions`); without it, that
+too is said in a line, which repeats nothing of what stands there.
+"""
+
+import codecs
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import structlog
+
+from holdfast.agents.agent import SkillSpec
+from holdfast.agents.skills import SKILL_FILE, Skill, unusable
+from holdfast.llm.tokens import newest_of
+from holdfast.memory.files_tier import MEMORY_FILES, FileRead, files_tier, read_ahead
+from holdfast.memory.recalled import RecalledTier
+from holdfast.runtime.memory.files import LARGEST, STRATEGIES, MemoryFiles
+from holdfast.runtime.memory.skills import WORKSPACE_SKILLS, is_linked, workspace_skills
+from holdfast.runtime.workspace.approved_instructions import Approvals, Instruction, skill, strategies
+from holdfast.runtime.workspace.files import NotAFile, NotText, opened
+from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
+from holdfast.transcript.prompt import strategies_room
+
+log = structlog.get_logger(__name__)
+
+
+HOW = "a person approves it with `python starter.py trust DIR`, on this machine"
+
+
+class WorkspaceMemory:
+    """What workspaces hold for the agents that work in them.
+
+    Each method raises OSError where the file system does not answer as it should; that is to be tried again.
+
+    Args:
+        approvals: What people have approved; None for those of the process's state folder.
+    """
+
+    def __init__(self, approvals: Approvals | None = None) -> None:
+        self._approvals = approvals or Approvals()
+
+    def skills(self, workspace: Path) -> Iterator[Skill | SkillSpec]:
+        """The workspace's own skills that a person has approved, and how many others there are."""
+        others: dict[str, str] = {}
+        for found in workspace_skills(workspace):
+            if isinstance(found, Skill) and self._approvals.have(_instruction(found), workspace):
+                yield found
+            else:
+                others[found.name] = found.description if isinstance(found, SkillSpec) else "not approved"
+        if others:
+            self._left_out(workspace, [f"{WORKSPACE_SKILLS}, {name}: {why}" for name, why in others.items()])
+            yield unusable(WORKSPACE_SKILLS, f"{len(others):,} not approved, or not to be used; {HOW}")
+
+    def strategies(self, workspace: Path, tokens: int) -> str:
+        """What was learnt, the newest of it within the budget; empty where nothing was."""
+        room = strategies_room(tokens)
+        read = _read(workspace, STRATEGIES, most=LARGEST[STRATEGIES] + 1, newest=True)
+        if read is None or not (read.problem or read.text.strip()):
+            return ""
+        if read.problem or read.unread:
+            return f"[{STRATEGIES} is not shown: {read.problem or 'it is too large'}]"
+        if not self._approvals.have(strategies(read.text, what=STRATEGIES), workspace):
+            self._left_out(workspace, [STRATEGIES])
+            return f"[{STRATEGIES} is not shown: no person has approved it as it is; {HOW}]"
+        return newest_of(read.text.strip("\n"), room, where=STRATEGIES)
+
+    def instructions(self, workspace: Path) -> Iterator[tuple[Instruction, bool]]:
+        """All that would instruct agents in a workspace, and whether it is approved; for a person to read.
+
+        Raises:
+            FileRefused: The strategies cannot be read.
+        """
+        text = MemoryFiles(workspace).read(STRATEGIES)
+        found = [strategies(text, what=STRATEGIES)] if text and text.strip() else []
+        found += [_instruction(each) for each in workspace_skills(workspace) if isinstance(each, Skill)]
+        for each in found:
+            yield each, self._approvals.have(each, workspace)
+
+    def _left_out(self, workspace: Path, what: Sequence[str]) -> None:
+        """Say so to people: the worker's log is where they look."""
+        if self._approvals.count_in(workspace):
+            then = f"read it, then: python starter.py trust {workspace}"
+        else:
+            then = "the state folder lies in the workspace, where approvals do not count: set HOLDFAST_HOME elsewhere"
+        log.warning("instructions_not_trusted", workspace=str(workspace), left_out=list(what), then=then)
+
+    def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
+        """The workspace's files within the budget; None where it has none of them."""
+        reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in MEMORY_FILES)
+        return files_tier([read for read in reads if read], tokens)
+
+
+def _instruction(found: Skill) -> Instruction:
+    others = [f"{path}  {address}" for path, address in found.spec.files.items() if path != SKILL_FILE]
+    text = found.files[SKILL_FILE].decode("utf-8-sig", "replace")
+    shown = "\n".join([text, *(["Further files:", *others] if others else [])])
+    return skill(found.spec, what=f"{WORKSPACE_SKILLS}/{found.name}", text=shown)
+
+
+def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | None:
+    """The beginning or the end of a file, `most` bytes of it; None where there is no such file."""
+    try:
+        if _is_loop(workspace, name):
+            return FileRead(name, problem="it is a link that leads to itself")
+        if name == STRATEGIES and is_linked(workspace, name):
+            return FileRead(name, problem="a link leads to it; put the file there itself")
+        with opened(workspace, name, follow=True) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - most) if newest else 0
+            file.seek(start)
+            content = file.read(most)
+        # A part may begin and end within a character.
+        skipped = next((n for n in range(4) if content[n : n + 1] < b"\x80" or content[n] >= 0xC0), 0) if start else 0
+        text = codecs.getincrementaldecoder("utf-8")().decode(content[skipped:], final=len(content) == size)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OutsideWorkspace:
+        return FileRead(name, problem="it leads outside the workspace")
+    except NotAFile:
+        return FileRead(name, problem="it is no regular file")
+    except (NotText, UnicodeDecodeError):
+        return FileRead(name, problem="it is not UTF-8 text")
+    except PermissionError:
+        return FileRead(name, problem="it may not be read")
+    return FileRead(name, size, text, unread=size - len(text.encode()))
+
+
+def _is_loop(workspace: Path, name: str) -> bool:
+    try:
+        os.lstat(inside(workspace, name))
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return True
+    return False

@@ -1,0 +1,116 @@
+"""What the tools write: which files change together when a task is done or blocked, and in what words."""
+
+from collections.abc import Sequence
+
+from holdfast.memory import notes, progress, tasks
+from holdfast.memory.errors import TaskNotFound
+from holdfast.memory.markdown import flat
+from holdfast.runtime.memory.files import ERRORS, LARGEST, LEARNINGS, PROGRESS, STRATEGIES, TASKS, Edit, MemoryFiles
+from holdfast.runtime.memory.repository import Repository
+from holdfast.tools.decorator import ToolContext
+
+HEADINGS = {ERRORS: "Errors", LEARNINGS: "Learnings", STRATEGIES: "Strategies"}
+"""The first line of a new file."""
+MOST_BLOCKERS = 10
+"""Blocked tasks that the status names."""
+
+
+def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str], next_step: str) -> None:
+    """Tick a task off, add the entry on it, and set the status.
+
+    Raises:
+        MemoryRefused: There is no such open task, or a file cannot be changed.
+    """
+    again = context.attempt > 1
+    after: tuple[tasks.Task, ...] = ()
+
+    def tick(text: str | None) -> str:
+        nonlocal after
+        ticked = tasks.complete(require_tasks(text), title, context.at, again=again)
+        # Only a repeated attempt has reason to call that a success.
+        if ticked == text and not again:
+            raise TaskNotFound(
+                f"TASKS.md shows {flat(title)!r} as completed already; read_tasks shows what is open, "
+                "commit_work commits what was changed"
+            )
+        after = tasks.parse_tasks(ticked)
+        return ticked
+
+    def tell(text: str | None) -> str:
+        new = progress.entry(
+            title,
+            context.at,
+            what=what,
+            files=files or changed_files(context),
+            outcome="Success",
+            next_step=next_step,
+        )
+        return with_status(progress.add_entry(text, new), context, after, completed=title)
+
+    MemoryFiles(context.workspace).change_all({TASKS: tick, PROGRESS: tell})
+
+
+def block(context: ToolContext, title: str, reason: str) -> None:
+    """Mark a task as blocked, note the error, and set the status.
+
+    Raises:
+        MemoryRefused: There is no such open task, or a file cannot be changed.
+    """
+    after: tuple[tasks.Task, ...] = ()
+
+    def mark(text: str | None) -> str:
+        nonlocal after
+        marked = tasks.block(require_tasks(text), title, reason, again=context.attempt > 1)
+        after = tasks.parse_tasks(marked)
+        return marked
+
+    def tell(text: str | None) -> str:
+        return with_status(text, context, after)
+
+    note = added_note(context, ERRORS, f"Blocked: {title}", reason)
+    MemoryFiles(context.workspace).change_all({TASKS: mark, ERRORS: note, PROGRESS: tell})
+
+
+def added_note(context: ToolContext, name: str, title: str, text: str) -> Edit:
+    """The edit that adds a note of this call to a file."""
+    new = notes.note(title, text, context.at, thread=context.thread, call=context.key)
+    return lambda before: notes.add_note(before, new, heading=HEADINGS[name])
+
+
+def require_tasks(text: str | None) -> str:
+    """The text of TASKS.md.
+
+    Raises:
+        TaskNotFound: There is none.
+    """
+    if text is None:
+        raise TaskNotFound("there is no TASKS.md yet; add_task makes it with its first task")
+    return text
+
+
+def changed_files(context: ToolContext) -> list[str]:
+    """What differs from the last commit, besides the memory files."""
+    return [path for path in Repository(context.workspace).state().dirty if path not in LARGEST]
+
+
+def with_status(
+    text: str | None, context: ToolContext, after: Sequence[tasks.Task], *, completed: str | None = None
+) -> str:
+    """progress.txt with the task that is next and what is in the way; what a person noted there stays."""
+    upcoming = tasks.next_task(after)
+    said = progress.parse_current(text or "").blockers
+    parts = [part for part in said.split("; ") if part.strip() and part.casefold() != "none"]
+    ours = [f"{_short(task.title)}: " for task in after]
+    keep = any(not part.startswith(tuple(ours)) for part in parts)
+    blocked = [task for task in after if task.status == "blocked"][:MOST_BLOCKERS]
+    return progress.set_current(
+        text,
+        context.at,
+        active=upcoming.title if upcoming else "",
+        last_completed=completed,
+        blockers=None if keep else "; ".join(f"{_short(task.title)}: {_short(task.reason)}" for task in blocked),
+    )
+
+
+def _short(text: str) -> str:
+    return flat(text, 80).replace(";", ",")

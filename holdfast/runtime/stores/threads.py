@@ -1,0 +1,249 @@
+"""The permanent record in PostgreSQL, in blocks of consecutive events (`holdfast.runtime.stores.blocks`).
+
+Blocks are only inserted, or set aside, where one may be cut in two; `holdfast.runtime.stores.prune` removes threads.
+Appends to one thread take turns, by a lock on the thread's row, so that its positions have no gaps.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast.base.lines import PAGE_BYTES
+from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
+from holdfast.runtime.stores.blocks import Block, pack, unpack
+from holdfast.runtime.stores.unavailable import retried_by_temporal
+from holdfast.stores import aside_id, origin_of
+
+_PAGE_BLOCKS = 2000
+"""The most blocks that are looked at to fill a page."""
+_NO_END = 2**31 - 1
+"""A position beyond all others."""
+
+_BLOCKS = """
+    SELECT position, stop, size, at, body
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY position) - size AS bytes_before
+        FROM (
+            SELECT * FROM holdfast.events
+            WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s)
+            AND position < %(stop)s AND position >= coalesce((
+                SELECT max(position) FROM holdfast.events
+                WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s) AND position <= %(start)s
+            ), 0)
+            ORDER BY position LIMIT %(most)s::integer
+        ) AS next
+    ) AS counted
+    WHERE bytes_before < %(size)s ORDER BY position
+"""
+
+_INSERT = "INSERT INTO holdfast.events (thread, position, stop, size, at, body) VALUES (%s, %s, %s, %s, %s, %s)"
+
+
+class PostgresThreads:
+    """A `holdfast.stores.ThreadStore` in PostgreSQL.
+
+    While the database is away its methods raise an error that Temporal retries.
+
+    Args:
+        pool: Open, to a migrated database.
+    """
+
+    def __init__(self, pool: AsyncConnectionPool) -> None:
+        self._pool = pool
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Keep `lines` at the positions from `start` on: all of them, or none. Twice is the same as once."""
+        blocks = await asyncio.to_thread(pack, start, lines) if lines else []  # before others have to wait for it
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection, connection.transaction():
+                number = await hold_thread(connection, thread, lock="NO KEY UPDATE")
+                length = await _length(connection, thread)
+                if start > length:
+                    raise RecordGap(
+                        f"thread {thread} has {length} events in the record, so none can follow at position {start}; "
+                        f"append from position {length} on"
+                    )
+                kept = length - start
+                if lines[:kept]:
+                    await _compare(connection, thread, start, lines[:kept])
+                    fresh = lines[kept:]
+                    blocks = await asyncio.to_thread(pack, length, fresh) if fresh else []
+                await _insert(connection, number, blocks)
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """A page of lines from position `start` on."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
+        return await asyncio.to_thread(_page, thread, start, blocks)
+
+    async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
+        """Make room for `lines`: the log as it is becomes a thread of its own, whole, with its artifacts; the thread
+        keeps the events before the first one that is not that of `lines`.
+
+        That is what became of a run that was reset: its thread goes on from an earlier event.
+        """
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection, connection.transaction():
+                number = await hold_thread(connection, thread, lock="NO KEY UPDATE")
+                kept = await _kept(connection, thread, start, start + len(lines))
+                other = start
+                while other < start + len(lines) and kept.get(other) == lines[other - start]:
+                    other += 1
+                cut = [block for block in await _blocks(connection, thread, other, other) if block.stop > other]
+                aside, branch = await _new_aside(connection, thread)
+                await connection.execute(
+                    "INSERT INTO holdfast.events (thread, position, stop, size, at, body) "
+                    "SELECT %s, position, stop, size, at, body FROM holdfast.events "
+                    "WHERE thread = %s AND stop <= %s",
+                    [branch, number, other],
+                )
+                await connection.execute(
+                    "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
+                    [branch, number, other],
+                )
+                for block in cut:  # moved whole, by its end; the thread needs its beginning, too
+                    stays = [line for position, line in _numbered(thread, block) if position < other]
+                    await _insert(connection, number, pack(block.position, stays))
+                await connection.execute(
+                    "INSERT INTO holdfast.artifact_threads (digest, thread) "
+                    "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
+                    [branch, number],
+                )
+                return aside
+
+    async def asides(self, thread: str) -> list[str]:
+        """The ids of the logs that were set aside of a thread, the oldest first."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                return [aside for _, aside in await asides_of(connection, thread)]
+
+    async def length(self, thread: str) -> int:
+        """How many events are kept."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                return await _length(connection, thread)
+
+
+async def hold_thread(
+    connection: psycopg.AsyncConnection, thread: str, *, lock: Literal["NO KEY UPDATE", "KEY SHARE"]
+) -> int:
+    """The number of a thread, known from now on if it was not; locked until the transaction ends.
+
+    Args:
+        connection: In a transaction.
+        thread: Its id.
+        lock: `NO KEY UPDATE` to be the only one who appends, `KEY SHARE` to keep it from being pruned.
+    """
+    while True:
+        query = f"SELECT id FROM holdfast.threads WHERE thread = %s FOR {lock}"  # noqa: S608  # one of two constants
+        found = await connection.execute(query, [thread])
+        if row := await found.fetchone():
+            return int(row[0])
+        # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind at every append.
+        await connection.execute("INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING", [thread])
+
+
+async def asides_of(connection: psycopg.AsyncConnection, thread: str) -> list[tuple[int, str]]:
+    """Number and id of the logs that were set aside of a thread, the oldest first."""
+    rows = await connection.execute(
+        "SELECT id, thread FROM holdfast.threads WHERE starts_with(thread, %s) ORDER BY id", [f"{thread}~"]
+    )
+    return [(int(number), aside) for number, aside in await rows.fetchall() if origin_of(aside) == thread]
+
+
+async def _new_aside(connection: psycopg.AsyncConnection, thread: str) -> tuple[str, int]:
+    """A thread that was not there before: never one that holds anything already, whoever made it."""
+    for count in itertools.count(1):
+        made = await connection.execute(
+            "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id",
+            [aside_id(thread, count)],
+        )
+        if row := await made.fetchone():
+            return aside_id(thread, count), int(row[0])
+    raise AssertionError("numbers do not end")
+
+
+async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:
+    last = await connection.execute(
+        "SELECT stop FROM holdfast.events "
+        "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s) ORDER BY position DESC LIMIT 1",
+        [thread],
+    )
+    row = await last.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _compare(connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes]) -> None:
+    kept = await _kept(connection, thread, start, start + len(lines))
+    for position, line in enumerate(lines, start):
+        if kept.get(position) != line:
+            raise RecordConflict(
+                f"thread {thread} has another event at position {position} in the record than the one to append; "
+                "nothing was appended. Two runs write under one thread id: start one of them under another."
+            )
+
+
+async def _kept(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
+    """The lines from position `start` up to `stop`, and those that share a block with them, by position."""
+    blocks = await _blocks(connection, thread, start, stop)
+    return await asyncio.to_thread(lambda: {at: line for block in blocks for at, line in _numbered(thread, block)})
+
+
+async def _blocks(
+    connection: psycopg.AsyncConnection,
+    thread: str,
+    start: int,
+    stop: int = _NO_END,
+    *,
+    most: int | None = None,
+    size: int = 2**62,
+) -> list[Block]:
+    """The blocks from the one on that has position `start`, as far as one begins before `stop`.
+
+    Args:
+        connection: To the database.
+        thread: Its id.
+        start: A position.
+        stop: Another.
+        most: The most blocks; None for all.
+        size: Bytes of lines, after which none follows.
+    """
+    wanted = {"thread": thread, "start": start, "stop": stop, "most": most, "size": size}
+    found = await connection.execute(_BLOCKS, wanted, binary=True)
+    return [Block(*row) for row in await found.fetchall()]
+
+
+async def _insert(connection: psycopg.AsyncConnection, number: int, blocks: Sequence[Block]) -> None:
+    if blocks:
+        async with connection.cursor() as cursor:
+            await cursor.executemany(_INSERT, [(number, *block) for block in blocks])
+
+
+def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
+    lines: list[bytes] = []
+    size = 0
+    for block in blocks:
+        for position, line in _numbered(thread, block):
+            if position < start:
+                continue
+            size += len(line)
+            if lines and size > PAGE_BYTES:
+                return lines
+            lines.append(line)
+    return lines
+
+
+def _numbered(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block, each with its position."""
+    try:
+        return enumerate(unpack(block), block.position)
+    except ValueError as error:
+        raise RecordUnreadable(
+            f"event {block.position} of thread {thread}, or one up to event {block.stop - 1}, was altered or damaged "
+            f"({error}); restore the record from a backup"
+        ) from error

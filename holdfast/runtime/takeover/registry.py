@@ -1,0 +1,104 @@
+"""Which workers of this machine share a task queue: a folder of empty files, named after their identities.
+
+A file is a hint and never a proof: whoever can write here can at most have somebody look. A worker that ends in good
+order takes its file away, so a file whose process is gone means that one did not.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
+
+FOLDER = "workers"
+"""Below the state folder."""
+
+
+class WorkerRegistry:
+    """The workers of one task queue that share a state folder.
+
+    Args:
+        home: The state folder; it is created when missing, closed to other users.
+        queue: Whatever tells one task queue of one server from all others.
+
+    Raises:
+        OSError: The folder cannot be made, or it is not ours alone.
+    """
+
+    def __init__(self, home: Path, *queue: str) -> None:
+        self._folder = home / FOLDER
+        self._prefix = hashlib.sha256("\n".join(queue).encode()).hexdigest()[:16]
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        with self._open():
+            pass
+
+    def enter(self, identity: WorkerIdentity) -> None:
+        """Say that a worker is at work.
+
+        Raises:
+            OSError: The file cannot be made.
+        """
+        with self._open() as folder:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(self._name(identity), flags, 0o600, dir_fd=folder))
+
+    def leave(self, identities: Iterable[WorkerIdentity]) -> None:
+        """Forget workers; those that are not there, too.
+
+        Raises:
+            OSError: A file cannot be removed.
+        """
+        with self._open() as folder:
+            for identity in identities:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._name(identity), dir_fd=folder)
+
+    def workers(self) -> list[WorkerIdentity]:
+        """All that are said to be at work. Names that say nothing are passed over.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        with self._open() as folder:
+            names = [name.partition(".") for name in os.listdir(folder)]  # noqa: PTH208  # of the open folder
+        found = [parse_identity(identity) for prefix, _, identity in names if prefix == self._prefix]
+        return [identity for identity in found if identity is not None]
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Have the dead to oneself for the length of the block, if nobody else has; the lock ends with the process.
+
+        Raises:
+            OSError: The lock's file cannot be made.
+        """
+        with self._open() as folder:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(f"{self._prefix}.lock", flags, 0o600, dir_fd=folder)
+            try:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    yield False
+                else:
+                    yield True
+            finally:
+                os.close(file)
+
+    def _name(self, identity: WorkerIdentity) -> str:
+        return f"{self._prefix}.{identity}"
+
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            state = os.fstat(folder)
+            if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+                raise PermissionError(f"{self._folder} is not this user's alone; remove it, or chmod 700 it")
+            yield folder
+        finally:
+            os.close(folder)

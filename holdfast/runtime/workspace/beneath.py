@@ -1,0 +1,286 @@
+"""Opens what is in a workspace, by descriptors: what was checked is what is read, listed, written or renamed.
+
+1. A path is normalised by its text alone (`holdfast.base.paths`); one that leaves the workspace is refused.
+2. No link is followed, at any place of a path: it would lead to another place than the one that was judged.
+3. A folder is held open from the check to the end of its use, and a file in it is named by its last name alone. So it
+   makes no difference who swaps a folder for a link meanwhile.
+
+Linux resolves such a path in one call (`openat2`). Elsewhere each folder is opened from the one before it.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from holdfast.base.paths import LONGEST, in_workspace, is_outside
+from holdfast.runtime.config.state_folder import state_folder
+from holdfast.runtime.workspace.paths import OutsideWorkspace, inside, matches_glob
+
+WALKED = 100_000
+"""Entries that `list_files` and `search_files` look at."""
+
+_OPENAT2 = 437
+"""The system call's number, on every architecture that has it."""
+_RESOLVE = 0x02 | 0x04 | 0x08
+"""RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH."""
+_FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+"""A folder that is passed through: no right to list it is needed where the system can do without."""
+
+
+class LeadsElsewhere(OutsideWorkspace):
+    """The path goes through a link; the message names the real place."""
+
+
+class Entry(NamedTuple):
+    """Something in a folder."""
+
+    path: str
+    """Relative to the workspace."""
+    kind: Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A workspace that is held open (`held`)."""
+
+    fd: int
+    base: str
+    """Where it really is."""
+    given: str
+    """How it was named: absolute paths may name it so."""
+
+    def relative(self, path: str) -> str:
+        """The normalised path, relative to the workspace.
+
+        Raises:
+            OutsideWorkspace: It leads outside.
+            ValueError: It cannot be a path at all.
+        """
+        try:
+            encoded = os.fsencode(path)
+        except UnicodeEncodeError:
+            raise ValueError(f"{path!r} has a character that no file name can have") from None
+        if b"\0" in encoded or len(encoded) > LONGEST:
+            raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character, or over {LONGEST:,} bytes")
+        found = in_workspace(path, self.base)
+        if is_outside(found) and path.startswith("/"):
+            found = in_workspace(path, self.given)
+        if is_outside(found):
+            raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
+        if self.hides(found):
+            raise OutsideWorkspace(f"{path!r} is in Holdfast's own state folder, where its keys and databases are")
+        return found
+
+    def hides(self, relative: str) -> bool:
+        """Whether a normalised path is in the state folder; a workspace that lies in it, as a run's own, is no part."""
+        own = os.path.realpath(state_folder())
+        here = os.path.normpath(os.path.join(self.base, relative))  # noqa: PTH118  # the text alone
+        covered = own == self.base or own.startswith(self.base.rstrip("/") + "/")
+        return covered and (here == own or here.startswith(own + "/"))
+
+    @contextmanager
+    def folder(self, path: str) -> Iterator[int]:
+        """A folder, open for listing.
+
+        Raises:
+            LeadsElsewhere, OutsideWorkspace, OSError: It is none, or cannot be opened.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+        descriptor = self._open(self.relative(path), flags, path=path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that a path is in, for calls with `dir_fd`, and its last name there: `.` for the workspace.
+
+        Args:
+            path: What is in it need not exist.
+            make: Make the folders that are missing.
+
+        Raises:
+            LeadsElsewhere, OutsideWorkspace, OSError: There is no such folder, or it cannot be opened.
+        """
+        folder, _, name = self.relative(path).rpartition("/")
+        try:
+            descriptor = self._open(folder or ".", _FOLDER, path=path)
+        except FileNotFoundError:
+            if not make:
+                raise
+            descriptor = self._make(folder, path=path)
+        try:
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
+    def refuse_link(self, path: str) -> None:
+        """Say where a path really leads, if it goes through a link.
+
+        Raises:
+            LeadsElsewhere: To another place in the workspace.
+            OutsideWorkspace: Out of it.
+        """
+        relative = self.relative(path)
+        names = relative.split("/")
+        for end in range(1, len(names) + 1):
+            link = "/".join(names[:end])
+            if os.path.islink(f"{self.base}/{link}"):  # noqa: PTH114  # only for the message
+                real, target = (inside(Path(self.base), each).relative_to(self.base) for each in (relative, link))
+                if os.path.islink(f"{self.base}/{real}"):  # noqa: PTH114  # likewise
+                    raise LeadsElsewhere(f"{path}: {link} is a link that leads in a circle; name a file or a folder")
+                raise LeadsElsewhere(f"{path}: {link} is a link to {target}; name {real} instead")
+
+    def _open(self, relative: str, flags: int, *, path: str) -> int:
+        try:
+            return open_beneath(self.fd, relative, flags)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
+                self.refuse_link(path)
+            raise
+
+    def _make(self, relative: str, *, path: str) -> int:
+        """Make a folder, and those above it that are missing; returns it opened."""
+        here = os.dup(self.fd)
+        try:
+            for name in relative.split("/"):
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=here)  # pathlib knows no descriptors
+                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+                os.close(here)
+                here = below
+            return here
+        except OSError as error:
+            os.close(here)
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                self.refuse_link(path)
+            raise
+
+
+@contextmanager
+def held(workspace: Path) -> Iterator[Held]:
+    """Hold a workspace open. It may itself be reached through links: people named it, not an LLM.
+
+    Raises:
+        OSError: It is not there, or no folder.
+    """
+    base = os.path.realpath(workspace)
+    descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield Held(descriptor, base, os.path.abspath(workspace))  # noqa: PTH100  # the text alone
+    finally:
+        os.close(descriptor)
+
+
+def open_beneath(folder: int, path: str, flags: int) -> int:
+    """Open what is below an open folder, following no link and no `..`; returns the descriptor.
+
+    Raises:
+        OSError: With ELOOP, ENOTDIR or EXDEV where a link is in the way.
+    """
+    return (by_openat2 if has_openat2() else by_walk)(folder, path, flags)
+
+
+def by_walk(folder: int, path: str, flags: int) -> int:
+    """`open_beneath`, folder by folder."""
+    *folders, last = path.split("/")
+    through = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW
+    here = os.dup(folder)
+    try:
+        if ".." in (*folders, last):
+            raise OSError(18, "Invalid cross-device link", path)  # as the kernel says it
+        for name in folders:
+            below = os.open(name, through, dir_fd=here)
+            os.close(here)
+            here = below
+        return os.open(last, flags | os.O_NOFOLLOW, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def by_openat2(folder: int, path: str, flags: int) -> int:
+    """`open_beneath` in one call of the kernel."""
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _RESOLVE)
+    while True:
+        descriptor = _syscall()(_OPENAT2, folder, os.fsencode(path), how, len(how))
+        if descriptor >= 0:
+            return int(descriptor)
+        if (number := ctypes.get_errno()) not in (errno.EINTR, errno.EAGAIN):
+            raise OSError(number, os.strerror(number), path)
+
+
+@cache
+def _syscall() -> Callable[..., int]:
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    return call
+
+
+@cache
+def has_openat2() -> bool:
+    """Whether the kernel has it (Linux 5.6), and lets this process use it: some containers do not."""
+    if sys.platform != "linux":
+        return False
+    root = os.open("/", os.O_PATH)
+    try:
+        os.close(by_openat2(root, ".", _FOLDER))
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    return True
+
+
+def walk(workspace: Held, start: str) -> Iterator[Entry]:
+    """What is below a folder, nearest first; links and `.git` are not entered."""
+    folders = deque([workspace.relative(start)])
+    while folders:
+        folder = folders.popleft()
+        with (
+            suppress(OSError, OutsideWorkspace),
+            workspace.folder(folder) as descriptor,
+            os.scandir(descriptor) as found,
+        ):
+            for entry in found:
+                if entry.name == ".git":
+                    continue
+                path = entry.name if folder == "." else f"{folder}/{entry.name}"
+                if workspace.hides(path):
+                    continue
+                kind = _kind(entry)
+                if kind == "folder":
+                    folders.append(path)
+                yield Entry(path, kind)
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def below(workspace: Held, start: str, pattern: str, *, most: int) -> tuple[list[Entry], bool]:
+    """Entries below a folder that fit the pattern, `most` of them; and whether some may have been left out."""
+    found: list[Entry] = []
+    base = workspace.relative(start)
+    for seen, entry in enumerate(walk(workspace, start)):
+        if seen == WALKED:
+            return found, True
+        if matches_glob(os.path.relpath(entry.path, base), pattern):
+            if len(found) == most:
+                return found, True
+            found.append(entry)
+    return found, False

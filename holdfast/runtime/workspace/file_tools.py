@@ -1,0 +1,246 @@
+"""Tools that read and write the files of a run's workspace, and nothing outside it.
+
+1. A path is normalised before it is judged, and no link on it is followed: what was judged is what is opened
+   (`holdfast.runtime.workspace.beneath`).
+2. Only regular files are opened: reading a pipe or a device never hangs a call.
+3. A file is replaced as a whole or not at all, and a repeated write or edit changes nothing more.
+"""
+
+import os
+from typing import Annotated, BinaryIO
+
+from pydantic import Field
+
+from holdfast.base.paths import WorkspacePath
+from holdfast.runtime.workspace.beneath import WALKED, below, held
+from holdfast.runtime.workspace.files import alone, not_text, opened, plain_errors, replace, require_file
+from holdfast.runtime.workspace.sandbox import DEFAULT, Confinement
+from holdfast.runtime.workspace.sandboxed_shell import Confine, command_tools
+from holdfast.runtime.workspace.search import search_lines
+from holdfast.tools.decorator import Tool, ToolContext, tool
+
+READ_BYTES = 100_000
+"""Bytes of a file that one `read_file` returns at most."""
+LINE_BYTES = 2_000
+"""Bytes of a line that `read_file` shows."""
+SCAN_BYTES = 2 * 1024**3
+"""How far into a file `read_file` looks for a line."""
+EDIT_BYTES = 10_000_000
+"""Size of the largest file that `edit_file` takes."""
+LISTED = 1_000
+"""Entries that one `list_files` returns at most."""
+
+
+class EditRefused(Exception):
+    """The edit cannot be made as asked; nothing was changed."""
+
+
+def workspace_tools(*, confine: Confine = "auto", confinement: Confinement = DEFAULT) -> list[Tool]:
+    """The tools on files and commands, for a catalog: `Catalog(agents=[…], tools=workspace_tools())`.
+
+    Args:
+        confine: Which tools run commands: with `require` none that is not confined.
+        confinement: What `run_confined` may use.
+
+    Raises:
+        CatalogError: With `require`, where commands cannot be confined.
+    """
+    files = [list_files, read_file, search_files, write_file, edit_file]
+    return [*files, *command_tools(confine, confinement)]
+
+
+_SIGNS = {"link": "@", "folder": "/"}
+
+Line = Annotated[int, Field(ge=1)]
+"""A line's number, or a number of lines."""
+
+
+@tool(effect="read")
+def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: ToolContext) -> str:
+    """List files and folders in the workspace. Folders end in "/", links in "@"; what is in .git is left out.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The folder to look in, and below.
+        pattern: A glob relative to that folder: "*" and "?" stay within a name, "**" is any number of
+            folders. Use "./*" for the folder alone, "*.py" or "src/**/*.py" for certain names.
+    """
+    with plain_errors(path), held(context.workspace) as root, root.folder(path):
+        entries, left_out = below(root, path, pattern, most=LISTED)
+    if not entries and not left_out:
+        return f"[nothing in {path} matches {pattern}]"
+    lines = sorted(entry.path + _SIGNS.get(entry.kind, "") for entry in entries)
+    if left_out:
+        lines.append("[there may be more; narrow the path or the pattern to see it]")
+    return "\n".join(lines)
+
+
+@tool(effect="read")
+def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, context: ToolContext) -> str:
+    """Read a text file, or part of a long one. What is left out is said at the end, in brackets.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The file.
+        offset: The line to begin with, counted from 1.
+        limit: The number of lines to read.
+    """
+    with opened(context.workspace, path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return f"[{path} is empty]"
+        if not _skip_lines(file, offset - 1) or file.tell() == size:
+            return f"[{path} ends before line {offset}; it has {size:,} bytes]"
+        lines: list[str] = []
+        read = 0
+        while len(lines) < limit and read < READ_BYTES and (line := file.readline(LINE_BYTES)):
+            read += len(line)
+            rest = _rest_of_line(file) if len(line) == LINE_BYTES and not line.endswith(b"\n") else 0
+            try:
+                # A clipped line may end within a character: drop its first bytes, but no other fault.
+                cut = next((n for n in range(1, 4) if rest and line[-n] >= 0xC0), 0)
+                lines.append(line[: len(line) - cut].decode("utf-8"))
+            except UnicodeDecodeError:
+                raise not_text(file, path) from None
+            if rest:
+                lines[-1] += f" […{rest + cut:,} more bytes in this line]\n"
+        if file.tell() >= size:
+            return "".join(lines)
+        end = offset + len(lines) - 1
+        note = f"[lines {offset} to {end} of a file of {size:,} bytes; read on with offset={end + 1}]"
+        return "".join(lines) + note
+
+
+def _skip_lines(file: BinaryIO, lines: int) -> bool:
+    """Move past `lines` line ends; False where the file has fewer (or is too large to count)."""
+    while lines:
+        chunk = file.read(1_000_000)
+        if not chunk:
+            return False
+        if file.tell() > SCAN_BYTES:
+            raise ValueError(f"that line is not in the first {SCAN_BYTES:,} bytes; try a command such as `sed`")
+        found = chunk.count(b"\n")
+        if found < lines:
+            lines -= found
+            continue
+        end = -1
+        for _ in range(lines):
+            end = chunk.index(b"\n", end + 1)
+        file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+        return True
+    return True
+
+
+def _rest_of_line(file: BinaryIO) -> int:
+    """Move past the end of the line; returns the bytes that were left of it."""
+    start = file.tell()
+    _skip_lines(file, 1)
+    return file.tell() - start
+
+
+@tool(effect="read")
+def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*", context: ToolContext) -> str:
+    """Search text files in the workspace, line by line. Returns "path:line: text" for each line that matches.
+
+    Binary files, links and what is in .git are left out.
+
+    Args:
+        context: Filled in by Holdfast.
+        pattern: A regular expression (Python's syntax; begin with "(?i)" to ignore case).
+        path: The folder to search in and below, or one file.
+        glob: Which files, relative to that folder: "*.py", "src/**/*.md".
+    """
+    with plain_errors(path), held(context.workspace) as root:
+        try:
+            with root.folder(path):
+                entries, left_out = below(root, path, glob, most=WALKED)
+                files = [entry.path for entry in entries if entry.kind == "file"]
+        except NotADirectoryError:
+            with root.parent(path) as (folder, name):
+                require_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+            files, left_out = [root.relative(path)], False
+        hits = search_lines(pattern, root.fd, files=sorted(files))
+    hits = hits or f"[no line matches {pattern!r} in {len(files):,} files]"
+    return hits + (f"\n[only the nearest {WALKED:,} entries were looked at; narrow the path]" if left_out else "")
+
+
+@tool(effect="idempotent")
+def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> str:
+    """Write a text file: it is created with the folders it needs, or replaced as a whole.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The file.
+        content: All of its new text.
+    """
+    encoded = content.encode("utf-8")
+    with alone(context.workspace):
+        replace(context.workspace, path, content=encoded, key=context.key)
+    return f"Wrote {len(encoded):,} bytes to {path}."
+
+
+@tool(effect="idempotent")
+def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
+    """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
+
+    An edit that the file shows already is not made again: `old` is then left nowhere but within `new`.
+
+    Args:
+        context: Filled in by Holdfast.
+        path: The file.
+        old: The text to replace, exactly as it stands in the file; enough of it to be unique.
+        new: The text to put in its place.
+        replace_all: Replace every occurrence.
+    """
+    if not old or old == new:
+        raise EditRefused("`old` must be text of the file, and `new` must differ; see write_file")
+    with alone(context.workspace):
+        with opened(context.workspace, path) as file:
+            encoded = file.read(EDIT_BYTES + 1)
+            if len(encoded) > EDIT_BYTES:
+                raise EditRefused(f"{path} has more than {EDIT_BYTES:,} bytes; try a command such as `sed`")
+            try:
+                before = encoded.decode("utf-8")
+            except UnicodeDecodeError:
+                raise not_text(file, path) from None
+        if before.count("\n") == before.count("\r\n") > 0 and "\r" not in old + new:
+            old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+        if shows_edit(before, old, new=new):
+            # The file stays as it is either way; only a repeated attempt has reason to call that a success.
+            if context.attempt > 1:
+                return f"{path} reads as after this edit: an earlier attempt, cut short, seems to have made it."
+            raise EditRefused(_nothing_left(before, path, old=old, new=new))
+        after = edited(before, old, new=new, replace_all=replace_all, path=path)
+        replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
+    count = before.count(old)
+    return f"Edited {path}: replaced {count:,} occurrence{'s' if count > 1 else ''}."
+
+
+def shows_edit(text: str, old: str, *, new: str) -> bool:
+    """Whether `text` reads as after the edit: `new` is there, and `old` occurs nowhere but within it."""
+    pieces = text.split(new) if new else [text]
+    return (len(pieces) > 1 or not new) and not any(old in piece for piece in pieces)
+
+
+def edited(text: str, old: str, *, new: str, replace_all: bool, path: str) -> str:
+    """The text after the edit, which `shows_edit` then recognises: so a second attempt changes nothing more.
+
+    Raises:
+        EditRefused: `old` does not occur, or not once, or the outcome could not be told from the text before.
+    """
+    count = text.count(old)
+    if not count:
+        raise EditRefused(f"`old` does not occur in {path}; read the file and copy the text as it stands")
+    if count > 1 and not replace_all:
+        raise EditRefused(f"`old` occurs {count:,} times in {path}; quote more around it, or set replace_all")
+    after = text.replace(old, new)
+    if not shows_edit(after, old, new=new):
+        raise EditRefused(f"the edit would leave `old` in {path} again; quote more around it in `old` and `new`")
+    return after
+
+
+def _nothing_left(text: str, path: str, *, old: str, new: str) -> str:
+    if old in text:
+        return f"{path} has `old` only within `new`: the edit seems made; to repeat it, quote more around it"
+    made = "; `new` does, so the edit may be made already" if new else ""
+    return f"`old` does not occur in {path}{made}; read the file and copy the text as it stands"

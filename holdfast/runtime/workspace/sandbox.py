@@ -1,0 +1,243 @@
+"""Confined commands, by bubblewrap (`bwrap`): what they may reach, and whether that works on this machine.
+
+1. What is not named here is not there: a command sees programs and libraries, read-only, and the workspace.
+2. That `bwrap` is installed says nothing, as many containers forbid what it does: `why_not` tries it, once.
+3. Nothing falls back: a command that cannot be confined does not run.
+"""
+
+import asyncio
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+from pydantic import Field
+
+from holdfast.base.models import Frozen
+from holdfast.runtime.config.state_folder import state_folder
+
+MB = 1024**2
+PROBE_SECONDS = 10.0
+"""How long the trial of `why_not` may take."""
+COUNT_EVERY = 0.2
+"""Seconds between two counts of a command's processes."""
+
+_NAMESPACES = ("user", "ipc", "pid", "net", "uts", "cgroup-try")
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_CONFIGURATION = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "hosts"),
+    *("localtime", "timezone", "ssl/openssl.cnf", "ssl/certs"),
+)
+"""The files of /etc that programs need in order to start; none of them is secret."""
+_HOME = "/tmp"  # noqa: S108  # the sandbox's own, empty and private
+
+# The shell around a command: what the command leaves running may still print for half a second, and is told of.
+_AROUND = r"""/bin/sh -c "$1"
+code=$? n=0
+while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 10 ]; do n=$((n + 1)); sleep 0.05; done
+[ $# -gt 2 ] && printf '\n[processes left in the background were stopped]\n'
+exit $code"""
+
+
+class NotConfined(Exception):
+    """The command cannot be confined as asked; it did not run."""
+
+
+class Confinement(Frozen):
+    """What a confined command may use. Time is limited by the tool; see docs/operating.md for what is not limited."""
+
+    cpu_seconds: int = Field(default=600, ge=1)
+    """CPU time of each process."""
+    memory_bytes: int = Field(default=4_096 * MB, ge=16 * MB)
+    """Address space of each process."""
+    processes: int = Field(default=256, ge=8)
+    """Processes and threads at a time. For a worker that is root, which no kernel counts: processes, counted by us."""
+    file_bytes: int = Field(default=1_024 * MB, ge=0)
+    """Size of each file that it writes."""
+    tmp_bytes: int = Field(default=512 * MB, ge=MB)
+    """What /tmp holds, and as much /dev/shm. They are memory."""
+    readable: tuple[Path, ...] = ()
+    """More files and folders that it may read, such as /opt/java, at the same place."""
+
+    def argv(self, command: str, folder: Path) -> list[str]:
+        """The program and arguments that run `/bin/sh -c command` in `folder`, confined.
+
+        Raises:
+            NotConfined: The folder is one that holds more than a workspace.
+        """
+        limits = {
+            "cpu": self.cpu_seconds,
+            "as": self.memory_bytes,
+            "nproc": self.processes,
+            "fsize": self.file_bytes,
+            "core": 0,
+        }
+        return [
+            *("bwrap", *(f"--unshare-{name}" for name in _NAMESPACES), "--disable-userns", "--cap-drop", "ALL"),
+            *("--die-with-parent", "--new-session"),
+            *_mounts(_PROGRAMS),
+            *(word for name in _CONFIGURATION for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
+            # The kernel lets root write to /proc/sys even without capabilities, and from there reach the machine.
+            *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
+            *("--dev", "/dev", "--size", str(self.tmp_bytes)),
+            *("--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108  # the sandbox's own
+            *("--size", str(self.tmp_bytes), "--tmpfs", _HOME),
+            *_workspace(folder.absolute(), [*_python(), *map(str, self.readable)]),
+            # Set within: outside, the processes that the worker's user has already would count as well.
+            *("--remount-ro", "/", "--", "prlimit", *(f"--{name}={limit}" for name, limit in limits.items()), "--"),
+            *("/bin/sh", "-c", _AROUND, "sh", command),
+        ]
+
+    def environment(self, passed: dict[str, str]) -> dict[str, str]:
+        """The environment of a confined command, from the one that others see: Python is found, last of all."""
+        kept = {name: value for name, value in passed.items() if not name.startswith("SSL_CERT_")}
+        path = [*filter(None, [passed.get("PATH", os.defpath)]), f"{sys.prefix}/bin"]
+        return kept | {"HOME": _HOME, "TMPDIR": _HOME, "PATH": os.pathsep.join(path)}
+
+
+def reading_argv(
+    program: Sequence[str], *, readable: Sequence[Path], writable: Sequence[Path], folder: Path
+) -> list[str]:
+    """The program and arguments that run a program of ours so that it reads and writes what is named, and no more.
+
+    Args:
+        program: With its arguments; it lies among the system's programs.
+        readable: Folders that it may read, without links in their paths.
+        writable: Folders that it may also write to.
+        folder: Where it starts.
+    """
+    bwrap = shutil.which("bwrap") or "bwrap"  # by its full path: what runs in it is given no PATH
+    return [
+        *(bwrap, *(f"--unshare-{name}" for name in _NAMESPACES), "--disable-userns", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session"),
+        *_mounts(_PROGRAMS),
+        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev", "--tmpfs", _HOME),
+        *(word for path in readable for word in ("--ro-bind", str(path), str(path))),
+        *(word for path in writable for word in ("--bind", str(path), str(path))),
+        *("--remount-ro", "/", "--chdir", str(folder), "--", *program),
+    ]
+
+
+DEFAULT = Confinement()
+"""The limits that `run_confined` has where the catalog does not say."""
+
+
+def _mounts(paths: tuple[str, ...]) -> Iterator[str]:
+    """/bin and the like are links on most systems, and stay links."""
+    for path in paths:
+        if Path(path).is_symlink():
+            yield from ("--symlink", str(Path(path).readlink()), path)
+        else:
+            yield from ("--ro-bind-try", path, path)
+
+
+def _python() -> list[str]:
+    """The folders of the worker's Python, where they are neither among the programs nor hold a home."""
+    found = [sys.base_prefix, os.path.realpath(sys.base_prefix), sys.prefix]
+    return [path for path in dict.fromkeys(found) if not Path(path).is_relative_to("/usr") and not _holds_home(path)]
+
+
+def _holds_home(path: str | Path) -> bool:
+    real = Path(os.path.realpath(path))
+    return real == Path("/") or any(home.is_relative_to(real) for home in _homes())
+
+
+def _homes() -> Iterator[Path]:
+    """The user's home: what the environment says, and what the system knows."""
+    homes = [os.environ.get("HOME", "")]
+    with suppress(KeyError):
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    yield from (Path(os.path.realpath(home)) for home in homes if Path(home).is_absolute() and home != "/")
+
+
+def _workspace(folder: Path, readable: list[str]) -> Iterator[str]:
+    """The workspace, to read and write, and what is only to be read, which stays so where it is in the workspace.
+
+    The embedded stack's folder is hidden in it: PostgreSQL's socket is there.
+    """
+    if _holds_home(folder):
+        raise NotConfined(f"{folder} holds a home folder, which a confined command must not see; use one below it")
+    within = [path for path in readable if Path(path).is_relative_to(folder)]
+    for path in readable:
+        if path not in within:
+            yield from ("--ro-bind", path, path)
+    yield from ("--bind", str(folder), str(folder), "--chdir", str(folder))
+    for path in within:
+        yield from ("--ro-bind", path, path)
+    own = state_folder()
+    base = os.path.realpath(folder)
+    for hidden in dict.fromkeys(os.path.realpath(path) for path in (own, folder / ".holdfast")):
+        if hidden != base and Path(hidden).is_relative_to(base) and Path(hidden).is_dir():
+            place = str(folder / os.path.relpath(hidden, base))
+            yield from ("--tmpfs", place, "--remount-ro", place)
+
+
+@cache
+def why_not(confinement: Confinement) -> str | None:
+    """Why commands cannot be confined on this machine; None if they can. Found out once, by really confining `true`."""
+    if not sys.platform.startswith("linux"):
+        return "bubblewrap needs Linux"
+    if shutil.which("bwrap") is None:
+        return "bwrap is not installed; it comes with the package bubblewrap"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run(
+                confinement.argv("true", Path(folder)),
+                env=confinement.environment({"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                check=False,
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"a trial failed: {error}"
+    if ran.returncode == 0:
+        return None
+    said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"a trial ended with exit code {ran.returncode}" + (f": {said[-1][:300]}" if said else "")
+
+
+@dataclass
+class Count:
+    """Whether a command had too many processes."""
+
+    exceeded: bool = False
+
+
+@asynccontextmanager
+async def counting(process: Process, confinement: Confinement | None) -> AsyncIterator[Count]:
+    """Kill a confined command that has too many processes, where the kernel does not see to that: for root."""
+    count = Count()
+    if confinement is None or os.getuid() != 0:
+        yield count
+        return
+    watching = asyncio.create_task(_watch(process, confinement.processes, count))
+    try:
+        yield count
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def _watch(process: Process, most: int, count: Count) -> None:
+    while await asyncio.to_thread(_descendants, process.pid) <= most:  # noqa: ASYNC110 - forks of others set no event
+        await asyncio.sleep(COUNT_EVERY)
+    with suppress(ProcessLookupError):
+        process.kill()
+        count.exceeded = True
+
+
+def _descendants(pid: int) -> int:
+    with suppress(psutil.Error):
+        return len(psutil.Process(pid).children(recursive=True))
+    return 0

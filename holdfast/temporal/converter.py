@@ -1,0 +1,148 @@
+"""How our values are written into Temporal's history: as JSON that leaves defaults out, for every byte is kept; and
+sealed, where only our own processes may say them (`holdfast.seals.seals`).
+
+1. A type with `SEALED` is sealed when it is written. What is not sealed is read as `Unsealed`, never as that type.
+2. A type with `OPEN` too is read either way; its field `sealed` says which it was; the payload has no say in that.
+3. The data stays readable: the seal is in the payload's metadata.
+"""
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, ClassVar, Self, cast
+
+from pydantic import BaseModel
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    JSONPlainPayloadConverter,
+    SerializationContext,
+)
+
+from holdfast.seals.seals import Place, Seals, Unsealed
+
+SEAL = "seal"
+"""The metadata that holds a payload's seal."""
+
+
+class _LeanJSON(PydanticJSONPlainPayloadConverter):
+    def to_payload(self, value: Any) -> Payload | None:
+        """Encode a model without its defaults, anything else as usual."""
+        if not isinstance(value, BaseModel):
+            return super().to_payload(value)
+        data = value.model_dump_json(exclude_defaults=True).encode()
+        return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
+
+
+_LEAN = tuple(
+    _LeanJSON() if isinstance(each, JSONPlainPayloadConverter) else each
+    for each in DefaultPayloadConverter.default_encoding_payload_converters
+)
+"""Made once: the SDK makes converters anew for every workflow task."""
+
+_PLACES = 1_000
+"""Workflows for which converters are kept."""
+
+
+class LeanPayloadConverter(CompositePayloadConverter):
+    """Temporal's default converters, with ours in place of plain JSON, and seals."""
+
+    seals: ClassVar[Seals] = Seals()
+    """None: enough to read. `sealing` makes the converter of processes that act."""
+
+    def __init__(self) -> None:
+        super().__init__(*_LEAN)
+        self._place: Place | None = None
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The same converter, for the values of one workflow."""
+        placed = copy.copy(self)
+        placed._place = place_of(context)
+        return placed
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Encode values, and seal those that have to be."""
+        payloads = super().to_payloads(values)
+        if self.seals and self._place:
+            for value, payload in zip(values, payloads, strict=True):
+                if getattr(type(value), "SEALED", False):
+                    encoding = payload.metadata["encoding"]
+                    kind = type(value).__name__
+                    payload.metadata[SEAL] = self.seals.seal(self._place, kind, encoding, payload.data)
+        return payloads
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Decode values.
+
+        Raises:
+            SealKeyUnknown: One is sealed with a key that is not here.
+        """
+        values: list[Any] = []
+        for payload, hint in zip_longest(payloads, type_hints or []):
+            if getattr(hint, "SEALED", False):
+                values.append(self._opened(payload, hint))
+            else:
+                values += super().from_payloads([payload], None if hint is None else [hint])
+        return values
+
+    def _opened(self, payload: Payload, hint: Any) -> Any:
+        metadata = payload.metadata
+        encoding, seal = metadata.get("encoding", b""), metadata.get(SEAL, b"")
+        fault = self.seals.fault(seal, self._place, hint.__name__, encoding, payload.data)
+        if getattr(hint, "OPEN", False):
+            return self._claimed(payload, hint).model_copy(update={"sealed": not fault})
+        if fault:
+            return Unsealed(hint.__name__, fault)
+        if issubclass(hint, bytes):
+            return hint(payload.data)
+        if issubclass(hint, dict | list):
+            return hint(json.loads(payload.data))
+        (value,) = super().from_payloads([payload], [hint])
+        return value
+
+    def _claimed(self, payload: Payload, hint: Any) -> Any:
+        """What anybody may have sent. An input that cannot be decoded would fail the workflow's task for ever."""
+        try:
+            (value,) = super().from_payloads([payload], [hint])
+        except Exception as error:
+            return hint(malformed=f"{type(error).__name__}: {error}"[:500])
+        return value.model_copy(update={"malformed": ""})
+
+
+@dataclass(frozen=True)
+class PlacedDataConverter(DataConverter):
+    """A data converter whose parts ask a context for nothing but the workflow. It keeps what it has made for each: the
+    SDK asks for it a dozen times a workflow task.
+    """
+
+    _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The same converter, for the values of one workflow."""
+        place = place_of(context)
+        if (placed := self._placed.get(place)) is None:
+            if len(self._placed) >= _PLACES:
+                self._placed.clear()
+            placed = self._placed[place] = super().with_context(context)
+        return cast(Self, placed)
+
+
+def place_of(context: SerializationContext) -> Place | None:
+    """The workflow that a context is about; None for none."""
+    # Shared by the contexts of workflows and of activities; `activity_type` is documented as unreliable.
+    namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
+    return Place(namespace, workflow_id) if namespace and workflow_id else None
+
+
+data_converter = PlacedDataConverter(payload_converter_class=LeanPayloadConverter)
+"""For those who only read: seals nothing, verifies nothing."""
+
+
+def sealing(seals: Seals) -> type[LeanPayloadConverter]:
+    """The payload converter of a process that has fleet keys."""
+    return type("SealingPayloadConverter", (LeanPayloadConverter,), {"seals": seals})

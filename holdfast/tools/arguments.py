@@ -1,0 +1,150 @@
+"""Arguments of tool calls: read once, and written as the one JSON text that is judged, shown, signed, recorded and run.
+
+1. What the LLM writes is read leniently (`"5"` for an integer), by the tool's own pydantic model, defaults included.
+2. The value is written as canonical JSON. From then on that text is the call's arguments, not what the LLM wrote.
+3. Reading that text again has to give the same value and the same text. What cannot do that never runs.
+"""
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, from_json
+
+from holdfast.base.digests import canonical
+from holdfast.llm.messages import MAX_DEPTH, too_deep
+
+_NOT_FAITHFUL = (
+    "{place} cannot be written as JSON and read again without a change, so what is judged would not be what runs. "
+    "Other arguments will not help: the developer of the tool has to give this parameter a plain type"
+)
+
+
+class ArgumentsInvalid(Exception):
+    """The LLM's arguments do not fit the tool; the text tells the LLM what is wrong."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A call's arguments, read."""
+
+    values: dict[str, Any]
+    """By parameter name, of the annotated types."""
+    text: str
+    """The same as canonical JSON: every parameter, defaults included."""
+
+
+def canonical_arguments(text: str) -> str:
+    """The canonical form of arguments as they stand, without the tool's model; verbatim where they are not JSON.
+
+    Lone surrogates, NaN, integers of thousands of digits and deep nesting are not JSON here.
+    """
+    try:
+        value = from_json(text.strip() or "{}", allow_inf_nan=False)
+        return text if too_deep(value) else canonical(value).decode("utf-8")
+    except (ValueError, TypeError):
+        return text
+
+
+def read_arguments(model: type[BaseModel], text: str) -> Arguments:
+    """Read the arguments of a call.
+
+    Args:
+        model: The tool's parameters, with their names as aliases.
+        text: JSON; empty for no arguments.
+
+    Raises:
+        ArgumentsInvalid: They are not JSON, do not fit, or cannot be written as JSON faithfully; the message names
+            each place.
+    """
+    try:
+        read = model.model_validate_json(text.strip() or "{}")
+    except ValidationError as error:
+        raise ArgumentsInvalid(_explain(error, model)) from None
+    except RecursionError:
+        raise ArgumentsInvalid("they are nested too deeply") from None
+    written = _written(read)
+    try:
+        again = model.model_validate_json(written)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "a value"
+        raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=place)) from None
+    fields = type(read).model_fields
+    for name, field in fields.items():
+        if not _same(getattr(read, name), getattr(again, name)):
+            raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=field.alias or name))
+    if _written(again) != written:
+        raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
+    return Arguments({field.alias or name: getattr(read, name) for name, field in fields.items()}, written)
+
+
+def _written(read: BaseModel) -> str:
+    try:
+        # `round_trip` leaves out computed fields, which cannot be read again.
+        dumped = read.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        dumped = _sets_in_order(read, dumped)
+        if too_deep(dumped):
+            raise ArgumentsInvalid(f"they are nested more than {MAX_DEPTH} levels deep")
+        text = canonical(dumped).decode("utf-8")
+        if canonical(from_json(text, allow_inf_nan=False)).decode("utf-8") != text:
+            raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a number"))
+    except (PydanticSerializationError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArgumentsInvalid(f"{_NOT_FAITHFUL.format(place='a value')} ({reason})") from None
+    except ValueError:  # NaN and infinity, and integers of more digits than Python reads
+        raise ArgumentsInvalid("a number in them is NaN, infinite or thousands of digits long; JSON has none") from None
+    return text
+
+
+def _sets_in_order(value: Any, dumped: Any) -> Any:
+    """What was dumped of a value, with the items of sets sorted: their own order differs from process to process."""
+    match value, dumped:
+        case ((set() | frozenset()), list()):
+            return sorted(map(_sets_in_order, value, dumped), key=canonical)
+        case ((list() | tuple()), list()):
+            return list(map(_sets_in_order, value, dumped))
+        case dict(), dict():
+            return dict(zip(dumped, map(_sets_in_order, value.values(), dumped.values()), strict=True))
+        case BaseModel(), dict():
+            keys = {name: f.serialization_alias or f.alias or name for name, f in type(value).model_fields.items()}
+            inner = {keys[name]: getattr(value, name) for name in keys if keys[name] in dumped}
+            return dumped | {key: _sets_in_order(inner[key], dumped[key]) for key in inner}
+        case _, dict() if dataclasses.is_dataclass(value):
+            return {name: _sets_in_order(getattr(value, name, None), each) for name, each in dumped.items()}
+    return dumped
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, types and all: `1`, `1.0` and `True` are three values."""
+    if type(one) is not type(other):
+        return False
+    match one:
+        case BaseModel():
+            return _same(one.__dict__, other.__dict__) and _same(one.__pydantic_extra__, other.__pydantic_extra__)
+        case dict():
+            return {(type(key), key) for key in one} == {(type(key), key) for key in other} and all(
+                _same(value, other[key]) for key, value in one.items()
+            )
+        case list() | tuple():
+            return len(one) == len(other) and all(map(_same, one, other))
+        case set() | frozenset():
+            return bool(one == other) and Counter(map(type, one)) == Counter(map(type, other))
+        case float():
+            return repr(one) == repr(other)
+    if hasattr(one, "__dict__") and not any("__eq__" in vars(each) for each in type(one).__mro__[:-1]):
+        return _same(vars(one), vars(other))  # it compares by identity
+    return bool(one == other)
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    names = {name: field.alias or name for name, field in model.model_fields.items()}
+    problems = []
+    for item in error.errors(include_url=False, include_input=False):
+        first, *rest = item["loc"] or ("",)
+        if first not in names.values():
+            first = names.get(str(first), first)  # of a default, pydantic gives the field's name
+        place = ".".join(str(part) for part in (first, *rest))
+        problems.append(f"{place}: {item['msg']}" if place else item["msg"])
+    return "; ".join(problems)

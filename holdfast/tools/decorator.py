@@ -1,0 +1,334 @@
+"""`@tool`: a typed Python function becomes a tool. Signature and docstring give the schema the LLM sees.
+
+    @tool(effect="verifiable", check=find_in_outbox)
+    async def send(to: str, text: str, context: ToolContext) -> str:
+        '''Send an e-mail to one recipient.'''
+
+A parameter annotated `ToolContext` is filled in by Holdfast and hidden from the LLM.
+"""
+
+import inspect
+import json
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_type_hints, overload
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+from pydantic_core import PydanticUndefined
+
+from holdfast.errors import ToolSignatureError
+from holdfast.tools.arguments import Arguments, ArgumentsInvalid, read_arguments
+from holdfast.tools.effects import Effect
+from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
+from holdfast.tools.spec import ToolSpec
+from holdfast.trust import NO_ORIGIN, Origin, Trust
+
+DEFAULT_TIMEOUT = 120.0
+"""Seconds that a call may take where the tool does not say."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the API allows."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a tool may know of the call it serves."""
+
+    thread: str
+    """The thread's id (the workflow id)."""
+    workspace: Path
+    """The run's folder."""
+    key: str
+    """Names this effect: hand it to an API as its idempotency key. The same on every attempt."""
+    attempt: int
+    """1 for the first attempt of the activity, more after a crash."""
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """When the call was made; the same on every attempt."""
+    origin: Origin = NO_ORIGIN
+    """Filled in for `@tool(origin=True)`."""
+    secrets: Secrets = field(default=NO_SECRETS, compare=False)
+    """Those that the tool declares. A test gives its own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+
+    def secret(self, name: str) -> str:
+        """A secret that the tool declares with `@tool(secrets=(name,))`. Ask for it where it is used; keep it nowhere.
+
+        Raises:
+            SecretNotDeclared: The tool does not declare it.
+        """
+        return self.secrets.value(name)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A check's answer: the effect happened, with this result."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A check's answer: the effect did not happen."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A check's answer: it cannot tell. A person will be asked."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A tool's result, and what it is worth where that is not what the tool says of all its results."""
+
+    result: Any
+    trust: Trust
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function with its schema. Made by `@tool`; still callable as the function it was."""
+
+    spec: ToolSpec
+    function: Callable[..., Any]
+    check: Callable[..., Any] | None
+    undo: Callable[..., Any] | None
+    """Takes an effect back that has happened; safe to run again, for it may be interrupted like any call."""
+    _arguments: type[BaseModel]
+    secrets: tuple[str, ...] = ()
+    """Environment variables that it may ask for. Not part of the spec: neither the LLM nor the log needs to know."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as in a test."""
+        return self.function(*args, **kwargs)
+
+    def read(self, arguments: str) -> Arguments:
+        """Read the LLM's arguments, or what was recorded of them (`holdfast.tools.arguments`).
+
+        Args:
+            arguments: JSON text; empty means no arguments.
+
+        Raises:
+            ArgumentsInvalid: They are not JSON, or do not fit; the message names each place.
+        """
+        return read_arguments(self._arguments, arguments)
+
+    def parse(self, arguments: str) -> dict[str, Any]:
+        """The values of arguments by parameter name, of the annotated types; see `read`."""
+        return self.read(arguments).values
+
+
+def bind(function: Callable[..., Any], arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Keyword arguments for a tool's function or its check: those it declares, and the context if it wants it."""
+    parameters = inspect.signature(function).parameters
+    hints = get_type_hints(function)
+    bound = {name: value for name, value in arguments.items() if name in parameters}
+    return bound | {name: context for name in parameters if hints.get(name) is ToolContext}
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.UNSAFE,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    secrets: Sequence[str] = (),
+    trust: Trust = "tool",
+    trusted_only: bool = False,
+    origin: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.UNSAFE,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    secrets: Sequence[str] = (),
+    trust: Trust = "tool",
+    trusted_only: bool = False,
+    origin: bool = False,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function, sync or async.
+
+    Args:
+        function: The function; its docstring's summary and `Args:` become the descriptions.
+        name: The tool's name; the function's own by default.
+        effect: What it does to the world (`holdfast.tools.effects.Effect`). The default is the one that trusts least.
+        check: For `verifiable`: takes the context and any of the same arguments, sync or async, and
+            returns `Found(result)`, `Absent()` or `Unknown(reason)`.
+        undo: Takes the context and any of the same arguments, and takes the effect back if it has happened; offered to
+            the person who is asked whether it has. It may be run more than once.
+        timeout: Seconds that a call may take.
+        secrets: Environment variables of the worker that its functions get from `context.secret(name)`.
+        trust: What its results are worth (`holdfast.trust`): `web` for what anybody may have written.
+        trusted_only: Ask a person about calls by an LLM that has read what no person vouches for, whatever the policy.
+        origin: Fill in `context.origin`: the agent, who gave the task, and what the LLM's words are worth.
+
+    Raises:
+        ToolSignatureError: The function cannot become a tool; the message names the parameter.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        tool_name = name or function.__name__
+        if not _NAME.fullmatch(tool_name):
+            raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
+        kind = _effect(tool_name, effect, check)
+        docstring = docstring_parser.parse(inspect.getdoc(function) or "")
+        description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
+        described = {p.arg_name: p.description or "" for p in docstring.params}
+        arguments, optional = _arguments_models(function, described)
+        spec = ToolSpec(
+            name=tool_name,
+            description=description,
+            parameters=_schema(tool_name, arguments, optional),
+            effect=kind,
+            timeout=timeout,
+            undoable=undo is not None,
+            trust=trust,
+            trusted_only=trusted_only,
+            wants_origin=origin,
+        )
+        _check_secrets(tool_name, secrets, [function, check, undo])
+        return Tool(spec, function, check, undo, arguments, tuple(secrets))
+
+    return make(function) if function is not None else make
+
+
+def _effect(name: str, effect: Effect | str, check: Callable[..., Any] | None) -> Effect:
+    try:
+        kind = Effect(effect)
+    except ValueError:
+        known = ", ".join(Effect)
+        raise ToolSignatureError(f"tool {name!r}: effect {effect!r} is not one of {known}") from None
+    if (kind is Effect.VERIFIABLE) != (check is not None):
+        raise ToolSignatureError(
+            f"tool {name!r}: effect 'verifiable' and check=… belong together; "
+            f"here the effect is {kind.value!r} and check is {'missing' if check is None else 'given'}"
+        )
+    return kind
+
+
+def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callable[..., Any] | None]) -> None:
+    if isinstance(secrets, str) or not all(is_secret_name(secret) for secret in secrets):
+        raise ToolSignatureError(
+            f"tool {name!r}: secrets={secrets!r} does not name environment variables; "
+            'write a tuple of names: secrets=("STRIPE_KEY",)'
+        )
+    if secrets and not any(ToolContext in get_type_hints(each).values() for each in functions if each):
+        raise ToolSignatureError(
+            f"tool {name!r} declares secrets, and has no parameter to get them from; add `context: ToolContext`"
+        )
+
+
+def _arguments_models(
+    function: Callable[..., Any], descriptions: dict[str, str]
+) -> tuple[type[BaseModel], type[BaseModel]]:
+    """The pydantic model of a function's parameters, and one of those that have a default.
+
+    Fields are `p0`, `p1`, … with the real names as aliases: no parameter can collide with pydantic's own names.
+    """
+    name = function.__name__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
+    fields: dict[str, tuple[Any, FieldInfo]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolSignatureError(f"{where}: a tool takes named parameters only, no *args, **kwargs or '/'")
+        if parameter.name not in hints:
+            raise ToolSignatureError(f"{where} has no type annotation; the LLM needs to know its type")
+        if hints[parameter.name] is ToolContext:
+            continue
+        default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
+        # Given only where there is one: an explicit None would override that of an Annotated type.
+        described = {"description": text} if (text := descriptions.get(parameter.name)) else {}
+        field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
+        fields[f"p{len(fields)}"] = (hints[parameter.name], field)
+    try:
+        model: type[BaseModel] = create_model(name, __config__=_LENIENT, **fields)  # type: ignore[call-overload]
+        optional = {each: fields[each] for each, field in model.model_fields.items() if not field.is_required()}
+        return model, create_model(name, __config__=_LENIENT, **optional)  # type: ignore[call-overload]
+    except (PydanticUserError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ToolSignatureError(f"tool {name!r}: a parameter's type cannot be read from JSON: {reason}") from None
+
+
+# Defaults are read like everything else: `1` for a float becomes 1.0, which is what the policy sees.
+_LENIENT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants")
+
+
+def _check_plain(name: str, arguments: type[BaseModel], schema: Any) -> None:
+    """Refuse types whose values are lost or used up where they are written as JSON."""
+    if _holds(schema, "writeOnly", True):
+        raise ToolSignatureError(
+            f"tool {name!r}: a parameter is a secret (SecretStr), but an LLM writes it, and people read it before they "
+            "approve; let the tool ask for the secret: @tool(secrets=…), context.secret(…)"
+        )
+    if _holds(arguments.__pydantic_core_schema__, "type", "generator"):
+        raise ToolSignatureError(f"tool {name!r}: a parameter can be read once only (Iterable, Generator); use a list")
+
+
+def _holds(value: Any, key: str, wanted: Any) -> bool:
+    """Whether an object in a schema has that entry."""
+    if isinstance(value, dict):
+        return value.get(key) == wanted or any(_holds(each, key, wanted) for each in value.values())
+    return isinstance(value, list | tuple) and any(_holds(each, key, wanted) for each in value)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes of field names: tokens that tell an LLM nothing."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _schema(name: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", PydanticJsonSchemaWarning)
+            schema = arguments.model_json_schema(schema_generator=_Untitled)
+    except (PydanticUserError, PydanticJsonSchemaWarning) as error:
+        reason = str(error).partition("\n")[0]
+        raise ToolSignatureError(f"tool {name!r}: a parameter has no JSON schema: {reason}") from None
+    schema.pop("title", None)
+    properties = schema.setdefault("properties", {})
+    _check_plain(name, arguments, schema)
+    try:
+        defaults = json.loads(read_arguments(optional, "").text)
+    except ArgumentsInvalid as error:
+        raise ToolSignatureError(f"tool {name!r}: a default does not fit its parameter's type: {error}") from None
+    for parameter in properties.keys() & defaults.keys():
+        if "default" in properties[parameter]:  # else it is made anew for each call
+            properties[parameter]["default"] = defaults[parameter]
+    return schema
+
+
+def result_text(value: Any) -> str:
+    """A tool's return value as the text the LLM reads: strings verbatim, everything else as JSON."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, BaseModel):
+        text = value.model_dump_json()
+    else:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,108 @@
+"""The packages of `holdfast` form a ladder: each names what it may import, and nothing runs back up."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PURE = {
+    "errors": "",
+    "stores": "",
+    "base": "errors",
+    "trust": "base",
+    "seals": "base errors",
+    "llm": "base",
+    "tools": "base errors llm trust",
+    "memory": "base errors llm trust",
+    "authority": "base llm tools trust",
+    "agents": "authority base errors memory stores tools",
+    "log": "agents authority base errors llm memory tools trust",
+    "transcript": "agents base llm log memory",
+    "run": "agents authority base errors llm log memory seals tools transcript trust",
+    "loop": "base llm log run seals",
+    "audit": "authority log run tools",
+    "stubs": "loop run",
+    "temporal": "base errors log run seals",
+}
+"""Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
+
+RUNTIME = {
+    "config": "",
+    "telemetry": "",
+    "worker": "",
+    "takeover": "",
+    "llm": "config",
+    "workspace": "config",
+    "encryption": "config",
+    "stores": "llm",
+    "memory": "workspace",
+    "devstack": "config encryption",
+    "hardening": "devstack",
+    "reading": "encryption",
+    "client": "config encryption reading",
+    "audit": "client reading",
+    "gateway": "client config encryption reading",
+    "cli": "audit client config encryption memory reading workspace",
+}
+"""Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name."""
+    files = [file for folder in ("holdfast", "activities", "workflows") for file in (ROOT / folder).rglob("*.py")]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
+    """The modules of the project that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else node.module for name in full)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+
+
+def arrows(package: str) -> set[tuple[str, str]]:
+    """Who imports what below `package`, as names of its direct members: (importer, imported)."""
+    known = modules()
+    prefix = f"{package}."
+    return {
+        (name.removeprefix(prefix).split(".")[0], other.removeprefix(prefix).split(".")[0])
+        for name, file in known.items()
+        if name.startswith(prefix)
+        for other in imported(file, known)
+        if other.startswith(prefix)
+    }
+
+
+@pytest.mark.parametrize(("package", "ladder"), [("holdfast", PURE), ("holdfast.runtime", RUNTIME)])
+def test_each_package_imports_only_what_it_names(package: str, ladder: dict[str, str]) -> None:
+    """The tables above are the imports there are, no more and no fewer, and each names only what stands above it."""
+    names = list(ladder)
+    for at, (name, allowed) in enumerate(ladder.items()):
+        assert set(allowed.split()) <= set(names[:at]), f"{name} may import what is below it"
+    found: dict[str, set[str]] = {}
+    for importer, other in arrows(package):
+        if importer != other and importer not in ("runtime", "testing"):
+            found.setdefault(importer, set()).add(other)
+    assert found == {name: set(allowed.split()) for name, allowed in ladder.items() if allowed}
+
+
+def test_every_package_says_what_it_owns() -> None:
+    """Each package has a docstring that says what it owns and what it leaves to others."""
+    for name, file in modules().items():
+        if file.name == "__init__.py":
+            docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+            assert len(docstring.split()) >= 8, f"{name} does not say what it owns"
+
+
+def test_no_modules_import_each_other() -> None:
+    """Modules import each other in one direction only; no circle, however long."""
+    known = modules()
+    graph = {name: set(imported(file, known)) - {name} for name, file in known.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle

@@ -21,7 +21,7 @@ from activities.retry_after import retry_after
 from activities.transcript_cache import Sessions
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.messages import encode
-from holdfast.run.compaction import fold_tail
+from holdfast.run.compaction import summary_request
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
@@ -63,8 +63,8 @@ class LLM:
         async with heartbeats(*heartbeat_of(outage, request)):
             session, messages = await self._sessions.read(request.transcript)
             tail = b""
-            if request.folding:
-                instruction, tail = fold_tail(tools=bool(session.spec.tools))
+            if request.compacting:
+                instruction, tail = summary_request(tools=bool(session.spec.tools))
                 messages = [*messages, instruction]
             body = request_body(session.prefix, messages, tail=tail)
             started = time.monotonic()
@@ -75,10 +75,10 @@ class LLM:
                 response.content,
                 spec=session.spec,
                 tools=self._catalog.tools,
-                step_id=f"call_{request.transcript.fold}_{request.transcript.length}",
+                step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
             )
             reply = await self._clip(reply)
-            if not request.folding:
+            if not request.compacting:
                 self._sessions.replied(reply.message)
             return reply.model_copy(
                 update={

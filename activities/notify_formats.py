@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import parsed
 from holdfast.run.contracts import Notice
 from holdfast.run.details import HARMLESS
@@ -88,13 +88,13 @@ def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: An
     return told
 
 
-def _http(thread: str, request: Request, links: Links, decision: str | None = None) -> JSON:
-    body = {"decision": decision or request.answers[0], "request": request.request, "digest": request.digest}
+def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | None = None) -> JSON:
+    body = {"decision": decision or request.answers[0], "request": request.id, "digest": request.digest}
     return {"method": "POST", "url": links.decisions(thread), "body": body}
 
 
-def _commands(thread: str, request: Request, *, seen: bool = True) -> list[str]:
-    where = f"{shlex.quote(thread)} {shlex.quote(request.request)}"
+def _commands(thread: str, request: ApprovalRequest, *, seen: bool = True) -> list[str]:
+    where = f"{shlex.quote(thread)} {shlex.quote(request.id)}"
     look = [] if seen else [f"python starter.py pending {shlex.quote(thread)}"]
     if request.kind == "approval":
         return [
@@ -124,7 +124,7 @@ def _message(notice: Notice, *, thread: str, links: Links, ui: str | None, butto
     return {"text": _escaped(f"{what} ({thread})"), "blocks": blocks}
 
 
-def _question(request: Request) -> tuple[list[JSON], bool]:
+def _question(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     """The request, and whether all of its arguments are shown as they are."""
     arguments = parsed(request.arguments)
     # JSON has another way to write a backtick: the same value, and no end of the block of code.
@@ -136,7 +136,7 @@ def _question(request: Request) -> tuple[list[JSON], bool]:
     code, seen = _code(shown, ARGUMENT_CHARS)
     cut = [_section(f"*Not all is shown.* Look at it before you approve. Digest of all: `{request.digest}`")]
     return [
-        _section(f"*Tool* `{_escaped(request.tool)}`   *Request* `{_escaped(request.request)}`"),
+        _section(f"*Tool* `{_escaped(request.tool)}`   *Request* `{_escaped(request.id)}`"),
         _section(code),
         *([] if seen else cut),
         _section(
@@ -145,19 +145,19 @@ def _question(request: Request) -> tuple[list[JSON], bool]:
     ], seen
 
 
-def _how(thread: str, request: Request, links: Links, *, seen: bool) -> str:
+def _how(thread: str, request: ApprovalRequest, links: Links, *, seen: bool) -> str:
     harmless = next(answer for answer in request.answers if answer in HARMLESS)
     http = _http(thread, request, links, None if seen else harmless)
     lines = [*_commands(thread, request, seen=seen), f"POST {http['url']}", json.dumps(http["body"])]
     return "*To answer*\n" + _code("\n".join(lines), BLOCK_CHARS - 100)[0]
 
 
-def _buttons(thread: str, request: Request, *, seen: bool) -> list[JSON]:
+def _buttons(thread: str, request: ApprovalRequest, *, seen: bool) -> list[JSON]:
     elements: list[JSON] = []
     for decision, words, style in (("approve", "Approve", "primary"), ("deny", "Deny", "danger")):
         if not seen and decision not in HARMLESS:
             continue  # nobody approves by a button what the message did not show
-        said = {"thread": thread, "request": request.request, "digest": request.digest, "decision": decision}
+        said = {"thread": thread, "request": request.id, "digest": request.digest, "decision": decision}
         elements.append(
             {
                 "type": "button",

@@ -28,7 +28,7 @@ from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
 class Session:
     """One thread since its last fold, as far as this worker has read it."""
 
-    fold: int
+    compactions: int
     spec: AgentSpec
     prefix: bytes
     """The encoded agent (`holdfast.transcript.prompt.request_prefix`)."""
@@ -44,7 +44,7 @@ class Session:
 
     def holds(self, ref: TranscriptRef) -> bool:
         """Whether the messages and the agent that `ref` stands for are here, and are the very same."""
-        known = self.fold == ref.fold and len(self.messages) >= ref.length
+        known = self.compactions == ref.compactions and len(self.messages) >= ref.length
         return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
     def append(self, message: bytes) -> None:
@@ -121,7 +121,7 @@ class Sessions:
         """Read the agent and all messages since the last fold."""
         told: dict[str, Any] = await run.ask("session")
         spec = shared(AgentSpec.model_validate(told["spec"]))
-        session = Session(fold=told["fold"], spec=spec, prefix=request_prefix(spec))
+        session = Session(compactions=told["compactions"], spec=spec, prefix=request_prefix(spec))
         if told["first"]:
             older = Transcript()
             for position in told["pinned"]:
@@ -134,7 +134,7 @@ class Sessions:
                 session.append(message)
         await _read_tail(run, session, ref)
         if not session.holds(ref):
-            what = f"{ref.length} messages since fold {ref.fold}"
+            what = f"{ref.length} messages since fold {ref.compactions}"
             raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
         return session
 
@@ -148,7 +148,7 @@ async def _catch_up(run: CallingRun, session: Session, ref: TranscriptRef) -> bo
     if session.holds(ref):
         return True
     session.truncate(known)
-    if session.fold == ref.fold and known < ref.length:
+    if session.compactions == ref.compactions and known < ref.length:
         await _read_tail(run, session, ref)
     return session.holds(ref)
 

@@ -40,7 +40,7 @@ def agent() -> AgentSpec:
 
 def warm(spec: AgentSpec, messages: int, text: str) -> Session:
     """A worker's session of a run, with so many messages in it."""
-    session = Session(fold=0, spec=spec, prefix=request_prefix(spec))
+    session = Session(compactions=0, spec=spec, prefix=request_prefix(spec))
     session.append(encode(UserMessage(content="The task, and what was recalled.")))
     while len(session.messages) < messages:
         number = len(session.messages)

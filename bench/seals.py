@@ -57,7 +57,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
         """Look at something."""
         return text
 
-    limits = Limits(max_steps=10 * steps, fold_tokens=10**9)
+    limits = Limits(max_steps=10 * steps, compaction_tokens=10**9)
     policy = Policy(rules=(allow(),))
     agent = Agent(name="a", instructions="Call observe until you are done.", policy=policy, limits=limits)
     catalog = Catalog(agents=[agent], tools=[observe])

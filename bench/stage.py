@@ -131,7 +131,7 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         """Do something."""
         return text
 
-    limits = Limits(max_steps=1_000_000, fold_tokens=10**9)
+    limits = Limits(max_steps=1_000_000, compaction_tokens=10**9)
     reader = Agent(name="reader", instructions="Call observe until you are done.", tools=("observe",), limits=limits)
     actor = Agent(
         name="actor",

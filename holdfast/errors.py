@@ -22,7 +22,7 @@
     ├── EventsMissing        earlier events of the thread are nowhere to be read
     ├── LogBroken            what Temporal has does not follow from what the permanent record has
     ├── AnswerForged         something answered for a run that is not one of our workers
-    ├── RecordAway           the permanent record does not answer
+    ├── RecordUnavailable           the permanent record does not answer
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         agents and tools of a catalog do not fit together
     ├── PolicyError          a policy file cannot be used
@@ -217,7 +217,7 @@ class LogBroken(HoldfastError):
     """What Temporal has does not follow from what the permanent record has."""
 
 
-class RecordAway(HoldfastError):
+class RecordUnavailable(HoldfastError):
     """The permanent record does not answer."""
 
 

@@ -288,9 +288,9 @@ class AgentRunWorkflow:
         self._take("respond", payload)
 
     @workflow.signal
-    def delegate(self, payload: Any = None, *more: Any) -> None:
+    def delegate_authority(self, payload: Any = None, *more: Any) -> None:
         """Lend a right to decide to another approver: {"by": "alice", "to": "bob", "seconds": 86400}."""
-        self._take("delegate", payload)
+        self._take("delegate_authority", payload)
 
     @workflow.signal
     def revoke(self, payload: Any = None, *more: Any) -> None:
@@ -357,14 +357,14 @@ class AgentRunWorkflow:
             await workflow.wait_condition(lambda: bool(answer))
         return View(answer)
 
-    @workflow.update(name="delegate")
+    @workflow.update(name="delegate_authority")
     async def lend(self, payload: Any = None, *more: Any) -> View:
-        """Lend a right, as the signal `delegate` does, and learn the outcome."""
-        return await self._answer("delegate", payload)
+        """Lend a right, as the signal `delegate_authority` does, and learn the outcome."""
+        return await self._answer("delegate_authority", payload)
 
     @lend.validator
     def _may_lend(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("delegate", payload)
+        self._refuse("delegate_authority", payload)
 
     @workflow.update(name="revoke")
     async def take_back(self, payload: Any = None, *more: Any) -> View:
@@ -405,7 +405,7 @@ class AgentRunWorkflow:
         run = self._run
         told = {
             "spec": run.state.spec.model_dump(mode="json", exclude_defaults=True) if run.state.spec else None,
-            "fold": run.transcript.base.fold,
+            "compactions": run.transcript.base.compactions,
             "first": run.transcript.first,
             "since": run.transcript.base.since,
             "pinned": list(run.transcript.base.pinned),

@@ -6,7 +6,7 @@ from examples.loop.watch import JSON
 from examples.stage import narrator
 from holdfast.base.text import one_line
 from holdfast.llm.messages import ToolCall
-from holdfast.log.events import AgentEvent, ReplyRejected, RunFinished, RunParked, ToolCallFinished, ToolCallRequested
+from holdfast.log.events import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCallFinished, ToolCallRequested
 from holdfast.run.details import describe_call
 
 RESULT = 46
@@ -50,7 +50,7 @@ class Narrator(narrator.Narrator):
                 lines = (line for line in event.content.splitlines() if len(line) > len("---"))
                 result = one_line(next(lines, ""), RESULT)
                 self.say("agent", call, note=result if event.status == "ok" else f"{event.status}: {result}")
-            case ReplyRejected(reason=why) | RunParked(message=why):
+            case ReplyRejected(reason=why) | RunBlocked(message=why):
                 self.say("agent", why, style="red")
             case RunFinished():
                 self.say("agent", f"“{event.result}”" if event.outcome == "completed" else event.outcome)

@@ -13,7 +13,7 @@ from examples.loop.narrator import Narrator
 from examples.loop.story import COMPLETED
 from examples.loop.watch import Watch
 from examples.stage.backstage import Backstage
-from examples.stage.doors import Doors
+from examples.stage.doors import Authenticator
 from examples.stage.facts import Kill, Row
 from examples.stage.folders import DemoFolder
 from examples.stage.git import run_git
@@ -51,7 +51,7 @@ class Demo(Backstage):
     def __init__(self, folder: DemoFolder, console: Console, *, scripted: bool) -> None:
         self._tell = Narrator(console)
         super().__init__(folder, Workers(folder.home, folder.logs, SETTINGS), self._tell)
-        self._doors = Doors(folder.home, SETTINGS)
+        self._doors = Authenticator(folder.home, SETTINGS)
         self._scripted = scripted
         self._kills: list[Kill] = []
         self._between = False

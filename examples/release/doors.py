@@ -8,7 +8,7 @@ from examples.stage import doors
 from holdfast.runtime.config.stack_file import Stack
 
 
-class Doors(doors.Doors):
+class Authenticator(doors.Authenticator):
     """Commands of a person, against one stack."""
 
     async def signal(self, stack: Stack, thread: str, payload: dict[str, str]) -> str:

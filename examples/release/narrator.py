@@ -13,8 +13,8 @@ from holdfast.log.events import (
     LLMReplied,
     ReconcileRequested,
     ReplyRejected,
+    RunBlocked,
     RunFinished,
-    RunParked,
     ToolCallFinished,
     ToolCallRequested,
     VerdictGiven,
@@ -59,10 +59,10 @@ class Narrator(narrator.Narrator):
             case ApprovalRequested(request=request) | ReconcileRequested(request=request):
                 question = "may it run?" if request.kind == "approval" else "did it happen?"
                 call = describe_call(self._calls[request.number])
-                self.say("policy", f"request {request.request}: {call} {question}", note=request.why)
+                self.say("policy", f"request {request.id}: {call} {question}", note=request.why)
             case DecisionReceived():
                 self.say("person", f"{event.decision} {event.request} by {event.by}: {event.outcome}")
-            case ReplyRejected(reason=why) | RunParked(message=why):
+            case ReplyRejected(reason=why) | RunBlocked(message=why):
                 self.say("run", why, style="red")
             case RunFinished():
                 self.say("run", event.outcome, style="bold")

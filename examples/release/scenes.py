@@ -9,7 +9,7 @@ from datetime import datetime
 from rich.console import Console
 
 from examples.release import report, repository
-from examples.release.doors import Doors
+from examples.release.doors import Authenticator
 from examples.release.git import git
 from examples.release.narrator import Narrator
 from examples.release.tools import publications, registry_of
@@ -18,14 +18,14 @@ from examples.stage.facts import Kill, Row
 from examples.stage.folders import DemoFolder
 from examples.stage.run import Run
 from examples.stage.workers import DemoFailed, Workers
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.log.events import (
     AgentEvent,
     ApprovalRequested,
     DecisionReceived,
     ReconcileRequested,
+    RunBlocked,
     RunFinished,
-    RunParked,
     ToolCallFinished,
     ToolCallStarted,
 )
@@ -62,7 +62,7 @@ class Demo(Backstage):
     def __init__(self, folder: DemoFolder, console: Console, *, scripted: bool) -> None:
         self._tell = Narrator(console, scripted=scripted)
         super().__init__(folder, Workers(folder.home, folder.logs, SETTINGS), self._tell)
-        self._doors = Doors(folder.home, SETTINGS)
+        self._doors = Authenticator(folder.home, SETTINGS)
         self._scripted = scripted
         self._kills: list[Kill] = []
         self._down = False
@@ -118,12 +118,12 @@ class Demo(Backstage):
                 await self._approve_by_signal(request)
             case ReconcileRequested(request=request):
                 raise DemoFailed(f"the run asks a person whether {request.tool} happened: {request.why}")
-            case RunParked():
+            case RunBlocked():
                 raise DemoFailed(f"the run is blocked ({event.cause}): {event.message}. Mend it, and start again")
             case _:
                 pass
 
-    async def _kill_while_waiting(self, request: Request) -> None:
+    async def _kill_while_waiting(self, request: ApprovalRequest) -> None:
         """Scene: a person takes their time, the worker dies, and the decision comes while no worker is there."""
         still_open = self._open_requests()
         at = self._kill("while the run waits for a person")
@@ -135,12 +135,10 @@ class Demo(Backstage):
         await self._approve_by_signal(request)
         await self._go_on("Temporal offers the run to the worker that had it for a few seconds, then to any")
 
-    async def _kill_while_publishing(self, request: Request) -> None:
+    async def _kill_while_publishing(self, request: ApprovalRequest) -> None:
         """Scene: the effect has happened, and the worker dies before anybody was told."""
-        given = await self._doors.starter("approve", THREAD, request.request, "--by", "demo")
-        self._tell.say(
-            "person", f"python starter.py approve {THREAD} {request.request}", note=str(given.get("outcome"))
-        )
+        given = await self._doors.starter("approve", THREAD, request.id, "--by", "demo")
+        self._tell.say("person", f"python starter.py approve {THREAD} {request.id}", note=str(given.get("outcome")))
         started, finished = (ToolCallStarted, request.number), (ToolCallFinished, request.number)
         await self._until(lambda: (self._published() and self._has(*started)) or self._has(*finished))
         if self._has(*finished):
@@ -171,11 +169,9 @@ class Demo(Backstage):
         with self._tell.waiting(why_it_takes):
             await self._until(lambda: not self._down)
 
-    async def _approve_by_signal(self, request: Request) -> None:
+    async def _approve_by_signal(self, request: ApprovalRequest) -> None:
         """Approve as the Web UI does; the server takes a signal whether or not a worker is alive."""
-        self._tell.say(
-            "person", await self._doors.signal(self._stack(), THREAD, {"request": request.request, "by": "demo"})
-        )
+        self._tell.say("person", await self._doors.signal(self._stack(), THREAD, {"request": request.id, "by": "demo"}))
 
     async def _next_event(self) -> AgentEvent:
         """The next event to act on; waits for it."""

@@ -10,7 +10,7 @@ from typing import Any
 from examples.stage.workers import ROOT, DemoFailed, environment
 
 
-class Doors:
+class Authenticator:
     """Commands of a person, against one stack.
 
     Args:

@@ -23,7 +23,7 @@ class Limits(Frozen):
     """Length of a tool result in the transcript, in characters (2,000 tokens or so); what is longer is clipped."""
     llm_timeout: float = Field(default=600, gt=0)
     """Seconds that one attempt of an LLM call may take."""
-    fold_tokens: int = Field(default=100_000, ge=1)
+    compaction_tokens: int = Field(default=100_000, ge=1)
     """Tokens of a request and its reply, as the provider counts them, from which the transcript is folded. Four
     fifths of the LLM's context window are a good choice."""
     idle_limit: float = Field(default=0, ge=0)

@@ -21,11 +21,12 @@ from holdfast.log.events import (
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
+    AuthorityDelegated,
     BaselineRecorded,
+    ContextCompacted,
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
-    Folded,
     LLMReplied,
     MemoryRecalled,
     MessageTaken,
@@ -33,14 +34,13 @@ from holdfast.log.events import (
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
-    RightDelegated,
     RuleRevoked,
+    RunBlocked,
     RunContinued,
     RunFinished,
-    RunParked,
     RunReset,
     RunStarted,
-    RunUnparked,
+    RunUnblocked,
     SignalRejected,
     StateVerified,
     ToolCallFinished,
@@ -158,7 +158,7 @@ class Audit:
             if differs is None:
                 own = [event for event, wanted in zip(events, expected, strict=False) if not isinstance(wanted, type)]
                 for event in own:
-                    self._fold(event)
+                    self._compact(event)
                 return len(own)
             if nearest is None or differs > nearest[0]:
                 nearest = differs, expected[differs]
@@ -168,7 +168,7 @@ class Audit:
         self.fault = Fault(events[place].position, f"{events[place].type}: {difference(wanted, events[place])}")
         return 1
 
-    def _fold(self, event: AgentEvent) -> None:
+    def _compact(self, event: AgentEvent) -> None:
         if isinstance(event, Proven):
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
@@ -218,7 +218,7 @@ class Audit:
                 else:
                     received, follows = on_decision(state, event.said, at=at)
                     yield [received, *follows]
-            case RightDelegated():
+            case AuthorityDelegated():
                 yield on_delegation(state, event.said, at=at)[1]
             case RuleRevoked() | DelegationRevoked():
                 yield on_revocation(state, event.said)[1]
@@ -236,16 +236,16 @@ class Audit:
                 yield from self._starts(event)
             case ToolCallFinished() | ReconcileRequested() | RunFinished():
                 yield from self._ends(event)
-            case RunUnparked() if state.parked:
+            case RunUnblocked() if state.blocked:
                 yield [event]
             case (
                 SignalRejected()
                 | RefusalsCounted()
-                | RunParked()
+                | RunBlocked()
                 | RunContinued()
                 | ReplyRejected()
                 | ContextExceeded()
-                | Folded()
+                | ContextCompacted()
             ):
                 yield [event]  # none of these lets anything run
             case _:

@@ -45,10 +45,10 @@ ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
 """The decisions that fit each kind of request."""
 
 
-class Request(Frozen):
+class ApprovalRequest(Frozen):
     """A question to people about one tool call."""
 
-    request: str
+    id: str
     """Short id within the thread, to be typed by a person: `1`, `2`, …"""
     kind: RequestKind
     number: int
@@ -132,7 +132,7 @@ class Request(Frozen):
         text = canonical(arguments).decode("utf-8", "replace")
         return "" if self.call(text).digest == self.call().digest else text
 
-    def edited(self, arguments: str, *, by: str, effect_key: str) -> "Request":
+    def edited(self, arguments: str, *, by: str, effect_key: str) -> "ApprovalRequest":
         """The same question about other arguments: nobody has answered it yet."""
         asked = {"arguments": arguments, "effect_key": effect_key, "edited_by": by, "votes": ()}
         changed = self.model_copy(update=asked)
@@ -148,7 +148,7 @@ class Request(Frozen):
     def view(self) -> dict[str, Any]:
         """The request as `show`, `pending` and the Web UI present it; `shown_digest` recomputes the digest from it."""
         return {
-            "request": self.request,
+            "request": self.id,
             "kind": self.kind,
             "tool": self.tool,
             "arguments": parsed(self.arguments),

@@ -21,7 +21,7 @@ DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo
 Proof = Literal["", "signed", "vouched"]
 """How it is known who said something: not at all · by the approver's own key · by a gateway's."""
 
-LONGEST_LOAN = 365 * 86_400
+LONGEST_DELEGATION = 365 * 86_400
 """Seconds for which a right can be lent."""
 
 ARGUMENT_CHARS = 100_000
@@ -76,11 +76,11 @@ class Decision(Reasoned):
     """For `approve`: the same call is allowed from now on, in this thread, if all who approve it say so."""
 
 
-class Delegation(Reasoned):
-    """An approver lends a right to another, within a thread; the JSON of the signal `delegate`."""
+class AuthorityDelegation(Reasoned):
+    """An approver lends a right to another, within a thread; the JSON of the signal `delegate_authority`."""
 
     to: Annotated[PersonName, Field(min_length=1)]
-    seconds: float | None = Field(default=None, gt=0, le=LONGEST_LOAN)
+    seconds: float | None = Field(default=None, gt=0, le=LONGEST_DELEGATION)
     """For how long, from when it arrives."""
     until: AwareDatetime | None = None
     """Until when: a signature needs this one, or it would be good for ever."""

@@ -74,7 +74,14 @@ class EventLog:
 
 
 LATE = frozenset(
-    ("signal_rejected", "decision_received", "right_delegated", "delegation_revoked", "rule_revoked", "run_unparked")
+    (
+        "signal_rejected",
+        "decision_received",
+        "authority_delegated",
+        "delegation_revoked",
+        "rule_revoked",
+        "run_unblocked",
+    )
 )
 """The types of events that a run may still record after it has finished: what reaches it while it is written down."""
 

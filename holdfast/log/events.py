@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import DecisionOutcome, Request
+from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.follow_ups import Message, WhenBusy
 from holdfast.authority.policy import Terms, VerdictKind
-from holdfast.authority.statements import Decision, DecisionKind, Delegation, Proof, Revocation
+from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Proof, Revocation
 from holdfast.base.models import Frozen
 from holdfast.llm.messages import AssistantMessage, Content, ToolCall, Usage
 from holdfast.llm.outages import Outage
@@ -189,11 +189,11 @@ class ContextExceeded(Event):
     message: str
 
 
-class Folded(Event):
+class ContextCompacted(Event):
     """A hand-off message stands in for everything before it, but for `originals` and the last `kept` messages."""
 
-    type: Literal["folded"] = "folded"
-    handoff: str
+    type: Literal["context_compacted"] = "context_compacted"
+    summary_message: str
     """The message: what survives verbatim, and the summary."""
     summary: str
     """The LLM's own words."""
@@ -242,14 +242,14 @@ class ApprovalRequested(Event):
     """A person is asked whether the call may run."""
 
     type: Literal["approval_requested"] = "approval_requested"
-    request: Request
+    request: ApprovalRequest
 
 
 class ReconcileRequested(Event):
     """Nobody can tell whether the call's effect happened; a person is asked."""
 
     type: Literal["reconcile_requested"] = "reconcile_requested"
-    request: Request
+    request: ApprovalRequest
 
 
 class ApprovalReminded(Event):
@@ -347,19 +347,21 @@ class RuleRevoked(Event, Proven):
         return Revocation(by=self.by, reason=self.reason, remembered=self.rule, signature=self.signature)
 
 
-class RightDelegated(Event, Proven):
+class AuthorityDelegated(Event, Proven):
     """An approver has lent their right to another, within this thread."""
 
-    type: Literal["right_delegated"] = "right_delegated"
+    type: Literal["authority_delegated"] = "authority_delegated"
     by: str
     to: str
     until: datetime
     reason: str = ""
 
     @property
-    def said(self) -> Delegation:
+    def said(self) -> AuthorityDelegation:
         """What was sent, where it was signed: what the signature is over."""
-        return Delegation(by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature)
+        return AuthorityDelegation(
+            by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature
+        )
 
 
 class DelegationRevoked(Event, Proven):
@@ -437,10 +439,10 @@ class ToolCallFinished(Event):
     """What the result is worth, where that is not what the tool says of all its results."""
 
 
-class RunParked(Event):
+class RunBlocked(Event):
     """The run cannot go on until somebody mends the cause and sends `retry`."""
 
-    type: Literal["run_parked"] = "run_parked"
+    type: Literal["run_blocked"] = "run_blocked"
     cause: str
     """A short name of the cause: `LLMRejected`, `StepLimit`, …"""
     message: str
@@ -448,10 +450,10 @@ class RunParked(Event):
     """The attempts that failed before the LLM was given up; a claim of whoever failed the call."""
 
 
-class RunUnparked(Event):
+class RunUnblocked(Event):
     """Somebody sent `retry`."""
 
-    type: Literal["run_unparked"] = "run_unparked"
+    type: Literal["run_unblocked"] = "run_unblocked"
     by: str
     reason: str = ""
 
@@ -506,7 +508,7 @@ AgentEvent = Annotated[
     | LLMReplied
     | MessageAwaited
     | ContextExceeded
-    | Folded
+    | ContextCompacted
     | ReplyRejected
     | ToolCallRequested
     | VerdictGiven
@@ -518,14 +520,14 @@ AgentEvent = Annotated[
     | DecisionReceived
     | RuleRemembered
     | RuleRevoked
-    | RightDelegated
+    | AuthorityDelegated
     | DelegationRevoked
     | BaselineRecorded
     | StateVerified
     | ToolCallStarted
     | ToolCallFinished
-    | RunParked
-    | RunUnparked
+    | RunBlocked
+    | RunUnblocked
     | SignalRejected
     | RefusalsCounted
     | RunFinished,

@@ -17,7 +17,7 @@ from holdfast.loop.state import (
     Steering,
     Survey,
 )
-from holdfast.run.state import Parked
+from holdfast.run.state import Blocked
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def on_settled(state: LoopState, settled: Settled, *, at: datetime) -> LoopState
 
 def on_block(state: LoopState, block: Block, *, at: datetime) -> LoopState:
     """The loop cannot go on by itself."""
-    return state.model_copy(update={"blocked": Parked(cause=block.cause, message=block.message), "updated_at": at})
+    return state.model_copy(update={"blocked": Blocked(cause=block.cause, message=block.message), "updated_at": at})
 
 
 def on_retry(loop: LoopInput, state: LoopState, *, at: datetime) -> LoopState:

@@ -16,7 +16,7 @@ from pydantic import Field
 from holdfast.base.models import Frozen, Sealed
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
-from holdfast.run.state import Parked, Status
+from holdfast.run.state import Blocked, Status
 from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
 
@@ -200,7 +200,7 @@ class LoopState(Frozen):
     cost_limit: float | None = None
     deadline: datetime | None = None
     paused: Steered | None = None
-    blocked: Parked | None = None
+    blocked: Blocked | None = None
     notify: bool = False
     """The worker tells somebody of blocks and of the end."""
     notices: int = 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.text import one_line
 from holdfast.log.events import AgentEvent, ApprovalRequested, BaselineRecorded, Finding, StateVerified
 from holdfast.run.decisions import ask_again
@@ -25,7 +25,7 @@ WHY_CHARS = 1_000
 
 def baseline_due(state: RunState) -> bool:
     """Whether people are asked about a call, and the agent has not looked yet at what they are asked for."""
-    asked = any(call.phase == "asked" for call in state.calls)
+    asked = any(call.phase == "awaiting_approval" for call in state.calls)
     return asked and not state.baseline and state.spec is not None and bool(state.spec.verify)
 
 
@@ -72,8 +72,8 @@ def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[A
     questions = 0
     for call in state.calls:
         request = state.request(call.request or "")
-        waits = call.phase == "asked" and request and (state.baseline or request.votes)
-        if not waits and not (call.phase == "cleared" and call.grant and not call.undo):
+        waits = call.phase == "awaiting_approval" and request and (state.baseline or request.votes)
+        if not waits and not (call.phase == "allowed" and call.grant and not call.undo):
             continue
         anew = ask_again(state, call, at=at, ahead=questions, changed=partial(_why, call, changed))
         questions += any(isinstance(event, ApprovalRequested) for event in anew)
@@ -81,6 +81,6 @@ def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[A
     return events
 
 
-def _why(call: CallState, changed: list[str], request: Request | None) -> str:
-    before = f"request {request.request} was open" if request else f"request {call.grant} was decided on"
+def _why(call: CallState, changed: list[str], request: ApprovalRequest | None) -> str:
+    before = f"request {request.id} was open" if request else f"request {call.grant} was decided on"
     return one_line(f"the world has changed while {before}: {'; '.join(changed)}", WHY_CHARS)

@@ -25,12 +25,12 @@ Reply with the summary only; call no tool."""
 NO_SUMMARY = "(There is no summary: the conversation did not fit the context window any more.)"
 
 
-def fold_tail(*, tools: bool) -> tuple[bytes, bytes]:
+def summary_request(*, tools: bool) -> tuple[bytes, bytes]:
     """What a request for a fold has behind the transcript: one more message, and what follows the messages."""
     return encode(UserMessage(content=INSTRUCTION)), b',"tool_choice":"none"' if tools else b""
 
 
-def handoff(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:
+def summary_message(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:
     """The hand-off message.
 
     Args:

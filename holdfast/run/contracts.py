@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from temporalio.exceptions import ApplicationError, FailureError
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.digests import GENESIS
 from holdfast.base.models import Sealed
 from holdfast.llm.messages import AssistantMessage, Content, ToolCall, Usage
@@ -139,7 +139,7 @@ class LLMRequest(Order):
     """Input of `call_llm`: what to send, by reference to the calling workflow."""
 
     transcript: TranscriptRef
-    folding: bool = False
+    compacting: bool = False
     """Ask for the summary that takes the transcript's place."""
 
 
@@ -224,7 +224,7 @@ class Notice(Order):
     position: int
     """Of the event: with the thread's id it names the notice, whoever gets it twice."""
     agent: str = ""
-    request: Request | None = None
+    request: ApprovalRequest | None = None
     status: str = ""
     text: str = ""
     """The result, or why the run is blocked."""

@@ -19,21 +19,21 @@ from holdfast.llm.outages import Outage
 from holdfast.log.events import (
     AgentEvent,
     ApprovalRequested,
+    ContextCompacted,
     ContextExceeded,
-    Folded,
     LLMReplied,
     MessageAwaited,
     ReconcileRequested,
     ReplyRejected,
+    RunBlocked,
     RunFinished,
-    RunParked,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
     VerdictGiven,
 )
 from holdfast.run.baseline import baseline_due
-from holdfast.run.compaction import handoff
+from holdfast.run.compaction import summary_message
 from holdfast.run.contracts import (
     CONTEXT_TOO_LONG,
     NAME_INVALID,
@@ -66,13 +66,13 @@ class CallLLM:
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Fold the transcript."""
+class Compact:
+    """Compact the transcript."""
 
     asking: bool
     """Ask the LLM for a summary; else go on with the one there is, because not even that request fits."""
     answered_only: bool
-    """Fold what the LLM has answered already, and keep what came after."""
+    """Compact what the LLM has answered already, and keep what came after."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class StartCalls:
 
 
 @dataclass(frozen=True)
-class Park:
+class Block:
     """Stop until somebody sends `retry`."""
 
     cause: str
@@ -121,7 +121,7 @@ class Finish:
     """The run is over."""
 
 
-Action = LoadAgent | CallLLM | Fold | TakeMessages | Verify | Settle | StartCalls | Park | Wait | Finish
+Action = LoadAgent | CallLLM | Compact | TakeMessages | Verify | Settle | StartCalls | Block | Wait | Finish
 
 
 def next_action(state: RunState, *, at: datetime) -> Action:
@@ -132,7 +132,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
         at: Now, which may be long after the last event.
     """
     action = _next_action(state)
-    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Fold) and state.paused(at):
+    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.paused(at):
         return Verify(state.spec.verify)
     if isinstance(action, Wait) and state.spec and baseline_due(state):
         return Verify(state.spec.verify, baseline=True)
@@ -144,39 +144,39 @@ def _next_action(state: RunState) -> Action:
         return Finish()
     if state.spec and (orphaned := tuple(call.number for call in state.calls if call.phase == "orphaned")):
         return Settle(orphaned)
-    if cleared := tuple(call.number for call in state.calls if call.phase == "cleared"):
+    if cleared := tuple(call.number for call in state.calls if call.phase == "allowed"):
         return StartCalls(cleared)
-    if state.parked or any(call.phase not in ("finished", "orphaned") for call in state.calls):
+    if state.blocked or any(call.phase not in ("finished", "orphaned") for call in state.calls):
         return Wait()
     if state.spec is None:
         return LoadAgent()
     limits = state.spec.limits
     if state.rejected_replies >= limits.max_rejected_replies:
-        return Park("RepliesRejected", f"{state.rejected_replies} replies in a row could not be used")
+        return Block("RepliesRejected", f"{state.rejected_replies} replies in a row could not be used")
     if state.awaiting and not state.inbox:
         return Wait()
-    if fold := _fold_due(state):
+    if fold := _compaction_due(state):
         return fold
     if state.inbox:
         return TakeMessages()
     if state.step >= state.step_limit:
-        return Park("StepLimit", f"{state.step} steps made; `retry` allows {limits.max_steps} more")
+        return Block("StepLimit", f"{state.step} steps made; `retry` allows {limits.max_steps} more")
     return CallLLM()
 
 
-def _fold_due(state: RunState) -> Fold | Park | None:
+def _compaction_due(state: RunState) -> Compact | Block | None:
     assert state.spec is not None
     if not state.oversized:
         # A step after a fold tells whether it helped; one at every step would never get anywhere.
-        due = state.context_tokens >= state.spec.limits.fold_tokens and state.step > state.folded_at + 1
-        return Fold(asking=True, answered_only=False) if due else None
+        due = state.context_tokens >= state.spec.limits.compaction_tokens and state.step > state.compacted_at + 1
+        return Compact(asking=True, answered_only=False) if due else None
     match state.overflow:
-        case 1 if state.folded_at < state.step:
-            return Fold(asking=True, answered_only=True)
+        case 1 if state.compacted_at < state.step:
+            return Compact(asking=True, answered_only=True)
         case 1 | 2 if state.step:
-            return Fold(asking=False, answered_only=False)
+            return Compact(asking=False, answered_only=False)
         case _:
-            return Park(CONTEXT_TOO_LONG, "folded as far as it goes, the request still does not fit the LLM")
+            return Block(CONTEXT_TOO_LONG, "folded as far as it goes, the request still does not fit the LLM")
 
 
 def on_task(task: Content, *, by: str = "") -> Events:
@@ -254,7 +254,7 @@ def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Event
     """The events that an LLM call leads to which no retry can help; `outage` is what had failed before."""
     if cause == CONTEXT_TOO_LONG:
         return [ContextExceeded(message=message)]
-    return [RunParked(cause=cause, message=message, outage=outage)]
+    return [RunBlocked(cause=cause, message=message, outage=outage)]
 
 
 def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int, originals: tuple[int, ...] = ()) -> Events:
@@ -271,14 +271,16 @@ def on_summary(state: RunState, reply: LLMReply, *, folded: int, kept: int, orig
     if not summary or reply.rejected:
         why = reply.rejected or "it holds no summary."
         return [ReplyRejected(reason=f"asked for a summary to fold the conversation: {why}")]
-    fold = on_fold(state, summary, folded=folded, kept=kept, originals=originals)
+    fold = on_compaction(state, summary, folded=folded, kept=kept, originals=originals)
     return [fold.model_copy(update={"usage": reply.usage, "outage": reply.outage})]
 
 
-def on_fold(state: RunState, summary: str, *, folded: int, kept: int, originals: tuple[int, ...]) -> Folded:
+def on_compaction(
+    state: RunState, summary: str, *, folded: int, kept: int, originals: tuple[int, ...]
+) -> ContextCompacted:
     """The fold that a summary leads to."""
-    text = handoff(state, summary, originals=originals)
-    return Folded(handoff=text, summary=summary, messages=folded, kept=kept, originals=originals)
+    text = summary_message(state, summary, originals=originals)
+    return ContextCompacted(summary_message=text, summary=summary, messages=folded, kept=kept, originals=originals)
 
 
 def on_reopen(state: RunState) -> Events:
@@ -293,7 +295,7 @@ def _is_effect(state: RunState, call: CallState) -> bool:
     """Whether a call may have had an effect that nobody has recorded."""
     tool = state.spec.tool(call.call.name) if state.spec else None
     reads = tool is not None and tool.effect is Effect.READ
-    return call.phase == "orphaned" or (call.phase in ("started", "unclear") and not reads)
+    return call.phase == "orphaned" or (call.phase in ("started", "outcome_unknown") and not reads)
 
 
 def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: tuple[int, ...] = ()) -> Events:
@@ -390,7 +392,7 @@ def on_cancel(state: RunState) -> Events:
     """The events that cancellation leads to: every open call ends, then the run, unless it has ended already."""
     if state.outcome:
         return []
-    ended = _ended(state, "The run was cancelled.", in_doubt=("unclear", "orphaned"))
+    ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))
     return [*ended, RunFinished(outcome="cancelled", result="cancelled")]
 
 

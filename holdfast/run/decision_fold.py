@@ -5,17 +5,17 @@ Where something has to be bounded, what is dropped takes authority away, and nev
 
 from typing import Any
 
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import Signed
 from holdfast.authority.votes import Vote, agreeing, cast
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import (
     ApprovalExpired,
     ApprovalRequested,
+    AuthorityDelegated,
     DecisionReceived,
     DelegationRevoked,
     ReconcileRequested,
-    RightDelegated,
     RuleRemembered,
     UserMessageReceived,
 )
@@ -44,17 +44,17 @@ def requested(state: RunState, event: ApprovalRequested | ReconcileRequested) ->
     """
     request = event.request
     older = [each for each in state.requests if each.number == request.number]
-    anew = f"asked anew as request {request.request}"
+    anew = f"asked anew as request {request.id}"
     decided = dict(state.decided)
     for each in older:
-        decided[each.request] = f"edited by {request.edited_by}, {anew}" if _edits(each, request) else anew
-    lapsed = next((call.grant for call in state.calls if call.number == request.number and call.phase == "cleared"), "")
+        decided[each.id] = f"edited by {request.edited_by}, {anew}" if _edits(each, request) else anew
+    lapsed = next((call.grant for call in state.calls if call.number == request.number and call.phase == "allowed"), "")
     change: dict[str, Any] = {}
     if lapsed:
         decided[lapsed] = f"{decided.get(lapsed, 'decided')}, then {anew}"
         kept = (rule for rule in state.remembered if all(vote.said.request != lapsed for vote in rule.votes))
         change["remembered"] = tuple(kept)
-    phase: Phase = "asked" if request.kind == "approval" else "unclear"
+    phase: Phase = "awaiting_approval" if request.kind == "approval" else "outcome_unknown"
     again: dict[str, Any] = {"grant": "", "approved": False} if request.kind == "approval" else {}
     if past := next((effect for effect in state.past if effect.key == request.effect_key), None):
         again |= {"past": past, "epoch": past.epoch}
@@ -64,11 +64,11 @@ def requested(state: RunState, event: ApprovalRequested | ReconcileRequested) ->
         "requests": (*(each for each in state.requests if each not in older), request),
         "decided": _last(decided),
         "asked": state.asked + 1,
-        "calls": moved(state, request.number, phase=phase, request=request.request, terms=request.terms, **again),
+        "calls": moved(state, request.number, phase=phase, request=request.id, terms=request.terms, **again),
     }
 
 
-def _edits(older: Request, request: Request) -> bool:
+def _edits(older: ApprovalRequest, request: ApprovalRequest) -> bool:
     """Whether a request is about other arguments than the one that it takes the place of."""
     return older.arguments != request.arguments
 
@@ -136,7 +136,7 @@ def remembered(state: RunState, event: RuleRemembered) -> dict[str, Any]:
     return {"remembered": tuple(rules), "remembered_count": state.remembered_count + 1}
 
 
-def lent(state: RunState, event: RightDelegated) -> dict[str, Any]:
+def lent(state: RunState, event: AuthorityDelegated) -> dict[str, Any]:
     """A right is lent; the same one that was lent before ends with it."""
     right = Lent(by=event.by, to=event.to, until=event.until, said=event.said)
     others = (each for each in _not_lent(state, event.by, event.to) if each.until > event.at)
@@ -178,7 +178,7 @@ def moved(state: RunState, number: int, **change: Any) -> tuple[CallState, ...]:
     return tuple(call.model_copy(update=change) if call.number == number else call for call in state.calls)
 
 
-def _request(state: RunState, name: str) -> Request:
+def _request(state: RunState, name: str) -> ApprovalRequest:
     """The open request that an event is about.
 
     Raises:
@@ -198,7 +198,7 @@ def _vote(state: RunState, event: DecisionReceived) -> Vote:
     return Vote(said=event.said, seen=seen, right=event.right, proof=event.proof, key=event.key)
 
 
-def _rule(state: RunState, request: Request, event: DecisionReceived) -> Remembered | None:
+def _rule(state: RunState, request: ApprovalRequest, event: DecisionReceived) -> Remembered | None:
     """The rule that an approval makes, with those before it."""
     vote = _vote(state, event)
     before = () if request.edit(event.arguments) else request.votes
@@ -206,19 +206,21 @@ def _rule(state: RunState, request: Request, event: DecisionReceived) -> Remembe
     return made_by(votes, number=state.remembered_count + 1, quorum=request.terms.quorum)
 
 
-def _cleared(state: RunState, request: Request, arguments: str, by: str = "", **more: Any) -> tuple[CallState, ...]:
+def _cleared(
+    state: RunState, request: ApprovalRequest, arguments: str, by: str = "", **more: Any
+) -> tuple[CallState, ...]:
     """The calls, with the one that a request is about let run, once."""
     call = state.call(request.number).call
     if arguments != call.arguments:
         edited = call.model_copy(update={"arguments": arguments})
         past = state.past_of(request.number, edited)  # another effect than the one that the LLM's own call has had
         more |= {"call": edited, "edited_by": by or "a vote", "past": past, "epoch": past.epoch if past else 0}
-    return moved(state, request.number, phase="cleared", request=None, grant=request.request, **more)
+    return moved(state, request.number, phase="allowed", request=None, grant=request.id, **more)
 
 
 def _closed(state: RunState, name: str, how: str) -> dict[str, Any]:
     return {
-        "requests": tuple(request for request in state.requests if request.request != name),
+        "requests": tuple(request for request in state.requests if request.id != name),
         "decided": _last({**state.decided, name: how}),
     }
 
@@ -227,15 +229,15 @@ def _last(decided: dict[str, str]) -> dict[str, str]:
     return dict([*decided.items()][-REMEMBERED_DECISIONS:])
 
 
-def _with_request(state: RunState, request: Request) -> tuple[Request, ...]:
-    return tuple(request if each.request == request.request else each for each in state.requests)
+def _with_request(state: RunState, request: ApprovalRequest) -> tuple[ApprovalRequest, ...]:
+    return tuple(request if each.id == request.id else each for each in state.requests)
 
 
 def _not_lent(state: RunState, by: str, to: str) -> tuple[Lent, ...]:
     return tuple(right for right in state.lent if (right.by, right.to) != (by, to))
 
 
-def _spent(state: RunState, event: RightDelegated | UserMessageReceived) -> dict[str, Any]:
+def _spent(state: RunState, event: AuthorityDelegated | UserMessageReceived) -> dict[str, Any]:
     """A signed statement has had its effect; those that are good for nothing any more are forgotten."""
     said: Signed = event.said
     assert event.until is not None

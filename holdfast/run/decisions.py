@@ -11,7 +11,7 @@ from datetime import datetime
 
 from temporalio import workflow
 
-from holdfast.authority.approvals import DecisionOutcome, Request, RequestKind
+from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome, RequestKind
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
 from holdfast.authority.statements import Decision, parsed
 from holdfast.authority.votes import Vote, agreeing, cast
@@ -94,7 +94,7 @@ def new_request(
     at: datetime,
     ahead: int = 0,
     past: PastEffect | None = None,
-) -> Request:
+) -> ApprovalRequest:
     """A question to people about a call.
 
     Args:
@@ -112,8 +112,8 @@ def new_request(
     past = past or state.past_of(number, call)
     epoch = next((each.epoch for each in state.calls if each.number == number), past.epoch if past else 0)
     why = why or verdict.reason or verdict.rule
-    request = Request(
-        request=str(state.asked + ahead + 1),
+    request = ApprovalRequest(
+        id=str(state.asked + ahead + 1),
         kind=kind,
         number=number,
         tool=call.name,
@@ -137,7 +137,7 @@ def ask_again(
     *,
     at: datetime,
     ahead: int = 0,
-    changed: Callable[[Request | None], str] = lambda _: "",
+    changed: Callable[[ApprovalRequest | None], str] = lambda _: "",
     past: PastEffect | None = None,
 ) -> Events:
     """The events by which a call that waits for people, or has not begun yet by their leave, is asked about anew.
@@ -190,7 +190,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
     if (verdict.rule, verdict.terms) != (request.rule, request.terms):
         anew = new_request(state, "approval", request.number, call, verdict, at=at)
         anew = anew.model_copy(update={"edited_by": decision.by})
-        why = f"another rule, or other terms, are for these arguments ({verdict.rule}): request {anew.request}"
+        why = f"another rule, or other terms, are for these arguments ({verdict.rule}): request {anew.id}"
         received = _received(decision, "judged_anew", why, judged, rule=verdict.rule)
         return received, [ApprovalRequested(request=anew)]
     outcome, explanation, votes = _counted(request, decision, judged, ())
@@ -236,7 +236,7 @@ def _received(
 
 
 def _counted(
-    request: Request, decision: Decision, judged: Known, before: tuple[Vote, ...]
+    request: ApprovalRequest, decision: Decision, judged: Known, before: tuple[Vote, ...]
 ) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
     """What a decision comes to with the votes before it: its outcome, why, and the votes that give the same answer."""
     right = judged.right if judged.right != decision.by else ""
@@ -245,7 +245,7 @@ def _counted(
         return "accepted", "", (vote,)
     older = next((each for each in before if each.by == vote.by), None)
     if older and (older.answer, older.said.remember) == (vote.answer, decision.remember):
-        return "duplicate", f"{vote.by} has answered {decision.decision} to request {request.request} before", ()
+        return "duplicate", f"{vote.by} has answered {decision.decision} to request {request.id} before", ()
     votes, quorum = agreeing(cast(before, vote), vote), request.terms.quorum
     if len(votes) < quorum:
         said = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
@@ -255,7 +255,7 @@ def _counted(
     return "accepted", why if forgotten else "", votes
 
 
-def _consequences(state: RunState, decision: Decision, request: Request, votes: tuple[Vote, ...]) -> Events:
+def _consequences(state: RunState, decision: Decision, request: ApprovalRequest, votes: tuple[Vote, ...]) -> Events:
     number = request.number
     by = ", ".join(vote.by for vote in votes)
     because = f": {decision.reason}" if decision.reason else ""
@@ -290,7 +290,7 @@ def on_due(state: RunState, *, at: datetime) -> Events:
     for request in state.requests:
         if request.expires_at and request.expires_at <= at:
             decision = request.terms.on_expiry
-            events.append(ApprovalExpired(request=request.request, decision=decision))
+            events.append(ApprovalExpired(request=request.id, decision=decision))
             if decision == "deny":
                 past = state.call(request.number).past
                 content = words_of("Denied: nobody has decided in time.", past)
@@ -298,20 +298,20 @@ def on_due(state: RunState, *, at: datetime) -> Events:
             continue
         if request.escalate_at and request.escalate_at <= at:
             step = request.terms.escalate[request.level]
-            events.append(ApprovalEscalated(request=request.request, by=step.by))
+            events.append(ApprovalEscalated(request=request.id, by=step.by))
         if request.remind_at and request.remind_at <= at:
-            events.append(ApprovalReminded(request=request.request))
+            events.append(ApprovalReminded(request=request.id))
     return events
 
 
-def _judge(state: RunState, decision: Decision, request: Request | None, *, at: datetime) -> Known | Refused:
+def _judge(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Known | Refused:
     if request is None:
         return _without_request(state, decision)
     if decision.decision not in request.answers:
         wanted = " or ".join(request.answers)
-        return Refused("wrong_kind", f"request {request.request} asks for {wanted}, not {decision.decision}")
+        return Refused("wrong_kind", f"request {request.id} asks for {wanted}, not {decision.decision}")
     if decision.digest and decision.digest != request.digest:
-        return Refused("digest_mismatch", f"request {request.request} has the digest {request.digest}")
+        return Refused("digest_mismatch", f"request {request.id} has the digest {request.digest}")
     proven = known(state, decision)
     if isinstance(proven, Refused):
         return proven
@@ -331,7 +331,7 @@ def _without_request(state: RunState, decision: Decision) -> Refused:
     if how := state.decided.get(decision.request):
         late = "expired" in how
         return Refused("too_late" if late else "duplicate", f"request {decision.request} was decided before: {how}")
-    still_open = ", ".join(request.request for request in state.requests) or "none"
+    still_open = ", ".join(request.id for request in state.requests) or "none"
     return Refused("unknown_request", f"no request {decision.request}; open: {still_open}")
 
 

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.llm.messages import ToolCall
-from holdfast.run.state import Parked, RunState
+from holdfast.run.state import Blocked, RunState
 
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
@@ -42,9 +42,9 @@ def describe_call(call: ToolCall) -> str:
     return one_line(f"{call.name}({shown})")
 
 
-def signal_json(request: Request, decision: DecisionKind) -> tuple[str, str]:
+def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
     """The signal's name and the exact JSON that gives this decision."""
-    payload = {"request": request.request, "by": "your name", "reason": "why"}
+    payload = {"request": request.id, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
     if decision == "respond":
@@ -56,8 +56,8 @@ def current_details(state: RunState) -> str:
     """The run in Markdown: task, step, and each open request with the signals that answer it."""
     agent = state.spec.name if state.spec else "loading…"
     lines = [f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.step}", "", quoted(state.task)]
-    if state.parked:
-        lines += blocked_details(state.parked)
+    if state.blocked:
+        lines += blocked_details(state.blocked)
     for request in state.requests[:SHOWN_REQUESTS]:
         lines += ["", *_request(state, request)]
     if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
@@ -70,11 +70,16 @@ def current_details(state: RunState) -> str:
     return "\n".join(lines)
 
 
-def _request(state: RunState, request: Request) -> list[str]:
+def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     question = "may this run?" if request.kind == "approval" else "did this happen?"
     arguments = parsed(request.arguments)
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
-    lines = [f"### Request {request.request}: {question}", "", f"`{request.tool}` ({plain(request.why, 1_000)})", ""]
+    lines = [
+        f"### Request {request.id}: {question}",
+        "",
+        f"`{request.tool}` ({plain(request.why, 1_000)})",
+        "",
+    ]
     lines += [f"```json\n{shown[:SHOWN_CHARS]}\n```", ""]
     answers = request.answers
     if len(shown) > SHOWN_CHARS:
@@ -93,7 +98,7 @@ def _request(state: RunState, request: Request) -> list[str]:
     return lines
 
 
-def describe_terms(request: Request) -> str:
+def describe_terms(request: ApprovalRequest) -> str:
     """Who may decide, how many have, and until when, in one line; empty where anybody may, at any time."""
     terms, parts = request.terms, []
     if request.who:
@@ -112,7 +117,7 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
     """How many have given which answer, and who: `1 of 2 have approved (alice)`.
 
     Args:
-        votes: As `Request.view` has them.
+        votes: As `ApprovalRequest.view` has them.
         quorum: How many have to give the same.
     """
     answers: dict[tuple[str, str], list[str]] = {}
@@ -127,9 +132,9 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
     return "; ".join(told) or f"0 of {quorum} have answered"
 
 
-def blocked_details(parked: Parked) -> list[str]:
+def blocked_details(blocked: Blocked) -> list[str]:
     """Why a run or a loop is blocked, and the signal that lets it go on."""
-    lines = ["", f"### Blocked: {parked.cause}", "", quoted(parked.message), ""]
-    if parked.after:
-        lines += [plain(f"It was given up {parked.after}"), ""]
+    lines = ["", f"### Blocked: {blocked.cause}", "", quoted(blocked.message), ""]
+    if blocked.after:
+        lines += [plain(f"It was given up {blocked.after}"), ""]
     return [*lines, "Mend the cause, then send the signal `retry` with", "", WHO]

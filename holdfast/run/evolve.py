@@ -13,11 +13,12 @@ from holdfast.log.events import (
     ApprovalExpired,
     ApprovalReminded,
     ApprovalRequested,
+    AuthorityDelegated,
     BaselineRecorded,
+    ContextCompacted,
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
-    Folded,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -25,15 +26,14 @@ from holdfast.log.events import (
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
-    RightDelegated,
     RuleRemembered,
     RuleRevoked,
+    RunBlocked,
     RunContinued,
     RunFinished,
-    RunParked,
     RunReset,
     RunStarted,
-    RunUnparked,
+    RunUnblocked,
     SignalRejected,
     StateVerified,
     ToolCallFinished,
@@ -54,7 +54,7 @@ from holdfast.run.decision_fold import (
     taken_back,
     voted,
 )
-from holdfast.run.state import CallState, Found, Parked, RunState, Waiting
+from holdfast.run.state import Blocked, CallState, Found, RunState, Waiting
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
 from holdfast.transcript.transcript import clip
@@ -150,15 +150,15 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
         case ContextExceeded():
             return {"overflow": state.overflow + 1, "oversized": True}
-        case Folded():
+        case ContextCompacted():
             told = {"summary": event.summary, "usage": state.usage + event.usage}
-            return {**told, "context_tokens": 0, "oversized": False, "folded_at": state.step, "rejected_replies": 0}
+            return {**told, "context_tokens": 0, "oversized": False, "compacted_at": state.step, "rejected_replies": 0}
         case ReplyRejected():
             return {"rejected_replies": state.rejected_replies + 1}
         case ToolCallRequested():
             return _called(state, event)
         case VerdictGiven(verdict="allow"):
-            return {"rejected_replies": 0, "calls": moved(state, event.number, phase="cleared", terms=event.terms)}
+            return {"rejected_replies": 0, "calls": moved(state, event.number, phase="allowed", terms=event.terms)}
         case VerdictGiven():
             return {"rejected_replies": 0}
         case ApprovalRequested() | ReconcileRequested():
@@ -183,7 +183,7 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             return remembered(state, event)
         case RuleRevoked():
             return {"remembered": tuple(rule for rule in state.remembered if rule.rule != event.rule)}
-        case RightDelegated():
+        case AuthorityDelegated():
             return lent(state, event)
         case DelegationRevoked():
             return taken_back(state, event)
@@ -191,19 +191,19 @@ def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
             return {"calls": moved(state, event.number, phase="started", grant="", begun=True)}
         case ToolCallFinished():
             return _finished(state, event)
-        case RunParked():
+        case RunBlocked():
             after = event.outage.words(event.at) if event.outage else ""
-            return {"parked": Parked(cause=event.cause, message=event.message, after=after)}
-        case RunUnparked():
+            return {"blocked": Blocked(cause=event.cause, message=event.message, after=after)}
+        case RunUnblocked():
             at_limit = state.spec is not None and state.step >= state.step_limit
             granted = state.spec.limits.max_steps if state.spec and at_limit else 0
             # Where nothing was left to fold, the request is made once more as it is.
             oversized = state.oversized and state.overflow <= 2 and state.step > 0
             again = {"rejected_replies": 0, "overflow": min(state.overflow, 2), "oversized": oversized}
-            return {"parked": None, "step_limit": state.step_limit + granted, **again}
+            return {"blocked": None, "step_limit": state.step_limit + granted, **again}
         case RunFinished():
             ended = {"outcome": event.outcome, "result": event.result, "failure": event.cause}
-            return {**ended, "parked": None, "requests": (), "awaiting": False, "idle_until": None}
+            return {**ended, "blocked": None, "requests": (), "awaiting": False, "idle_until": None}
         case _:
             assert_never(event)
 
@@ -219,7 +219,7 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
     ended |= {"calls": tuple(_orphaned(state, call) for call in state.calls), "requests": (), "past": ()}
     ended["user_proven"] = state.user_proven and event.user_proven
-    ended |= {"outcome": None, "result": "", "failure": "", "parked": None, "awaiting": False, "idle_until": None}
+    ended |= {"outcome": None, "result": "", "failure": "", "blocked": None, "awaiting": False, "idle_until": None}
     # A start that is older is refused for its age (`holdfast.seals.starts`).
     starts = {name: at for name, at in state.starts.items() if event.at - at < 3 * START_WITHIN}
     ended["starts"] = {**starts, event.start: event.at} if event.start else starts
@@ -262,11 +262,11 @@ def _reset(state: RunState, event: RunReset) -> dict[str, Any]:
 def _meeting(calls: tuple[CallState, ...], state: RunState, effect: PastEffect) -> CallState | None:
     """The call of the step that has had an effect: its own, or the same one, where nobody has to be asked."""
     for call in calls:
-        free = not call.begun and call.past is None and call.phase in ("requested", "asked", "cleared")
+        free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
         if free and effect.key == state.effect_key(call.number, call.call):
             return call
     for call in calls:
-        free = not call.begun and call.past is None and call.phase == "cleared" and not call.grant
+        free = not call.begun and call.past is None and call.phase == "allowed" and not call.grant
         if free and (effect.tool, effect.call_digest) == (call.call.name, call.call.digest):
             return call
     return None

@@ -16,16 +16,16 @@ from holdfast.authority.follow_ups import (
     WhenBusy,
     read_message,
 )
-from holdfast.authority.statements import DecisionKind, Delegation, Revocation, read_decision, read_signed
+from holdfast.authority.statements import AuthorityDelegation, DecisionKind, Revocation, read_decision, read_signed
 from holdfast.llm.content import size_of
-from holdfast.log.events import RunUnparked, SignalRejected, UserMessageReceived
+from holdfast.log.events import RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.decide import Events
 from holdfast.run.decisions import on_decision
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import Known, Refused, known, on_delegation, on_revocation, once, policy_of
 from holdfast.run.state import RunState
 
-SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "say"})
+SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"})
 """The signals that mean something. Any other name is recorded, too."""
 
 
@@ -41,7 +41,7 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
             return on_payload(state, signal, payload, decision=signal, at=at)
         case "reconcile":
             return on_payload(state, signal, payload, at=at)
-        case "delegate" | "revoke":
+        case "delegate_authority" | "revoke":
             return on_mandate(state, signal, payload, at=at)[2]
         case "retry":
             given = payload if isinstance(payload, dict) else {}
@@ -72,12 +72,14 @@ def on_payload(
 
 
 def on_mandate(state: RunState, door: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
-    """What becomes of a wish to lend a right (`delegate`) or to take something back (`revoke`)."""
-    given = read_signed(payload, Delegation) if door == "delegate" else read_signed(payload, Revocation)
+    """What becomes of a wish to lend a right (`delegate_authority`) or to take something back (`revoke`)."""
+    given = (
+        read_signed(payload, AuthorityDelegation) if door == "delegate_authority" else read_signed(payload, Revocation)
+    )
     if isinstance(given, str):
         rejected = SignalRejected(signal=door, explanation=given, outcome="malformed")
         return "malformed", given[:2_000], bounded([rejected], payload)
-    if isinstance(given, Delegation):
+    if isinstance(given, AuthorityDelegation):
         refused, events = on_delegation(state, given, at=at)
     else:
         refused, events = on_revocation(state, given)
@@ -87,10 +89,10 @@ def on_mandate(state: RunState, door: str, payload: Any, *, at: datetime) -> tup
 
 def on_retry(state: RunState, *, by: str, reason: str) -> Events:
     """The events that the signal `retry` leads to."""
-    if state.parked is None:
+    if state.blocked is None:
         why = f"the run is {state.status}, not blocked"
         return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
-    return [RunUnparked(by=by, reason=reason)]
+    return [RunUnblocked(by=by, reason=reason)]
 
 
 def on_message(

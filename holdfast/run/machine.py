@@ -31,8 +31,8 @@ from holdfast.log.events import (
     Finding,
     MemoryRecalled,
     MessageTaken,
+    RunBlocked,
     RunContinued,
-    RunParked,
     RunStarted,
     SignalRejected,
     UserMessageReceived,
@@ -63,11 +63,11 @@ from holdfast.run.contracts import (
 from holdfast.run.decide import (
     CLOSED_EARLY,
     IN_DOUBT,
+    Block,
     CallLLM,
+    Compact,
     Finish,
-    Fold,
     LoadAgent,
-    Park,
     Settle,
     StartCalls,
     TakeMessages,
@@ -75,7 +75,7 @@ from holdfast.run.decide import (
     Wait,
     next_action,
     on_cancel,
-    on_fold,
+    on_compaction,
     on_loaded,
     on_lost_agent,
     on_lost_call,
@@ -328,7 +328,7 @@ class AgentRun:
             case ArchiveRequest():
                 self._unrecorded = True
                 if not self.state.outcome:
-                    self.record(RunParked(cause=cause, message=message))
+                    self.record(RunBlocked(cause=cause, message=message))
         self._go_on()
 
     def cancel(self) -> None:
@@ -461,7 +461,7 @@ class AgentRun:
                 if result.recalled:
                     self.record(MemoryRecalled(tiers=result.recalled))
                 self.record(*on_loaded(self.state))
-            case LLMRequest(folding=True), LLMReply():
+            case LLMRequest(compacting=True), LLMReply():
                 folded = call.request.transcript.length
                 kept = self.transcript.unanswered if folded < self.transcript.length else 0
                 originals = self.transcript.originals
@@ -517,7 +517,7 @@ class AgentRun:
         self.record(*events)
         if interrupts:
             for call in self._under_way(LLMRequest):
-                if isinstance(call.request, LLMRequest) and not call.request.folding:
+                if isinstance(call.request, LLMRequest) and not call.request.compacting:
                     self._give_up(call.id)
         return outcome, explanation
 
@@ -568,7 +568,7 @@ class AgentRun:
 
     def _carry_out(self, action: Any) -> bool:
         match action:
-            case Verify() | Settle() | StartCalls() | LoadAgent() | CallLLM() | Fold() if self._full():
+            case Verify() | Settle() | StartCalls() | LoadAgent() | CallLLM() | Compact() if self._full():
                 return False  # what is under way ends first, and the next Temporal run goes on
             case LoadAgent():
                 begin = self._begin
@@ -578,8 +578,8 @@ class AgentRun:
                     self._load_agent()
             case CallLLM():
                 self._call(LLMRequest(transcript=self.transcript.ref(self.state.spec_hash)))
-            case Fold():
-                self._fold(action)
+            case Compact():
+                self._compact(action)
             case TakeMessages():
                 self.record(*(MessageTaken(message=waiting.message) for waiting in self.state.inbox))
             case Settle(numbers=numbers):
@@ -591,8 +591,8 @@ class AgentRun:
             case StartCalls(numbers=numbers):
                 for number in numbers:
                     self._start_call(number)
-            case Park(cause=cause, message=message):
-                self.record(RunParked(cause=cause, message=message))
+            case Block(cause=cause, message=message):
+                self.record(RunBlocked(cause=cause, message=message))
             case Verify(tools=tools):
                 self._baseline = action.baseline
                 for tool in tools:
@@ -620,13 +620,13 @@ class AgentRun:
             )
         )
 
-    def _fold(self, action: Fold) -> None:
+    def _compact(self, action: Compact) -> None:
         if action.asking:
             ref = self.transcript.ref(self.state.spec_hash, shown=action.answered_only)
-            self._call(LLMRequest(transcript=ref, folding=True))
+            self._call(LLMRequest(transcript=ref, compacting=True))
         else:
             length, originals = self.transcript.length, self.transcript.originals
-            self.record(on_fold(self.state, self.state.summary, folded=length, kept=0, originals=originals))
+            self.record(on_compaction(self.state, self.state.summary, folded=length, kept=0, originals=originals))
 
     def _start_call(self, number: int) -> None:
         state, call = self.state.call(number), self.state.call(number).call

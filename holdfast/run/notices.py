@@ -7,8 +7,8 @@ from holdfast.log.events import (
     ApprovalReminded,
     ApprovalRequested,
     ReconcileRequested,
+    RunBlocked,
     RunFinished,
-    RunParked,
 )
 from holdfast.run.contracts import Notice, Occasion
 from holdfast.run.state import RunState
@@ -34,7 +34,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             occasion = "request_escalated"
         case ApprovalExpired():
             occasion = "request_expired"
-        case RunParked():
+        case RunBlocked():
             text = f"{event.cause}: {event.message}"[:TEXT_CHARS]
             return _notice(before, event, "run_blocked").model_copy(update={"status": "blocked", "text": text})
         case RunFinished():

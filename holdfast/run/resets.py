@@ -34,7 +34,7 @@ def on_reset(
     left, questions = list(state.past), 0
     for call in state.calls:
         request = state.request(call.request or "")
-        waits = call.phase == "asked" or (call.phase == "cleared" and call.grant and not call.undo)
+        waits = call.phase == "awaiting_approval" or (call.phase == "allowed" and call.grant and not call.undo)
         asked = request.call() if request else call.call
         past = next((each for each in left if (each.tool, each.call_digest) == (asked.name, asked.digest)), None)
         if call.past or not waits or past is None:

@@ -10,11 +10,11 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from holdfast.authority.approvals import DecisionOutcome, Request
+from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.policy import Policy, Terms
 from holdfast.authority.signatures import is_signed
-from holdfast.authority.statements import LONGEST_LOAN, Decision, Delegation, Proof, Revocation, Signed
-from holdfast.log.events import AgentEvent, DelegationRevoked, RightDelegated, RuleRevoked, SignalRejected
+from holdfast.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Decision, Proof, Revocation, Signed
+from holdfast.log.events import AgentEvent, AuthorityDelegated, DelegationRevoked, RuleRevoked, SignalRejected
 from holdfast.run.state import RunState
 
 STATEMENTS = 1_000
@@ -91,7 +91,7 @@ def may(policy: Policy, who: tuple[str, ...], name: str) -> bool:
     return name in policy.entitled(who) if policy.approvers else not who or name in who
 
 
-def right_of(state: RunState, decision: Decision, request: Request, *, at: datetime) -> str | Refused:
+def right_of(state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime) -> str | Refused:
     """Whose right to decide this person uses, or why they have none. Each right is used once for a request."""
     policy, terms, by = policy_of(state), request.terms, decision.by
     denies = decision.decision == "deny"
@@ -100,7 +100,7 @@ def right_of(state: RunState, decision: Decision, request: Request, *, at: datet
     rights = [right for right in (by, *_lent_to(state, by, at=at)) if _entitled(policy, request, right, denies=denies)]
     if not rights:
         who = ", ".join(request.who) or "an approver"
-        return Refused("not_entitled", f"request {request.request} is decided by {who}, not {by}")
+        return Refused("not_entitled", f"request {request.id} is decided by {who}, not {by}")
     if denies:
         return rights[0]
     if not terms.requester_may_decide:
@@ -117,7 +117,7 @@ def right_of(state: RunState, decision: Decision, request: Request, *, at: datet
     return unused[0]
 
 
-def _entitled(policy: Policy, request: Request, name: str, *, denies: bool) -> bool:
+def _entitled(policy: Policy, request: ApprovalRequest, name: str, *, denies: bool) -> bool:
     veto = request.terms.veto
     return may(policy, request.who, name) or bool(denies and veto and may(policy, veto, name))
 
@@ -138,21 +138,23 @@ def stands(terms: Terms, state: RunState, name: str) -> bool:
     return entitled and (terms.requester_may_decide or not asked(state, name))
 
 
-def on_delegation(state: RunState, delegation: Delegation, *, at: datetime) -> tuple[Refused | None, list[AgentEvent]]:
+def on_delegation(
+    state: RunState, delegation: AuthorityDelegation, *, at: datetime
+) -> tuple[Refused | None, list[AgentEvent]]:
     """What becomes of an approver's wish to lend their right: why not, or None; and the events."""
     proven = known(state, delegation)
     if isinstance(proven, Refused):
-        return proven, [_rejected("delegate", proven)]
+        return proven, [_rejected("delegate_authority", proven)]
     until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
     if refused := _not_lent(state, delegation, proven, until=until, at=at):
-        return refused, [_rejected("delegate", refused)]
+        return refused, [_rejected("delegate_authority", refused)]
     proof = {"proof": proven.proof, "key": proven.key, "signature": delegation.signature}
     lent = {"by": delegation.by, "to": delegation.to, "until": until, "reason": delegation.reason}
-    return None, [RightDelegated.model_validate({**lent, **proof})]
+    return None, [AuthorityDelegated.model_validate({**lent, **proof})]
 
 
 def _not_lent(
-    state: RunState, delegation: Delegation, proven: Known, *, until: datetime, at: datetime
+    state: RunState, delegation: AuthorityDelegation, proven: Known, *, until: datetime, at: datetime
 ) -> Refused | None:
     """Why a right cannot be lent; None if it can."""
     policy, by, to = policy_of(state), delegation.by, delegation.to
@@ -166,7 +168,7 @@ def _not_lent(
         return Refused("malformed", "signed for so many seconds, it would be good for ever: give `until`")
     if until <= at:
         return Refused("too_late", f"until {until.isoformat()} is over")
-    if until - at > timedelta(seconds=LONGEST_LOAN):
+    if until - at > timedelta(seconds=LONGEST_DELEGATION):
         return Refused("malformed", f"until {until.isoformat()} is too far")
     others = [right for right in state.lent if right.until > at and (right.by, right.to) != (by, to)]
     size = sum(len(right.model_dump_json().encode()) for right in others) + len(delegation.model_dump_json().encode())

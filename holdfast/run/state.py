@@ -3,7 +3,7 @@
 1. Nothing about a run lives outside its state, and a state is what its events make of it.
 2. A call goes `requested → asked → cleared → started → finished`; a policy that allows skips `asked`, a denial or
    an invalid call goes straight to `finished`, and an unknown outcome goes `started → unclear`, from where a
-   person's word leads to `cleared` (to run again in the next epoch, or to be undone) or `finished`. An effect that
+   person's word leads to `allowed` (to run again in the next epoch, or to be undone) or `finished`. An effect that
    was under way when its run was closed from outside is `orphaned` until it is settled.
 3. The status is derived, never set.
 4. A state is bounded, whatever the length of its thread: it is carried from one Temporal run to the next.
@@ -15,9 +15,9 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.policy import Terms
-from holdfast.authority.statements import Delegation
+from holdfast.authority.statements import AuthorityDelegation
 from holdfast.authority.votes import Vote
 from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
@@ -29,7 +29,7 @@ from holdfast.trust import Trust
 HEAD_CHARS = 120
 """Of what a `verify` tool found, for people to see what has changed."""
 
-Phase = Literal["requested", "asked", "cleared", "started", "unclear", "orphaned", "finished"]
+Phase = Literal["requested", "awaiting_approval", "allowed", "started", "outcome_unknown", "orphaned", "finished"]
 Status = Literal[
     "running", "waiting_approval", "waiting_message", "dormant", "blocked", "completed", "failed", "cancelled"
 ]
@@ -61,7 +61,7 @@ class CallState(Frozen):
     """The effect that it has had before the run was reset, or in a run that was closed."""
 
 
-class Parked(Frozen):
+class Blocked(Frozen):
     """Why a blocked run is blocked."""
 
     cause: str
@@ -96,7 +96,7 @@ class Lent(Frozen):
     by: str
     to: str
     until: datetime
-    said: Delegation
+    said: AuthorityDelegation
     """What the lender said, signature included."""
 
     def view(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class RunState(Frozen):
     """The calls of the current step, in call order."""
     call_count: int = 0
     """Calls of the whole thread."""
-    requests: tuple[Request, ...] = ()
+    requests: tuple[ApprovalRequest, ...] = ()
     """The open ones, oldest first."""
     asked: int = 0
     """Requests of the whole thread."""
@@ -232,14 +232,14 @@ class RunState(Frozen):
     """How often in a row a request did not fit the LLM's context window."""
     oversized: bool = False
     """The last request did not fit, and the transcript was not folded since."""
-    folded_at: int = 0
+    compacted_at: int = 0
     """The step after which the transcript was last folded."""
     summary: str = ""
     """The LLM's own words at the last fold."""
     rejected_replies: int = 0
     """Unusable replies in a row."""
     usage: Usage = Usage()
-    parked: Parked | None = None
+    blocked: Blocked | None = None
     outcome: RunOutcome | None = None
     result: str = ""
     failure: str = ""
@@ -252,11 +252,11 @@ class RunState(Frozen):
         """One word for where the run is."""
         if self.outcome:
             return self.outcome
-        if self.parked:
+        if self.blocked:
             return "blocked"
         if self.awaiting and not self.inbox:
             return "waiting_message"
-        if self.requests and not any(call.phase in ("cleared", "started") for call in self.calls):
+        if self.requests and not any(call.phase in ("allowed", "started") for call in self.calls):
             return "waiting_approval"
         return "running"
 
@@ -300,9 +300,9 @@ class RunState(Frozen):
             return own.past if own else None  # what was asked and signed keeps the key that it was asked with
         return next((past for past in self.past if (past.tool, past.call_digest) == (call.name, call.digest)), None)
 
-    def request(self, name: str) -> Request | None:
+    def request(self, name: str) -> ApprovalRequest | None:
         """The open request of that id."""
-        return next((request for request in self.requests if request.request == name), None)
+        return next((request for request in self.requests if request.id == name), None)
 
     def call(self, number: int) -> CallState:
         """The call of that number in the current step.
@@ -328,7 +328,7 @@ class RunState(Frozen):
             "pending": [request.view() for request in self.requests],
             "remembered": [rule.view() for rule in self.remembered],
             "delegated": [right.view() for right in self.lent],
-            "blocked": self.parked.view() if self.parked else None,
+            "blocked": self.blocked.view() if self.blocked else None,
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.awaiting else None,
             "updated_at": self.updated_at.isoformat(),

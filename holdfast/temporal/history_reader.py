@@ -81,7 +81,7 @@ _Input = Callable[[AgentRun], object]
 
 _NOT_ASKED_FOR = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
 
-_UPDATES = ("decide", "say", "delegate", "revoke")
+_UPDATES = ("decide", "say", "delegate_authority", "revoke")
 
 
 def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> list[AgentEvent]:

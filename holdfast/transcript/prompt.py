@@ -5,7 +5,7 @@
    them what was recalled of standing memory and of files when the run began. So each request begins with the bytes of
    the one before it.
 2. Each tier of memory has a budget (`holdfast.agents.agent.Memory`); what has no room is said in its place. The
-   transcript has what is left, of what a whole request may come to before it is folded (`Limits.fold_tokens`).
+   transcript has what is left, of what a whole request may come to before it is folded (`Limits.compaction_tokens`).
 3. Assembling decodes and encodes nothing but the agent, once: 1,000 messages are joined in well under 2 ms.
 """
 

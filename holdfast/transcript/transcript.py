@@ -17,7 +17,7 @@ from holdfast.base.models import Frozen
 from holdfast.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, more_than_text
 from holdfast.log.events import (
     AgentEvent,
-    Folded,
+    ContextCompacted,
     LLMReplied,
     MemoryRecalled,
     MessageTaken,
@@ -43,7 +43,7 @@ class TranscriptRef(Frozen):
     length: int
     digest: str
     """Of those messages' bytes and the agent's hash (`ref_digest`)."""
-    fold: int = 0
+    compactions: int = 0
     """How often the transcript was folded before: the messages since are counted from the hand-off on."""
 
 
@@ -59,7 +59,7 @@ def ref_digest(head: str, spec_hash: str) -> str:
 class TranscriptBase(Frozen):
     """Where a transcript stands, without the messages that the LLM has answered. Part of a snapshot."""
 
-    fold: int = 0
+    compactions: int = 0
     length: int = 0
     head: str = GENESIS
     """Digest of the chain over the messages since the last fold."""
@@ -147,7 +147,7 @@ class Transcript:
     def ref(self, spec_hash: str, *, shown: bool = False) -> TranscriptRef:
         """A reference to all messages, or to those that the LLM has answered already (`shown`)."""
         length, head = (self._base.shown, self._base.shown_head) if shown else (self.length, self.head)
-        return TranscriptRef(length=length, digest=ref_digest(head, spec_hash), fold=self._base.fold)
+        return TranscriptRef(length=length, digest=ref_digest(head, spec_hash), compactions=self._base.compactions)
 
     def add(self, event: AgentEvent) -> None:
         """Append the messages that `event` completes, if any."""
@@ -181,7 +181,7 @@ class Transcript:
                 self._flush()
             case StateVerified():
                 self._note(event, verification(event))
-            case Folded():
+            case ContextCompacted():
                 self._fold(event)
             case _:
                 pass
@@ -200,17 +200,19 @@ class Transcript:
         """Messages from `start` on, one JSON text a line, a page of them; empty when there are none."""
         return page(self._kept.since(start - self.first))
 
-    def _fold(self, event: Folded) -> None:
+    def _fold(self, event: ContextCompacted) -> None:
         self._open, self._early = {}, {}
         if self._whole:
-            return self._append(UserMessage(content=event.handoff))
+            return self._append(UserMessage(content=event.summary_message))
         kept = self.messages[-event.kept :] if event.kept else []
         oldest = self._base.reply if event.kept else event.position
         since = self._oldest(oldest)
         pinned = event.originals
-        self._base = TranscriptBase(fold=self._base.fold + 1, since=since, reply=self._base.reply, pinned=pinned)
+        self._base = TranscriptBase(
+            compactions=self._base.compactions + 1, since=since, reply=self._base.reply, pinned=pinned
+        )
         self._kept, self.first, self.head = Lines(), 0, GENESIS
-        self._append(UserMessage(content=event.handoff))
+        self._append(UserMessage(content=event.summary_message))
         for message in (self._originals[position] for position in pinned):
             if message not in kept:  # one that was not answered yet stands behind, in its place
                 self._keep(message)

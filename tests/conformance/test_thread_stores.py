@@ -319,16 +319,16 @@ def test_the_form_of_a_block_never_changes() -> None:
     lines = [
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
         b'"digest":"76a98049e9f704b531493b526f17ee5ddd4049d78ca40c0e65e935196ad606fa",'
-        b'"position":3,"schema_version":1,"type":"run_unparked"}',
+        b'"position":3,"schema_version":1,"type":"run_unblocked"}',
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
         b'"digest":"f5b58354c8775365fe83801e85e5c92d36c1af8bf1bdfdcc0dcc14323235a200",'
-        b'"position":4,"schema_version":1,"type":"run_unparked"}',
+        b'"position":4,"schema_version":1,"type":"run_unblocked"}',
         b'{"at":"2026-01-02T03:04:06Z","by":"a",'
         b'"digest":"dc79ae625056e9b2d256d4b5651d5170df9fb60236463214b13e03bba68ad733",'
-        b'"position":5,"schema_version":1,"type":"run_unparked"}',
+        b'"position":5,"schema_version":1,"type":"run_unblocked"}',
     ]
     digests = [bytes.fromhex(json.loads(line)["digest"]) for line in lines]
-    rest = b'{"by":"a","type":"run_unparked"}'
+    rest = b'{"by":"a","type":"run_unblocked"}'
     compressed = bytes.fromhex(
         "e0006d003303003d88cd724b9f2f67babcbf380cdfce2f849f988f4dd057a5330556ad4951a7d651655f2bc9b1f316dd0f7258687f2183c024a000"
     )

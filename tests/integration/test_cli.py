@@ -574,10 +574,10 @@ def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
 def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     """`--help` lists every verb, and each verb's own help shows how to use it."""
     overview = nowhere("--help")
-    verbs = re.findall(r"^  ([a-z]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
+    verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "start say retry cancel approve deny respond reconcile delegate revoke keygen show list log transcript prompt "
-        "pending watch verify loop pause resume remember recall forget trust replay prune doctor policy"
+        "start say retry cancel approve deny respond reconcile delegate-authority revoke keygen show list log "
+        "transcript prompt pending watch verify loop pause resume remember recall forget trust replay prune doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]
@@ -970,8 +970,8 @@ def test_events_about_messages_and_folds_are_told() -> None:
         "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
         "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},
         "12 messages into one, 2 messages kept: so far": {
-            "type": "folded",
-            "handoff": "h",
+            "type": "context_compacted",
+            "summary_message": "h",
             "summary": "so far",
             "messages": 12,
             "kept": 2,

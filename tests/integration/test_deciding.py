@@ -155,7 +155,7 @@ async def test_a_right_is_lent_and_taken_back(desk: Desk, rig: StartRig) -> None
         as_bob = ("--by", "bob", "--key", "bob.key", "--json")
         as_alice = ("--by", "alice", "--key", "alice.key", "--json")
         assert (await desk("approve", run.id, "1", *as_bob)).json["outcome"] == "not_entitled"
-        lend = ("delegate", run.id, "--to", "bob", "--for", "1d")
+        lend = ("delegate-authority", run.id, "--to", "bob", "--for", "1d")
         assert (await desk(*lend, "--by", "alice", "--json")).json["outcome"] == "unsigned"
         assert (await desk(*lend, *as_alice)).json["outcome"] == "accepted"
         assert "by alice to bob" in (await desk("show", run.id)).out
@@ -192,7 +192,7 @@ async def test_a_decision_is_left_where_nobody_answers(desk: Desk, rig: StartRig
         ("approve", "t", "1", "--edit", "[1]"),
         ("approve", "t", "1", "--edit", '{"a": NaN}'),
         ("approve", "t", "1", "--key", "none.key"),
-        ("delegate", "t", "--to", "bob", "--for", "soon"),
+        ("delegate-authority", "t", "--to", "bob", "--for", "soon"),
         ("revoke", "t"),
         ("revoke", "t", "--remembered", "1", "--delegated-to", "bob"),
         ("reconcile", "t", "1", "--undo", "--absent"),

@@ -18,7 +18,7 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers
-from holdfast.runtime.gateway.shares import Share
+from holdfast.runtime.gateway.quotas import Quota
 from holdfast.testing import call, say, steps
 from tests.integration.test_gateway import CALLERS, TRUSTING, bearer, catalog
 from tests.rig import StartRig, open_stack, status_of
@@ -47,7 +47,7 @@ async def test_whatever_is_sent_is_answered_as_described(rig: StartRig, examples
             if name != "waits/1":
                 await run.terminate()
         threads = Threads(worker.client, task_queue=worker.task_queue)
-        often = Share(at_once=1_000, a_second=1e6, burst=1_000_000)
+        often = Quota(at_once=1_000, a_second=1e6, burst=1_000_000)
         app = build_app(
             threads, Callers(CALLERS, TRUSTING), followers=4, followers_each=4, each_caller=often, each_address=often
         )

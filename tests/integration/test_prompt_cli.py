@@ -99,7 +99,7 @@ async def test_the_raw_prompt_is_what_the_llm_then_receives(rig: StartRig, promp
         await run.signal("retry", {"by": "alice"})
         await run.result()
         assert r.llm.requests[sent].body == body
-        assert (view["bytes"], view["status"], view["folds"]) == (len(body), "blocked", 0)
+        assert (view["bytes"], view["status"], view["compactions"]) == (len(body), "blocked", 0)
         assert (view["tokens"], view["budget"]) == (-(-len(body) // 4), 100_000)
         assert [tier["tier"] for tier in view["tiers"]] == TIERS
         tiers = {tier["tier"]: tier for tier in view["tiers"]}
@@ -143,7 +143,7 @@ async def test_a_closed_thread_shows_what_would_be_sent_on(rig: StartRig, prompt
             return say("summary")
         return say("done") if "was folded" in json.dumps(conversation.messages) else call("look", at="x" * 3_000)
 
-    async with rig(catalog(limits=Limits(fold_tokens=600)), script) as r:
+    async with rig(catalog(limits=Limits(compaction_tokens=600)), script) as r:
         await furnish(r, database_url)
         run = await r.start("publish", by="alice")
         await run.result()
@@ -161,7 +161,7 @@ async def test_a_closed_thread_shows_what_would_be_sent_on(rig: StartRig, prompt
     assert (code, recorded[:-1]) == (0, body), "nor does one that Temporal has forgotten"
     assert "this is from its permanent record" in err
     tiers = {tier["tier"]: tier for tier in view["tiers"]}
-    assert (view["status"], view["folds"]) == ("completed", 1)
+    assert (view["status"], view["compactions"]) == ("completed", 1)
     assert f"Be brief, {r.task_queue}." in tiers["standing"]["text"]
     assert tiers["files"]["text"] == ""
     assert [each["kind"] for each in view["waits"]] == ["say"]
@@ -175,12 +175,12 @@ async def test_a_fold_that_is_due_is_the_next_request(rig: StartRig, prompt: Sta
             return fail(503, "overloaded")
         return call("look", at="x" * 3_000)
 
-    async with rig(catalog(limits=Limits(fold_tokens=600)), script) as r:
+    async with rig(catalog(limits=Limits(compaction_tokens=600)), script) as r:
         run = await r.start("publish")
         asked = lambda: asyncio.sleep(0, b"".join(request.body for request in r.llm.requests[-1:]))  # noqa: E731
         await eventually(asked, lambda last: INSTRUCTION.encode() in last)
         body, view = await prompt.raw(run.id), await prompt.view(run.id)
-        assert view["folding"]
+        assert view["compacting"]
         assert body == r.llm.requests[-1].body
         await run.terminate()
 

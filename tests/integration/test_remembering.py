@@ -25,7 +25,7 @@ from holdfast.log.events import ToolCallFinished
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.llm.embeddings import Embeddings, EmbeddingsAway
+from holdfast.runtime.llm.embeddings import Embeddings, EmbeddingsUnavailable
 from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.runtime.stores.memory_vectors import space_of
 from holdfast.runtime.stores.pool import migrate
@@ -204,7 +204,7 @@ async def test_what_the_endpoint_refuses(embeddings: Embeddings) -> None:
     with ScriptedLLM() as llm:
         async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url) as client:
             small = Embeddings(client, "scripted", 5_000)
-            with pytest.raises(EmbeddingsAway, match="400"):
+            with pytest.raises(EmbeddingsUnavailable, match="400"):
                 await small.embed(["text"])
     assert len((await embeddings.embed(["text", "x" * 50_000]))[1]) == DIMENSIONS
 

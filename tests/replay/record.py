@@ -108,7 +108,7 @@ CATALOG = Catalog(
     agents=[
         clerk(),
         clerk("mover", max_steps=100, history_events=80),
-        clerk("folder", max_steps=100, fold_tokens=1_000),
+        clerk("folder", max_steps=100, compaction_tokens=1_000),
         treasurer(),
         keeper(),
     ],
@@ -213,7 +213,7 @@ async def authorised(run: Handle, rig: Rig) -> None:
     request = await pending()
     await asyncio.sleep(0.7)  # for the reminder, and for the pause to be a long one
     await run.signal("approve", {"request": "1", "by": "mallory"})
-    await answer_of(run.execute_update("delegate", {"by": "bob", "to": "alice", "seconds": 60}))
+    await answer_of(run.execute_update("delegate_authority", {"by": "bob", "to": "alice", "seconds": 60}))
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
     await answer_of(run.execute_update("decide", changed))
     request = await pending()
@@ -277,7 +277,7 @@ SCENARIOS: dict[str, Scenario] = {
         continued,
         {"agent": "mover"},
     ),
-    "folded": (at_length, plain, {"agent": "folder"}),
+    "compacted": (at_length, plain, {"agent": "folder"}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

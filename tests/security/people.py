@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle
 from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import Decision, Delegation, Revocation, Signed
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
 from tests.rig import Rig, answer_of, eventually
 
 KEYS = {
@@ -59,7 +59,7 @@ def decision(thread: str, request: dict[str, Any], **said: Any) -> dict[str, Any
 def delegation(thread: str, by: str, to: str, **until: float) -> dict[str, Any]:
     """A signed delegation, for an hour if nothing else is said."""
     end = datetime.now(UTC) + timedelta(**(until or {"hours": 1}))
-    return signed(Delegation, thread, by=by, to=to, until=end.isoformat())
+    return signed(AuthorityDelegation, thread, by=by, to=to, until=end.isoformat())
 
 
 def revocation(thread: str, by: str, **what: Any) -> dict[str, Any]:

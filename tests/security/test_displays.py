@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
-from holdfast.authority.approvals import Request, RequestKind
+from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
 from holdfast.base.text import QUOTED_CHARS
 from holdfast.llm.messages import AssistantMessage, ToolCall
@@ -23,7 +23,7 @@ HIDDEN = "rm -rf /everything"
 JSON = dict[str, Any]
 
 
-def details(command: str) -> tuple[str, Request]:
+def details(command: str) -> tuple[str, ApprovalRequest]:
     """The Web UI's page of a run that asks to run a command, and the request."""
     run = at_work()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
@@ -65,8 +65,8 @@ def test_a_task_that_is_cut_says_so() -> None:
 
 def slack(arguments: JSON, kind: RequestKind = "approval") -> str:
     """The message in Slack about a request, as text."""
-    request = Request(
-        request="1", kind=kind, number=0, tool="pay", arguments=json.dumps(arguments), digest="d" * 64, why="why",
+    request = ApprovalRequest(
+        id="1", kind=kind, number=0, tool="pay", arguments=json.dumps(arguments), digest="d" * 64, why="why",
         asked_at=datetime(2026, 1, 1, tzinfo=UTC), undoable=True,
     )  # fmt: skip
     notice = Notice(occasion="request_opened", position=4, agent="clerk", request=request)
@@ -158,7 +158,7 @@ def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
     assert view.keys.decision == "approve"
 
 
-def live(command: str) -> tuple[View, Request]:
+def live(command: str) -> tuple[View, ApprovalRequest]:
     """The view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
     run = at_work()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))

@@ -15,7 +15,7 @@ from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.connections import CONNECTIONS, HEADER_SECONDS
 from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
 from holdfast.runtime.gateway.problems import Trouble
-from holdfast.runtime.gateway.shares import ADDRESSES, Share, Shares, address_of
+from holdfast.runtime.gateway.quotas import ADDRESSES, Quota, Quotas, address_of
 from tests.integration.test_gateway import TRUSTING, bearer, site
 from tests.rig import StartRig
 
@@ -169,7 +169,7 @@ async def test_one_token_that_follows_everything_leaves_room_for_another(rig: St
 
 async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: StartRig) -> None:
     """Beyond its rate a caller hears 429 and when to come back; another caller does not notice."""
-    async with limited(rig, each_caller=Share(at_once=4, a_second=5, burst=10)) as http:
+    async with limited(rig, each_caller=Quota(at_once=4, a_second=5, burst=10)) as http:
         asked = [http.get("/threads/x", headers=bearer("of-dashboard")) for _ in range(100)]
         answered = await asyncio.gather(*asked)
         refused = [answer for answer in answered if answer.status_code == 429]
@@ -181,7 +181,7 @@ async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: Sta
 
 async def test_guessing_tokens_is_slow_and_harms_no_other(rig: StartRig) -> None:
     """An address that shows wrong tokens hears 429 after a few; right ones from the same address still count."""
-    async with limited(rig, each_address=Share(at_once=16, a_second=1, burst=10)) as http:
+    async with limited(rig, each_address=Quota(at_once=16, a_second=1, burst=10)) as http:
         guesses = [(await http.get("/pending", headers=bearer(f"guess-{n}"))).status_code for n in range(30)]
         assert guesses.count(401) <= 13
         assert guesses.count(429) >= 17
@@ -203,7 +203,7 @@ def test_the_flood_is_larger_than_what_is_kept() -> None:
 
 def test_what_is_remembered_of_callers_is_bounded() -> None:
     """A million addresses fill no memory; addresses of one IPv6 network count as one."""
-    shares = Shares(Share(at_once=1, a_second=1, burst=1), now=lambda: 0.0)
+    shares = Quotas(Quota(at_once=1, a_second=1, burst=1), now=lambda: 0.0)
     for number in range(ADDRESSES + 500):
         shares.take(str(number))
     assert len(shares._left) == ADDRESSES
@@ -216,7 +216,7 @@ def test_what_is_remembered_of_callers_is_bounded() -> None:
 def test_a_share_comes_back_with_time() -> None:
     """After some silence a caller has its burst again, and never more than that."""
     at = [0.0]
-    shares = Shares(Share(at_once=1, a_second=2, burst=4), now=lambda: at[0])
+    shares = Quotas(Quota(at_once=1, a_second=2, burst=4), now=lambda: at[0])
 
     def taken() -> int:
         for count in range(100):

@@ -32,7 +32,7 @@ async def test_a_revoked_right_comes_back_in_no_other_writing(rig: StartRig) -> 
         run = await r.start()
         request = await request_of(run)
         lent = delegation(run.id, "bob", "carol")
-        assert await answer(run, "delegate", lent) == "accepted"
+        assert await answer(run, "delegate_authority", lent) == "accepted"
         assert await answer(run, "revoke", revocation(run.id, "bob", delegated_to="carol")) == "accepted"
         signature = lent["signature"]
         last = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -40,10 +40,13 @@ async def test_a_revoked_right_comes_back_in_no_other_writing(rig: StartRig) -> 
         variants = [f"{signature}==", f"{signature}=", signature.translate(str.maketrans("-_", "+/")) + "=="]
         variants += [f" {signature}", f"{signature}\n", signature[:-1] + sibling]
         for variant in variants:
-            assert await answer(run, "delegate", {**lent, "signature": variant}) in ("bad_signature", "duplicate")
+            assert await answer(run, "delegate_authority", {**lent, "signature": variant}) in (
+                "bad_signature",
+                "duplicate",
+            )
         for spelling in ("Bob", " bob ", "\uff22\uff2f\uff22"):
-            assert await answer(run, "delegate", {**lent, "by": spelling}) == "duplicate"
-        assert await answer(run, "delegate", lent) == "duplicate"
+            assert await answer(run, "delegate_authority", {**lent, "by": spelling}) == "duplicate"
+        assert await answer(run, "delegate_authority", lent) == "duplicate"
         assert await answer(run, "decide", decision(run.id, request, by="carol")) == "not_entitled"
         await run.signal("deny", decision(run.id, request, by="alice", decision="deny"))
         await run.result()
@@ -57,13 +60,13 @@ async def test_a_revoked_right_does_not_come_back_after_many_others(rig: StartRi
         run = await r.start()
         request = await request_of(run)
         lent = delegation(run.id, "bob", "carol")
-        assert await answer(run, "delegate", lent) == "accepted"
+        assert await answer(run, "delegate_authority", lent) == "accepted"
         assert await answer(run, "revoke", revocation(run.id, "bob", delegated_to="carol")) == "accepted"
         for number in range(220):
             other = delegation(run.id, "alice", "dave", minutes=60, seconds=number)
-            await run.signal("delegate", other)
-        assert await answer(run, "delegate", delegation(run.id, "alice", "dave", minutes=10)) == "accepted"
-        assert await answer(run, "delegate", lent) == "duplicate"
+            await run.signal("delegate_authority", other)
+        assert await answer(run, "delegate_authority", delegation(run.id, "alice", "dave", minutes=10)) == "accepted"
+        assert await answer(run, "delegate_authority", lent) == "duplicate"
         assert await answer(run, "decide", decision(run.id, request, by="carol")) == "not_entitled"
         await run.signal("deny", decision(run.id, request, by="alice", decision="deny"))
         await run.result()

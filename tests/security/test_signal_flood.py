@@ -40,7 +40,9 @@ VALUES = st.recursive(BITS | st.none() | st.integers() | st.floats(), lambda inn
 SAID = ["request", "by", "reason", "digest", "arguments", "result", "remember", "decision", "signature"]
 FIELDS = st.sampled_from([*SAID, "to", "seconds", "message", "when_busy"])
 PAYLOADS = st.dictionaries(FIELDS, VALUES | st.fixed_dictionaries({"cents": BITS})) | VALUES | st.binary()
-NAMES = st.sampled_from(["approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "n" * 5_000])
+NAMES = st.sampled_from(
+    ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "n" * 5_000]
+)
 
 
 def waiting(policy: Policy | None = None) -> Thread:
@@ -86,7 +88,7 @@ def strange(chance: random.Random, number: int) -> tuple[str, Any]:
             return "say", {"message": text, "by": by, "when_busy": chance.choice(["queue", "interrupt"])}
         case 3:
             lent = {"by": f"a{chance.randrange(40)}", "to": f"a{chance.randrange(40)}", "seconds": 9_999}
-            return "delegate", {**lent, "reason": text[:2_000]}
+            return "delegate_authority", {**lent, "reason": text[:2_000]}
         case 4:
             answer = {"request": chance.choice("12"), "by": f"a{chance.randrange(40)}", "reason": text[:2_000]}
             return "respond", {**answer, "result": f"{number} {text[:7_000]}"}
@@ -233,7 +235,7 @@ async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> Non
         await status_of(run, "waiting_approval")
         for payload in ("what?", {"decision": "approve", "request": "1", "by": "mallory", "result": BIG[:7_000]}):
             assert (await answer_of(run.execute_update("decide", payload)))["outcome"] in ("malformed", "not_entitled")
-        for name in ("delegate", "revoke"):
+        for name in ("delegate_authority", "revoke"):
             assert (await answer_of(run.execute_update(name, {})))["outcome"] == "malformed"
         assert (await answer_of(run.execute_update("say", {"message": "x", "when_busy": "reject"})))[
             "outcome"

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, ask, tool
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.policy import Approver, Terms
 from holdfast.log.events import (
     AgentEvent,
@@ -53,7 +53,7 @@ def asked(spec: AgentSpec | None = None, *found: str) -> Thread:
     return thread
 
 
-def requests(thread: Thread) -> list[Request]:
+def requests(thread: Thread) -> list[ApprovalRequest]:
     """All requests, oldest first."""
     return [event.request for event in thread.log if isinstance(event, ApprovalRequested)]
 
@@ -67,7 +67,7 @@ def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
     assert thread.at_tools == []
     assert thread.state.status == "waiting_approval"
     (request,) = thread.state.requests
-    assert (request.request, request.arguments, request.asked_at) == ("2", "{}", thread.at)
+    assert (request.id, request.arguments, request.asked_at) == ("2", "{}", thread.at)
     assert request.why == "the world has changed while request 1 was decided on: price was '5', and is '9'"
     assert thread.decide("1") == "duplicate"
     assert "approve by alice, then asked anew as request 2" in str(thread.log[-1])
@@ -140,7 +140,7 @@ def test_every_call_that_people_were_asked_about_is_asked_about_again() -> None:
     thread.decide("2")
     thread.verified("5", "empty")
     assert thread.at_tools == [3]
-    assert [request.request for request in thread.state.requests] == ["3", "4"]
+    assert [request.id for request in thread.state.requests] == ["3", "4"]
     assert [request.votes for request in thread.state.requests] == [(), ()]
     for request, before in zip(thread.state.requests, ("1 was open", "2 was decided on"), strict=True):
         assert request.why == f"the world has changed while request {before}: stock was 'full', and is 'empty'"
@@ -263,7 +263,7 @@ def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[
             world = event.findings[0].content
             opened = {name: found or world for name, found in opened.items()}
         elif isinstance(event, ApprovalRequested):
-            opened[event.request.request] = world
+            opened[event.request.id] = world
         elif isinstance(event, ToolCallStarted):
             assert opened[event.request] == world
     thread.check_whole()
@@ -282,7 +282,7 @@ def test_what_was_found_since_is_the_same_where_a_call_starts(seed: int) -> None
             case BaselineRecorded() | StateVerified():
                 looks.append(event)
             case ApprovalRequested(request=request):
-                opened[request.request] = event.position
+                opened[request.id] = event.position
             case DecisionReceived(outcome="accepted" | "waiting_for_quorum"):
                 answered.setdefault(event.request, event.position)
             case ToolCallStarted(request=name, undo=False) if name in opened:

@@ -18,7 +18,7 @@ async def test_a_lent_right_makes_no_second_voter(rig: StartRig) -> None:
         run = await r.start()
         request = await request_of(run)
         for lender in ("bob", "carol"):
-            assert await answer(run, "delegate", delegation(run.id, lender, "alice")) == "accepted"
+            assert await answer(run, "delegate_authority", delegation(run.id, lender, "alice")) == "accepted"
         assert await answer(run, "decide", decision(run.id, request, by="alice")) == "waiting_for_quorum"
         for reason in ("", "for Bob", "for Carol"):
             assert await answer(run, "decide", decision(run.id, request, by="alice", reason=reason)) == "duplicate"
@@ -34,7 +34,7 @@ async def test_each_right_counts_once_and_not_after_it_was_taken_back(rig: Start
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
-        assert await answer(run, "delegate", delegation(run.id, "bob", "dave")) == "accepted"
+        assert await answer(run, "delegate_authority", delegation(run.id, "bob", "dave")) == "accepted"
         assert await answer(run, "decide", decision(run.id, request, by="dave")) == "waiting_for_quorum"
         assert await answer(run, "decide", decision(run.id, request, by="bob")) == "duplicate"
         assert (await request_of(run))["votes"] == [{"by": "dave", "decision": "approve", "for": "bob"}]

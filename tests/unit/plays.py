@@ -40,7 +40,7 @@ SEEDS = st.integers(0, 59)
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
 HOUR = 3_600
-LIMITS = Limits(max_steps=25, max_rejected_replies=3, fold_tokens=1_000, idle_limit=5, stale_after=HOUR / 2)
+LIMITS = Limits(max_steps=25, max_rejected_replies=3, compaction_tokens=1_000, idle_limit=5, stale_after=HOUR / 2)
 TERMS = (
     Terms(),
     Terms(by=("boss", "bob"), quorum=2, expires_after=HOUR, remind_every=HOUR / 4),
@@ -151,7 +151,7 @@ class Play:
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
-                thread.update(chance.choice(["decide", "say", "delegate", "revoke"]), chance.choice(GARBAGE))
+                thread.update(chance.choice(["decide", "say", "delegate_authority", "revoke"]), chance.choice(GARBAGE))
                 self._lend()
             case _ if not thread.run.log.length:
                 pass  # who stops a thread before its past was read, has said nothing that would be known
@@ -171,12 +171,12 @@ class Play:
         for _ in range(500):
             if thread.closed:
                 return
-            if thread.state.parked:
+            if thread.state.blocked:
                 thread.signal("retry", {"by": "bob"})
             elif request := next(iter(thread.state.requests), None):
                 decision: DecisionKind = "deny" if request.kind == "approval" else "abandon"
-                outcomes = [thread.decide(request.request, decision, by=by) for by in PEOPLE]
-                self.accepted += [request.request] if "accepted" in outcomes else []
+                outcomes = [thread.decide(request.id, decision, by=by) for by in PEOPLE]
+                self.accepted += [request.id] if "accepted" in outcomes else []
                 if not {"accepted", "too_late"} & set(outcomes):
                     thread.passes(seconds=60)  # those who may decide have asked for it: more people will be asked
             else:
@@ -200,7 +200,7 @@ class Play:
                 thread.load()
             case EffectsRequest():
                 thread.look_back(*self._past())
-            case LLMRequest(folding=True):
+            case LLMRequest(compacting=True):
                 self._reply_to_fold()
             case LLMRequest():
                 self._reply()
@@ -280,7 +280,7 @@ class Play:
         decision = chance.choice(DECISIONS)
         if thread.state.requests and chance.random() < 0.8:
             one = chance.choice(thread.state.requests)
-            request = one.request
+            request = one.id
             if chance.random() < 0.9:
                 decision = chance.choice(one.answers)
         given: dict[str, Any] = {
@@ -305,7 +305,7 @@ class Play:
         """Somebody lends a right, or takes something back."""
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
-        thread.update("delegate", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
+        thread.update("delegate_authority", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
         rules = [rule.rule for rule in thread.state.remembered]
         what = {"remembered": chance.choice([*rules, 9])} if chance.random() < 0.6 else {"delegated_to": to}
         thread.signal("revoke", {"by": by, **what})

@@ -23,7 +23,7 @@ from holdfast.log.events import AgentEvent, UserMessageReceived
 from holdfast.log.stored_lines import read_lines
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.run.compaction import fold_tail
+from holdfast.run.compaction import summary_request
 from holdfast.run.contracts import (
     NOT_SETTLED,
     AgentRequest,
@@ -97,7 +97,7 @@ class Sent:
     body: bytes
     live: bytes
     """The same without what asks for a fold."""
-    folding: bool
+    compacting: bool
     position: int
     """How many events came before it."""
     mark: tuple[int, int]
@@ -169,7 +169,7 @@ class Thread:
 
     def asks_fold(self) -> bool:
         """Whether the LLM is being asked for a summary."""
-        return self.asks_llm() and self.sent[-1].folding
+        return self.asks_llm() and self.sent[-1].compacting
 
     @property
     def at_tools(self) -> list[int]:
@@ -460,11 +460,11 @@ class Thread:
         assert self.state.spec is not None
         prefix = request_prefix(self.state.spec)
         live = body = request_body(prefix, messages)
-        if request.folding:
-            instruction, tail = fold_tail(tools=bool(self.state.spec.tools))
+        if request.compacting:
+            instruction, tail = summary_request(tools=bool(self.state.spec.tools))
             body = request_body(prefix, [*messages, instruction], tail=tail)
-        mark = (self._loads, ref.fold)
-        self.sent.append(Sent(body, live, request.folding, self.run.log.length, mark))
+        mark = (self._loads, ref.compactions)
+        self.sent.append(Sent(body, live, request.compacting, self.run.log.length, mark))
 
     def _write(self, request: ArchiveRequest, *, upto: int | None = None) -> None:
         """Append to the record as `archive` does, and check as the store does."""

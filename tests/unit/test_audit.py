@@ -16,7 +16,7 @@ from holdfast.audit.audit import Audit, Fault
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import Decision, Delegation
+from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.base.digests import address_of
 from holdfast.errors import RecordUnreadable
 from holdfast.log.event_log import EventLog
@@ -24,9 +24,9 @@ from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
+    AuthorityDelegated,
     DecisionReceived,
     LLMReplied,
-    RightDelegated,
     RuleRemembered,
     RunFinished,
     RunOutcome,
@@ -292,7 +292,7 @@ def test_what_the_fold_trips_over_is_a_fault() -> None:
         ToolCallFinished(number=7, status="ok", content="", at=at),
         UserMessageReceived(content="task", task=True, at=at),
         RunFinished(outcome="completed", at=at),
-        RightDelegated(by="alice", to="bob", until=at + timedelta(hours=1), at=at),
+        AuthorityDelegated(by="alice", to="bob", until=at + timedelta(hours=1), at=at),
     ):
         found = fault([*log[:6], odd, *log[6:]])
         assert found is not None
@@ -363,7 +363,10 @@ def test_gateways_are_trusted_by_their_keys() -> None:
     message = said.model_dump(mode="json") | {"signature": sign(HOOKS, said.signed_bytes("t"))}
     assert thread.update("say", message)["outcome"] == "queued"
     lent = {"by": "alice", "to": "bob", "until": until}
-    assert thread.update("delegate", signed(lent, Delegation, thread="t", private=ALICE))["outcome"] == "accepted"
+    assert (
+        thread.update("delegate_authority", signed(lent, AuthorityDelegation, thread="t", private=ALICE))["outcome"]
+        == "accepted"
+    )
     assert fault(thread.log, trusted=policy) is None
     assert "no key of any gateway" in str(fault(thread.log, trusted=Policy(approvers=PEOPLE)))
     assert "no key of alice" in str(fault(thread.log, trusted=Policy(gateways=GATEWAYS)))

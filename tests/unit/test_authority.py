@@ -9,9 +9,9 @@ import pytest
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Terms, ToolUse, allow, ask, deny, evaluate
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
-from holdfast.authority.statements import Decision, Delegation, Revocation
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation
 from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
-from holdfast.log.events import DecisionReceived, RightDelegated, StateVerified, ToolCallFinished, ToolCallStarted
+from holdfast.log.events import AuthorityDelegated, DecisionReceived, StateVerified, ToolCallFinished, ToolCallStarted
 from holdfast.run.contracts import LLMReply, Notice, ToolRequest
 from holdfast.tools.effects import Effect
 from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
@@ -280,13 +280,13 @@ def test_a_right_can_be_lent_and_taken_back() -> None:
     policy = Policy(rules=(ask("pay", terms=Terms(by=("bob",))),), approvers=PEOPLE)
     thread = asked(policy)
     lend = {"by": "bob", "to": "carol", "seconds": HOUR}
-    assert thread.update("delegate", lend)["outcome"] == "accepted"
+    assert thread.update("delegate_authority", lend)["outcome"] == "accepted"
     thread.passes(hours=2)
     assert thread.decide("1", by="carol") == "not_entitled"
-    thread.update("delegate", lend)
+    thread.update("delegate_authority", lend)
     assert thread.update("revoke", {"by": "bob", "delegated_to": "carol"})["outcome"] == "accepted"
     assert thread.decide("1", by="carol") == "not_entitled"
-    thread.update("delegate", lend)
+    thread.update("delegate_authority", lend)
     assert thread.decide("1", by="carol") == "accepted"
     assert (last(thread).by, last(thread).right) == ("carol", "bob")
 
@@ -294,7 +294,7 @@ def test_a_right_can_be_lent_and_taken_back() -> None:
 def test_a_lent_right_makes_no_second_vote() -> None:
     """Alice lends her right to Carol and approves herself: that is one of two."""
     thread = asked(Policy(rules=(ask("pay", terms=Terms(by=("finance",), quorum=2)),), approvers=PEOPLE))
-    thread.update("delegate", {"by": "alice", "to": "carol", "seconds": HOUR})
+    thread.update("delegate_authority", {"by": "alice", "to": "carol", "seconds": HOUR})
     assert thread.decide("1", by="carol") == "waiting_for_quorum"
     assert thread.decide("1", by="alice") == "duplicate"
     assert thread.decide("1", by="bob") == "accepted"
@@ -316,7 +316,7 @@ def test_a_lent_right_makes_no_second_vote() -> None:
 def test_only_an_approver_lends_and_only_to_another(lend: Any, outcome: str) -> None:
     """Anything else is refused, and recorded."""
     thread = asked(Policy(approvers=PEOPLE))
-    assert thread.update("delegate", lend)["outcome"] == outcome
+    assert thread.update("delegate_authority", lend)["outcome"] == outcome
     assert thread.state.lent == ()
     assert thread.types()[-1] == "signal_rejected"
 
@@ -325,30 +325,30 @@ def test_where_signatures_are_required_lending_is_signed_too() -> None:
     """A right is not lent by a name alone."""
     thread = asked(Policy(approvers=PEOPLE, signatures="required"))
     lend = {"by": "bob", "to": "carol", "seconds": 60}
-    assert thread.update("delegate", lend)["outcome"] == "unsigned"
-    assert thread.update("delegate", lent(lend))["outcome"] == "malformed"  # it would be good for ever
+    assert thread.update("delegate_authority", lend)["outcome"] == "unsigned"
+    assert thread.update("delegate_authority", lent(lend))["outcome"] == "malformed"  # it would be good for ever
     lend = {"by": "bob", "to": "carol", "until": (thread.at + timedelta(hours=1)).isoformat()}
-    assert thread.update("delegate", lent(lend))["outcome"] == "accepted"
-    (event,) = [event for event in thread.log if isinstance(event, RightDelegated)]
+    assert thread.update("delegate_authority", lent(lend))["outcome"] == "accepted"
+    (event,) = [event for event in thread.log if isinstance(event, AuthorityDelegated)]
     assert is_signed(event.key, event.signature, event.said.signed_bytes("t"))
 
 
 def lent(said: dict[str, Any]) -> dict[str, Any]:
     """A delegation, signed by Bob."""
-    return {**said, "signature": sign(BOB, Delegation.model_validate(said).signed_bytes("t"))}
+    return {**said, "signature": sign(BOB, AuthorityDelegation.model_validate(said).signed_bytes("t"))}
 
 
 def test_a_signed_delegation_counts_once() -> None:
     """Whoever has seen it cannot lend the right again: neither after it was taken back, nor when its time is over."""
     thread = asked(Policy(approvers=PEOPLE, signatures="required"))
     lend = lent({"by": "bob", "to": "carol", "until": (thread.at + timedelta(hours=1)).isoformat()})
-    assert thread.update("delegate", lend)["outcome"] == "accepted"
+    assert thread.update("delegate_authority", lend)["outcome"] == "accepted"
     back = {"by": "bob", "delegated_to": "carol"}
     back["signature"] = sign(BOB, Revocation.model_validate(back).signed_bytes("t"))
     assert thread.update("revoke", back)["outcome"] == "accepted"
-    assert thread.update("delegate", lend)["outcome"] == "duplicate"
+    assert thread.update("delegate_authority", lend)["outcome"] == "duplicate"
     thread.passes(hours=2)
-    assert thread.update("delegate", lend)["outcome"] == "too_late"
+    assert thread.update("delegate_authority", lend)["outcome"] == "too_late"
     assert thread.state.lent == ()
 
 

@@ -103,7 +103,7 @@ def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
     run = at_work()
     run.reply(calls("pay"))
     assert run.decide(request_id, decision, **more) == outcome
-    assert [call.phase for call in run.state.calls] == ["asked"]
+    assert [call.phase for call in run.state.calls] == ["awaiting_approval"]
     assert not run.asks_llm()
     assert not run.at_tools
 
@@ -178,8 +178,8 @@ def test_the_step_limit_parks_and_each_retry_grants_as_much_again() -> None:
         run.reply(calls("look", first=run.state.step))
         for number in run.at_tools:
             run.finish(number)
-        assert run.state.parked
-        assert run.state.parked.cause == "StepLimit"
+        assert run.state.blocked
+        assert run.state.blocked.cause == "StepLimit"
         run.signal("retry", {"by": "bob"})
         run.signal("retry", {"by": "bob"})
         assert run.asks_llm()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.policy import Escalation, Terms
 from holdfast.authority.statements import Decision
 from holdfast.authority.votes import Seen, Vote
@@ -21,8 +21,8 @@ ALICE = Vote(
     said=Decision(decision="approve", request="1", by="alice"),
     seen=Seen(tool="pay", call_digest="c", spec_hash="s", effect_key="k"),
 )
-PAY = Request(
-    request="1",
+PAY = ApprovalRequest(
+    id="1",
     kind="approval",
     number=1,
     tool="pay",
@@ -35,7 +35,7 @@ PAY = Request(
 )
 
 
-def view(request: Request = PAY, **more: Any) -> dict[str, Any]:
+def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
     """A request as the CLI gets it."""
     return {"thread": "t", **request.view(), **more}
 
@@ -134,7 +134,7 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
             "rule 1 counts no more, by bob (signed)",
         ),
         (
-            {"type": "right_delegated", "by": "a", "to": "b", "until": "2026-01-02T03:04:05Z", "reason": "off"},
+            {"type": "authority_delegated", "by": "a", "to": "b", "until": "2026-01-02T03:04:05Z", "reason": "off"},
             f"a to b, until {clock('2026-01-02T03:04:05+00:00')}: off",
         ),
         ({"type": "delegation_revoked", "by": "a", "to": "b", "proof": "vouched"}, "a from b (vouched)"),

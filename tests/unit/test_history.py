@@ -44,19 +44,19 @@ EXPECTED = {
     + 2 * ASKED
     + "decision_received signal_rejected decision_received tool_call_finished decision_received "
     + (RAN + DONE),
-    "retried": LOADED + "run_parked run_unparked " + STEP + DONE,
+    "retried": LOADED + "run_blocked run_unblocked " + STEP + DONE,
     "unknown_outcome": LOADED
     + "llm_replied "
     + ALLOWED
     + 2 * "tool_call_started reconcile_requested decision_received "
     + ("tool_call_finished " + DONE),
-    "step_limit": LOADED + 4 * STEP + "run_parked run_unparked " + STEP + DONE,
+    "step_limit": LOADED + 4 * STEP + "run_blocked run_unblocked " + STEP + DONE,
     "cancelled": LOADED + "llm_replied " + ASKED + "tool_call_finished run_finished",
     "continued": LOADED
     + 8 * STEP
     + ("llm_replied " + ASKED + 12 * "signal_rejected " + "decision_received " + RAN + DONE),
-    "folded": LOADED + 3 * STEP + "folded " + STEP + DONE,
-    "overflowed": LOADED + 2 * STEP + "context_exceeded folded " + DONE,
+    "compacted": LOADED + 3 * STEP + "context_compacted " + STEP + DONE,
+    "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED
     + "llm_replied message_awaited user_message_received message_taken llm_replied message_awaited run_finished",
@@ -69,7 +69,7 @@ EXPECTED = {
     "authorised": LOADED
     + "llm_replied "
     + ASKED
-    + "baseline_recorded approval_reminded decision_received right_delegated "
+    + "baseline_recorded approval_reminded decision_received authority_delegated "
     + "decision_received decision_received rule_remembered "
     + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
     + ("decision_received decision_received tool_call_finished " + DONE),

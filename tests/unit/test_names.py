@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast import Approver, Policy, Terms
-from holdfast.authority.statements import Decision, Delegation
+from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.base.names import NAME_CHARS, person_name
 from tests.unit.runs import Thread, agent_spec, at_work, says
 
@@ -80,7 +80,7 @@ def test_a_policys_names_and_roles_are_compared_by_their_spelling() -> None:
         approvers=(Approver(name="Alice", roles=("Finance",)), Approver(name="bob")), terms=Terms(by=("FINANCE",))
     )
     assert policy.entitled(policy.terms.by) == ("alice",)
-    assert Delegation.model_validate({"by": "ALICE", "to": "Bob ", "seconds": 1}).to == "bob"
+    assert AuthorityDelegation.model_validate({"by": "ALICE", "to": "Bob ", "seconds": 1}).to == "bob"
 
 
 def test_who_gives_the_task_has_one_spelling() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from activities.notify_formats import BLOCK_CHARS, Links, encode_notice
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.errors import SettingsError
 from holdfast.run.contracts import Notice
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
@@ -15,8 +15,8 @@ from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
 def notice(arguments: str) -> Notice:
     """An open request."""
-    request = Request(
-        request="1", kind="approval", number=0, tool="pay", arguments=arguments, digest="d" * 64, why="it is an effect",
+    request = ApprovalRequest(
+        id="1", kind="approval", number=0, tool="pay", arguments=arguments, digest="d" * 64, why="it is an effect",
         asked_at=datetime(2026, 1, 1, tzinfo=UTC),
     )  # fmt: skip
     return Notice(occasion="request_opened", position=4, agent="clerk", request=request)

@@ -11,7 +11,7 @@ from holdfast.base.digests import canonical
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json
-from holdfast.log.events import LLMReplied, RunParked
+from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
@@ -71,9 +71,9 @@ def test_a_run_that_is_parked_says_what_had_failed_before() -> None:
     """The event has the failures, the state has the words, and the Web UI shows them."""
     thread = at_work()
     thread.refuse(LLM_REJECTED, failed(3).model_dump(mode="json"))
-    parked = thread.log[-1]
-    assert isinstance(parked, RunParked)
-    assert parked.outage == failed(3)
+    blocked = thread.log[-1]
+    assert isinstance(blocked, RunBlocked)
+    assert blocked.outage == failed(3)
     assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
     assert "It was given up after 3 failed attempts in" in current_details(thread.state)
     canonical(thread.state.view())

@@ -116,8 +116,8 @@ def test_the_same_call_under_another_number_is_asked_about_with_the_key_that_it_
     thread.decide("1")
     thread.look_back(past(5), past(6))
     first, second = thread.state.requests
-    assert (first.request, first.number, first.effect_key) == ("3", 1, past(5).key)
-    assert (second.request, second.number, second.effect_key) == ("4", 2, past(6).key)
+    assert (first.id, first.number, first.effect_key) == ("3", 1, past(5).key)
+    assert (second.id, second.number, second.effect_key) == ("4", 2, past(6).key)
     assert "it was made before, as call 5" in first.why
     assert thread.at_tools == []
     assert thread.decide("1") == "duplicate"

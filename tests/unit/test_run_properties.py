@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from holdfast.agents.agent import Limits
-from holdfast.authority.approvals import Request
+from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.digests import canonical
 from holdfast.llm.messages import AssistantMessage, ToolCall, Usage, UserMessage, encode
 from holdfast.log.event_log import LATE, event_json, first_altered, has_ended
@@ -24,13 +24,13 @@ from holdfast.log.events import (
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalRequested,
+    ContextCompacted,
     DecisionReceived,
     DelegationRevoked,
     Event,
-    Folded,
     MessageTaken,
     ReconcileRequested,
-    RunUnparked,
+    RunUnblocked,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -61,7 +61,7 @@ def of(events: list[AgentEvent], kind: Any) -> list[Any]:
 def test_the_prefix_never_changes(seed: int) -> None:
     """I3: each request has the very bytes of the ones before it, unless the transcript was folded in between."""
     sent = play(seed).thread.sent
-    for earlier, later in pairwise(request for request in sent if not request.folding):
+    for earlier, later in pairwise(request for request in sent if not request.compacting):
         if earlier.mark == later.mark:
             assert later.body.startswith(earlier.body[:-2])
 
@@ -71,10 +71,10 @@ def test_the_request_for_a_fold_extends_the_last_one_that_was_answered(seed: int
     """A provider's prompt cache hits on all of it but the instruction."""
     answered = None
     for request in play(seed).thread.sent:
-        if request.folding and answered and answered.mark == request.mark:
+        if request.compacting and answered and answered.mark == request.mark:
             assert request.body.startswith(answered.body[:-2])
             assert request.body.startswith(request.live[:-2])
-        elif request.answered and not request.folding:
+        elif request.answered and not request.compacting:
             answered = request
 
 
@@ -113,7 +113,7 @@ def test_what_was_taken_is_in_every_later_request(seed: int) -> None:
         content = texts[message]
         text = content if isinstance(content, str) else content[0]["text"]
         for request in thread.sent:
-            if request.position > position and not request.folding:
+            if request.position > position and not request.compacting:
                 assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
 
 
@@ -153,12 +153,12 @@ def test_the_first_altered_event_is_named(seed: int, data: st.DataObject) -> Non
 def test_a_field_added_later_alters_no_older_digest() -> None:
     """Events with only default values in a field have the JSON they had before there was that field."""
 
-    class Later(RunUnparked):
+    class Later(RunUnblocked):
         """A later release's event, with one more field."""
 
         added: str = "by a later release"
 
-    assert event_json(Later(by="bob")) == event_json(RunUnparked(by="bob"))
+    assert event_json(Later(by="bob")) == event_json(RunUnblocked(by="bob"))
 
 
 # Nothing is lost, and nothing happens twice.
@@ -168,13 +168,13 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
 def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
     """I5: a call that starts has a verdict `allow`, or uses up one grant: a decision on a request about that call."""
     allowed: set[int] = set()
-    asked: dict[str, Request] = {}
+    asked: dict[str, ApprovalRequest] = {}
     granted: set[str] = set()
     for event in play(seed).thread.log:
         if event.type == "verdict_given" and event.verdict == "allow":
             allowed.add(event.number)
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.request] = event.request
+            asked[event.request.id] = event.request
         elif isinstance(event, DecisionReceived) and event.outcome == "accepted":
             granted |= {event.request} if event.decision in ("approve", "absent", "undo") else set()
         elif isinstance(event, ApprovalExpired) and event.decision == "approve":
@@ -192,7 +192,7 @@ def test_only_those_who_may_decide(seed: int) -> None:
     thread = play(seed).thread
     policy = thread.spec.policy
     votes: dict[str, dict[str, tuple[Any, str]]] = {}
-    asked: dict[str, Request] = {}
+    asked: dict[str, ApprovalRequest] = {}
     requesters: set[str] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
@@ -201,8 +201,8 @@ def test_only_those_who_may_decide(seed: int) -> None:
                 if not request.terms.requester_may_decide:
                     votes[name] = {by: vote for by, vote in votes[name].items() if event.by not in (by, vote[1])}
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.request] = event.request
-            votes[event.request.request] = {}
+            asked[event.request.id] = event.request
+            votes[event.request.id] = {}
         elif isinstance(event, DelegationRevoked):
             for counted in votes.values():
                 if counted.get(event.to, (None, ""))[1] == event.by:
@@ -252,8 +252,8 @@ def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
 
 @given(SEEDS)
 def test_requests_are_numbered_from_one_without_gaps(seed: int) -> None:
-    """Request ids are short, unique and in the order asked."""
-    ids = [event.request.request for event in of(play(seed).thread.log, ApprovalRequested | ReconcileRequested)]
+    """ApprovalRequest ids are short, unique and in the order asked."""
+    ids = [event.request.id for event in of(play(seed).thread.log, ApprovalRequested | ReconcileRequested)]
     assert ids == [str(number) for number in range(1, len(ids) + 1)]
 
 
@@ -307,10 +307,10 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
             names[event.number] = (event.call.name, event.call.arguments)
         elif isinstance(event, ApprovalRequested):
             request = event.request
-            shown[request.request] = request.arguments
+            shown[request.id] = request.arguments
             if request.number in let_run:  # asked again before it ran: as people have changed it
                 names[request.number] = (request.tool, request.arguments)
-            asked[request.request] = request.number
+            asked[request.id] = request.number
         elif isinstance(event, ApprovalExpired):
             let_run.add(asked[event.request])
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
@@ -323,12 +323,12 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):
             name, arguments = names[event.number]
             standing.append(f"{name}({arguments}): {event.content}")
-        elif isinstance(event, Folded):
+        elif isinstance(event, ContextCompacted):
             whole = [position for position in event.originals if position != 1]
-            assert sum("see below" in line for line in event.handoff.splitlines()) == len(whole)
+            assert sum("see below" in line for line in event.summary_message.splitlines()) == len(whole)
             left = [texts[message] for message in taken if message not in whole]
             for words in (task, *left, *standing[-50:], event.summary):
-                assert words in event.handoff
+                assert words in event.summary_message
 
 
 @given(SEEDS)
@@ -338,7 +338,7 @@ def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
     originals: dict[int, bytes] = {}
     length = 0
     for event in play(seed).thread.log:
-        if isinstance(event, Folded):
+        if isinstance(event, ContextCompacted):
             assert event.messages + event.kept == length
             kept = whole.messages[whole.length - event.kept :]
             again = [message for message in map(originals.__getitem__, event.originals) if message not in kept]
@@ -368,7 +368,7 @@ def test_images_survive_every_fold_or_are_named(
 ) -> None:
     """The task's blocks and, as far as there is room, those of later messages follow each hand-off byte for byte."""
     given_task: Any = "the task" if task is None else pictured("the task", task)
-    thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)), task=given_task)
+    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
     said: list[Any] = []
     for step, (size, kind) in enumerate(messages):
         content: Any = pictured(f"said {step}", size, kind) if kind else f"said {step}"
@@ -387,16 +387,16 @@ def test_images_survive_every_fold_or_are_named(
                 thread.archive()
             thread.crowded = False
         thread.reply(says(f"summary {fold}"))
-        handoff, *others = [message["content"] for message in thread.messages()]
+        summary_message, *others = [message["content"] for message in thread.messages()]
         if task is not None:
             assert others[0] == given_task
         else:
-            assert "the task" in handoff
+            assert "the task" in summary_message
         for content in said:
-            assert content in others or (content if isinstance(content, str) else content[0]["text"]) in handoff
+            assert content in others or (content if isinstance(content, str) else content[0]["text"]) in summary_message
         left_out = sum(isinstance(content, list) and content not in others for content in said)
-        assert handoff.count("and left out here") == left_out
-        assert ("## Said since, word for word\n" in handoff) == (bool(said) and not left_out)
+        assert summary_message.count("and left out here") == left_out
+        assert ("## Said since, word for word\n" in summary_message) == (bool(said) and not left_out)
         carried = [content for content in others if isinstance(content, list)]
         assert len(json.dumps(carried)) < 1_050_000
         assert len(thread.run.transcript.base.model_dump_json()) < 1_100_000, "each is carried once"
@@ -406,18 +406,18 @@ def test_images_survive_every_fold_or_are_named(
 
 def test_the_newest_images_survive_and_the_task_always_does() -> None:
     """Where there is no room for all, the oldest follow-up makes room; what is left out is named with its message."""
-    thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)), task=pictured("the task", 500_000))
+    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=pictured("the task", 500_000))
     for step in range(5):
         if step in (0, 2):
             assert thread.say(pictured(f"said {step // 2}", 400_000, "file")) == "queued"
         thread.reply(calls("look", first=step).model_copy(update={"usage": Usage(prompt_tokens=1_000 * (step // 4))}))
         thread.finish(step + 1)
     thread.reply(says("so far"))
-    handoff, *others = [message["content"] for message in thread.messages()]
+    summary_message, *others = [message["content"] for message in thread.messages()]
     assert others == [pictured("the task", 500_000), pictured("said 1", 400_000, "file")]
     (older, newer) = (event.position for event in of(thread.log, UserMessageReceived)[1:])
-    assert f"- said 0[file]\n  [file of message {older}: in the log, and left out here]" in handoff
-    assert f"- [message {newer}, with file: see below]" in handoff
+    assert f"- said 0[file]\n  [file of message {older}: in the log, and left out here]" in summary_message
+    assert f"- [message {newer}, with file: see below]" in summary_message
 
 
 def test_a_message_with_an_image_that_was_not_answered_yet_is_there_once() -> None:
@@ -448,7 +448,7 @@ def test_the_plays_have_everything_in_them() -> None:
         kinds.update(play(seed).thread.types())
         kinds.update(outcome for outcome in play(seed).said.values())
         kinds["conflict"] += not play(seed).thread.intact
-        kinds["kept"] += any(event.kept for event in of(play(seed).thread.log, Folded))
+        kinds["kept"] += any(event.kept for event in of(play(seed).thread.log, ContextCompacted))
         kinds["closed"] += play(seed).terminated
         kinds.update(event.outcome for event in of(play(seed).thread.log, DecisionReceived))
     for kind in Event.__subclasses__():
@@ -481,8 +481,8 @@ def test_a_request_that_does_not_fit_is_folded_then_folded_further_then_parked()
     assert not thread.asks_fold()
     assert len(thread.messages()) == 1
     thread.refuse(CONTEXT_TOO_LONG)
-    assert thread.state.parked
-    assert thread.state.parked.cause == CONTEXT_TOO_LONG
+    assert thread.state.blocked
+    assert thread.state.blocked.cause == CONTEXT_TOO_LONG
     thread.signal("retry", {"by": "bob"})
     assert (thread.asks_llm(), thread.state.status) == (True, "running")
     thread.reply(says("done"))
@@ -508,15 +508,15 @@ def test_a_request_for_a_fold_that_does_not_fit_leads_to_a_fold_without_one() ->
     thread.finish(1)
     thread.refuse(CONTEXT_TOO_LONG)
     thread.refuse(CONTEXT_TOO_LONG)
-    (folded,) = of(thread.log, Folded)
-    assert "There is no summary" in folded.handoff
-    assert "the task" in folded.handoff
+    (folded,) = of(thread.log, ContextCompacted)
+    assert "There is no summary" in folded.summary_message
+    assert "the task" in folded.summary_message
     assert thread.asks_llm()
 
 
 def test_a_fold_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_step() -> None:
     """Reported sizes over the limit lead to one fold; the step after it tells whether it helped."""
-    thread = at_work(agent_spec(limits=Limits(fold_tokens=1_000)))
+    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)))
     long = Usage(prompt_tokens=990, completion_tokens=10)
     folds = []
     for step in range(6):
@@ -533,7 +533,7 @@ def test_a_fold_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_s
 
 def test_a_snapshot_is_bounded_however_long_the_thread() -> None:
     """Hundreds of steps with denials, messages and folds: what is carried on stays the same size."""
-    limits = Limits(max_steps=10_000, fold_tokens=1_000)
+    limits = Limits(max_steps=10_000, compaction_tokens=1_000)
     thread = at_work(agent_spec(limits=limits))
     for step in range(400):
         thread.crowded = False
@@ -566,7 +566,7 @@ def test_a_run_goes_on_elsewhere_in_the_middle_of_a_step() -> None:
     thread.archive()
     assert thread.run is not first
     thread.crowded = False
-    assert [request.request for request in thread.state.requests] == ["1", "2"]
+    assert [request.id for request in thread.state.requests] == ["1", "2"]
     thread.decide("2")
     thread.finish(3, "paid 3")
     thread.decide("1")
@@ -692,7 +692,7 @@ def test_what_reaches_a_run_while_it_closes_is_written_down() -> None:
     """A signal after the end of the run is in the record, behind it, and the thread has ended all the same."""
     thread = at_work()
     thread.reply(says("done"))
-    for name in ("approve", "retry", "say", "delegate", "what?"):
+    for name in ("approve", "retry", "say", "delegate_authority", "what?"):
         thread.signal(name, {"request": "1", "by": "alice", "message": "late", "to": "bob", "seconds": 60})
     while not thread.closed:
         thread.archive()
@@ -790,7 +790,7 @@ def test_an_interrupt_gives_up_the_llm_call_under_way_and_no_other() -> None:
 @pytest.mark.parametrize("when_busy", ["queue", "interrupt"])
 def test_a_message_during_a_fold_waits_for_it(when_busy: str) -> None:
     """The summary is not given up for it: the request after the fold has the message."""
-    thread = at_work(agent_spec(limits=Limits(fold_tokens=1)))
+    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1)))
     for step in range(2):
         thread.reply(calls("look", first=step))
         thread.finish(step + 1)

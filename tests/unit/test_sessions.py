@@ -52,7 +52,7 @@ class Workflow:
             return self.transcript.page(*args)
         spec = SPEC.model_dump(mode="json", exclude_defaults=True)
         base = self.transcript.base
-        return {"spec": spec, "fold": base.fold, "first": 0, "since": base.since, "position": 0}
+        return {"spec": spec, "compactions": base.compactions, "first": 0, "since": base.since, "position": 0}
 
     def say(self, text: str) -> None:
         """A user message enters the transcript."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
-from holdfast.authority.statements import Decision, Delegation
+from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.errors import Refused, SettingsError
 from holdfast.runtime.encryption.signing_keys import check_shown, make_key, read_key, readable_by_others, signed
 from tests.unit.runs import at_work, calls
@@ -20,8 +20,10 @@ def test_a_key_is_for_its_owner_alone(tmp_path: Path) -> None:
     public = make_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert not readable_by_others(path)
-    payload = signed({"by": "alice", "to": "bob", "seconds": 60}, Delegation, thread="t", private=read_key(path))
-    said = Delegation.model_validate(payload)
+    payload = signed(
+        {"by": "alice", "to": "bob", "seconds": 60}, AuthorityDelegation, thread="t", private=read_key(path)
+    )
+    said = AuthorityDelegation.model_validate(payload)
     assert is_signed(public, said.signature, said.signed_bytes("t"))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")

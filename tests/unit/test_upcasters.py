@@ -9,20 +9,20 @@ from hypothesis import given
 
 from holdfast.errors import EventUnreadable
 from holdfast.log.event_log import EventLog
-from holdfast.log.events import RunUnparked
+from holdfast.log.events import RunUnblocked
 from holdfast.log.upcasters import CURRENT, UPCASTERS, Upcaster, decode_event
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import NOW
 
-RENAMED = Upcaster("run_unparked", 1, "`who` became `by`", lambda event: {**event, "by": event["who"]})
-TRIMMED = Upcaster("run_unparked", 2, "`by` without white space", lambda event: {**event, "by": event["by"].strip()})
+RENAMED = Upcaster("run_unblocked", 1, "`who` became `by`", lambda event: {**event, "by": event["who"]})
+TRIMMED = Upcaster("run_unblocked", 2, "`by` without white space", lambda event: {**event, "by": event["by"].strip()})
 TABLE = (TRIMMED, RENAMED)  # the order in the table is not the order of the steps
-KNOWN = {**CURRENT, "run_unparked": 3}
+KNOWN = {**CURRENT, "run_unblocked": 3}
 
 
 def stored(**fields: Any) -> str:
     """A line of a record."""
-    told = {"type": "run_unparked", "schema_version": 1, "position": 7, "who": " bob "}
+    told = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
     return json.dumps({name: value for name, value in (told | fields).items() if value is not None})
 
 
@@ -46,7 +46,9 @@ def test_every_event_of_a_run_decodes_to_itself(seed: int) -> None:
 
 def test_an_old_event_is_brought_up_step_by_step() -> None:
     """Each version is led to the next, in the order of versions, from wherever the event stands."""
-    assert decode_event(stored(), upcasters=TABLE, current=KNOWN) == RunUnparked(schema_version=3, position=7, by="bob")
+    assert decode_event(stored(), upcasters=TABLE, current=KNOWN) == RunUnblocked(
+        schema_version=3, position=7, by="bob"
+    )
     second = stored(schema_version=2, who=None, by=" eve ")
     assert decode_event(second, upcasters=TABLE, current=KNOWN).model_dump()["by"] == "eve"
     third = stored(schema_version=3, who=None, by=" eve ")
@@ -63,18 +65,18 @@ def test_an_old_event_is_brought_up_step_by_step() -> None:
         ("[]", "not an object"),
         (stored(type=None), "event 7 cannot be read: it has no type"),
         (stored(type="teleported"), "no event is of type 'teleported'; if it was written by a newer release, update"),
-        (stored(type=["run_unparked"]), "no event is of type ['run_unparked']"),
+        (stored(type=["run_unblocked"]), "no event is of type ['run_unblocked']"),
         (stored(schema_version=None), "its schema_version is None"),
         (stored(schema_version=0), "its schema_version is 0"),
         (stored(schema_version=True), "its schema_version is True"),
         (stored(schema_version="1"), "its schema_version is '1'"),
         (
             stored(schema_version=4),
-            "event 7 (run_unparked) cannot be read: it has schema version 4, and this release knows 3. "
+            "event 7 (run_unblocked) cannot be read: it has schema version 4, and this release knows 3. "
             "It was written by a newer release; update Holdfast.",
         ),
         (stored(who=None), "it cannot be brought from version 1 to 2: KeyError: 'who'"),
-        (stored(schema_version=3, by=5), "event 7 (run_unparked) cannot be read: by: Input should be a valid string"),
+        (stored(schema_version=3, by=5), "event 7 (run_unblocked) cannot be read: by: Input should be a valid string"),
         (stored(schema_version=3), "by: Field required"),
         (
             json.dumps({"type": "tool_call_requested", "schema_version": 1, "number": 1, "call": {"id": "c"}}),
@@ -99,11 +101,11 @@ def test_a_gap_in_the_upcasters_is_named(table: tuple[Upcaster, ...], count: str
 def test_an_upcast_event_keeps_its_digest() -> None:
     """What a step adds is there, and the digest stays the one of the line as it was stored."""
     log = EventLog()
-    log.append(RunUnparked(by="bob"), at=NOW)
-    reason = Upcaster("run_unparked", 1, "a reason is required", lambda event: {**event, "reason": "not told"})
-    event = decode_event(log.page(0), upcasters=(reason,), current={**CURRENT, "run_unparked": 2})
+    log.append(RunUnblocked(by="bob"), at=NOW)
+    reason = Upcaster("run_unblocked", 1, "a reason is required", lambda event: {**event, "reason": "not told"})
+    event = decode_event(log.page(0), upcasters=(reason,), current={**CURRENT, "run_unblocked": 2})
     assert (event.digest, event.schema_version) == (log.events[0].digest, 2)
-    assert isinstance(event, RunUnparked)
+    assert isinstance(event, RunUnblocked)
     assert (event.by, event.reason) == ("bob", "not told")
 
 
@@ -116,7 +118,7 @@ def test_every_version_that_was_ever_written_has_one_upcaster() -> None:
 def test_the_check_of_the_table_can_fail() -> None:
     """A missing, a doubled, a wordless and a useless upcaster are each found."""
     assert faults(TABLE, KNOWN) == []
-    assert faults((TRIMMED,), KNOWN) == ["('run_unparked', 1): 0 upcasters"]
-    assert faults((*TABLE, RENAMED), KNOWN) == ["('run_unparked', 1): 2 upcasters"]
-    assert faults((TRIMMED, RENAMED._replace(summary=" ")), KNOWN) == ["run_unparked 1: no summary"]
-    assert faults(TABLE, CURRENT) == [f"('run_unparked', {version}): leads nowhere" for version in (2, 1)]
+    assert faults((TRIMMED,), KNOWN) == ["('run_unblocked', 1): 0 upcasters"]
+    assert faults((*TABLE, RENAMED), KNOWN) == ["('run_unblocked', 1): 2 upcasters"]
+    assert faults((TRIMMED, RENAMED._replace(summary=" ")), KNOWN) == ["run_unblocked 1: no summary"]
+    assert faults(TABLE, CURRENT) == [f"('run_unblocked', {version}): leads nowhere" for version in (2, 1)]

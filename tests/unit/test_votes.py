@@ -11,7 +11,7 @@ from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import Decision, DecisionKind, Delegation, Revocation, Signed
+from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Revocation, Signed
 from holdfast.log.events import DecisionReceived
 from holdfast.run.contracts import ToolRequest
 from holdfast.run.rights import STATEMENTS
@@ -53,7 +53,7 @@ def test_nothing_is_decided_by_fewer_people_than_the_quorum(quorum: int, others:
     arguments: Any = {"cents": 5}
     for kind, by, *more in done:
         if kind == "lend":
-            told = thread.update("delegate", {"by": by, "to": more[0], "seconds": 3_600})
+            told = thread.update("delegate_authority", {"by": by, "to": more[0], "seconds": 3_600})
             lent |= {(by, more[0])} if told["outcome"] == "accepted" else set()
         elif kind == "revoke":
             if thread.update("revoke", {"by": by, "delegated_to": more[0]})["outcome"] == "accepted":
@@ -93,7 +93,7 @@ def test_a_signed_delegation_lends_once_whatever_arrives(done: list[tuple[int, s
     """
     thread = asked(Policy(approvers=PEOPLE, signatures="required"))
     ends = [(thread.at + timedelta(hours=hours)).isoformat() for hours in range(1, 4)]
-    made = [signed(Delegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
+    made = [signed(AuthorityDelegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
     used: set[int] = set()
     standing: dict[str, int] = {}
     for number, what in done:
@@ -106,7 +106,7 @@ def test_a_signed_delegation_lends_once_whatever_arrives(done: list[tuple[int, s
             standing.pop(to, None)
         else:
             sent = lend if what == "lend" else {**lend, "by": "ANN ", "reason": " "}
-            outcome = thread.update("delegate", sent)["outcome"]
+            outcome = thread.update("delegate_authority", sent)["outcome"]
             late = lend["until"] <= thread.at.isoformat()
             assert outcome == ("too_late" if late else "duplicate" if number in used else "accepted")
             if outcome == "accepted":
@@ -121,16 +121,19 @@ def test_signed_statements_are_refused_and_not_forgotten_when_there_are_too_many
     """At the bound a new one is turned away until an old one has ended; a replay is still known."""
     thread = asked(Policy(approvers=PEOPLE, signatures="required"))
     end = thread.at + timedelta(hours=1)
-    first = signed(Delegation, "ann", to="ben", until=end.isoformat())
-    assert thread.update("delegate", first)["outcome"] == "accepted"
+    first = signed(AuthorityDelegation, "ann", to="ben", until=end.isoformat())
+    assert thread.update("delegate_authority", first)["outcome"] == "accepted"
     for number in range(1, STATEMENTS):
         later = (end + timedelta(seconds=number)).isoformat()
-        assert thread.update("delegate", signed(Delegation, "ann", to="cid", until=later))["outcome"] == "accepted"
-    more = signed(Delegation, "ann", to="cid", until=(end + timedelta(hours=1)).isoformat())
-    assert thread.update("delegate", more)["outcome"] == "too_many"
-    assert thread.update("delegate", first)["outcome"] == "duplicate"
+        assert (
+            thread.update("delegate_authority", signed(AuthorityDelegation, "ann", to="cid", until=later))["outcome"]
+            == "accepted"
+        )
+    more = signed(AuthorityDelegation, "ann", to="cid", until=(end + timedelta(hours=1)).isoformat())
+    assert thread.update("delegate_authority", more)["outcome"] == "too_many"
+    assert thread.update("delegate_authority", first)["outcome"] == "duplicate"
     thread.passes(hours=1.1)
-    assert thread.update("delegate", more)["outcome"] == "accepted"
+    assert thread.update("delegate_authority", more)["outcome"] == "accepted"
     assert len(thread.state.spent) < STATEMENTS
 
 
@@ -153,12 +156,12 @@ def test_what_became_of_a_call_is_said_by_as_many_as_let_it_run(word: Any, rule:
     thread = doubtful(2, rule)
     (request,) = thread.state.requests
     assert (request.terms.quorum, request.terms.by) == (2, ("some",))
-    assert thread.decide(request.request, word, by="dot") == "not_entitled"
-    assert thread.decide(request.request, word, by="ann") == "waiting_for_quorum"
-    assert thread.decide(request.request, word, by="ann") == "duplicate"
+    assert thread.decide(request.id, word, by="dot") == "not_entitled"
+    assert thread.decide(request.id, word, by="ann") == "waiting_for_quorum"
+    assert thread.decide(request.id, word, by="ann") == "duplicate"
     other: DecisionKind = "abandon" if word != "abandon" else "happened"
-    assert thread.decide(request.request, other, by="cid") == "waiting_for_quorum"
-    assert thread.decide(request.request, word, by="ben") == "accepted"
+    assert thread.decide(request.id, other, by="cid") == "waiting_for_quorum"
+    assert thread.decide(request.id, word, by="ben") == "accepted"
     thread.check_whole()
 
 
@@ -177,12 +180,12 @@ def test_each_epoch_of_an_effect_has_a_digest_of_its_own() -> None:
     """What was said of the first attempt is not said of the second."""
     thread = doubtful(1)
     first = thread.state.requests[0]
-    assert thread.decide(first.request, "absent", by="ann", digest=first.digest) == "accepted"
+    assert thread.decide(first.id, "absent", by="ann", digest=first.digest) == "accepted"
     thread.finish(1, "lost again", "unknown")
     (second,) = thread.state.requests
     assert second.effect_key == first.effect_key
-    assert thread.decide(second.request, "absent", by="ann", digest=first.digest) == "digest_mismatch"
-    assert thread.decide(second.request, "absent", by="ann", digest=second.digest) == "accepted"
+    assert thread.decide(second.id, "absent", by="ann", digest=first.digest) == "digest_mismatch"
+    assert thread.decide(second.id, "absent", by="ann", digest=second.digest) == "accepted"
 
 
 def test_a_remembered_rule_counts_while_its_approvals_do() -> None:
@@ -228,7 +231,7 @@ def test_a_rule_does_not_outlive_the_key_that_made_it() -> None:
 def test_a_stand_in_makes_no_rule() -> None:
     """A right is lent for a while: what is decided with it holds once."""
     thread = asked(Policy(rules=(ask("pay", terms=Terms(by=("ann",))),), approvers=PEOPLE))
-    thread.update("delegate", {"by": "ann", "to": "ben", "seconds": 60})
+    thread.update("delegate_authority", {"by": "ann", "to": "ben", "seconds": 60})
     answer = thread.update("decide", {"decision": "approve", "request": "1", "by": "ben", "remember": True})
     assert (answer["outcome"], answer["explanation"][:14]) == ("accepted", "not remembered")
     assert thread.state.remembered == ()

@@ -311,9 +311,9 @@ async def test_an_llm_that_is_given_up_after_failures_says_so_where_the_run_is_p
         assert re.fullmatch(
             r"after 1 failed attempt in \d+ s: InternalServerError: 503: busy", state["blocked"]["after"]
         )
-        (parked,) = [event for event in await check_thread(r.client, run) if event.type == "run_parked"]
-        assert parked.outage
-        assert parked.outage.last[0].message == "503: busy"
+        (blocked,) = [event for event in await check_thread(r.client, run) if event.type == "run_blocked"]
+        assert blocked.outage
+        assert blocked.outage.last[0].message == "503: busy"
         outages.append(fail(503, "busy again", headers={"retry-after-ms": "50"}))
         r.llm.script = lambda _: outages.pop() if outages else say("in")
         await run.signal("retry", {"by": "carol"})

@@ -98,7 +98,7 @@ async def test_remind_escalate_and_deny_by_durable_timers() -> None:
 def hostile(chance: random.Random) -> Any:
     """Something that no client of ours would send."""
     fields: list[Any] = [None, True, 0, -1, 1e308, "", "1", "2", "\ud800", "x" * 3_000, [], [[]], {}, {"request": "1"}]
-    decisions = ["approve", "deny", "respond", "happened", "undo", "delegate", "__class__", "approve\x00"]
+    decisions = ["approve", "deny", "respond", "happened", "undo", "delegate_authority", "__class__", "approve\x00"]
     match chance.randrange(4):
         case 0:
             return chance.choice(fields)
@@ -120,7 +120,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
     async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         state = await status_of(run, "waiting_approval")
-        names = ["approve", "deny", "respond", "reconcile", "delegate", "revoke", "retry", "x" * 500]
+        names = ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "x" * 500]
 
         async def send() -> None:
             payload = hostile(chance)
@@ -129,7 +129,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
                     await run.signal(chance.choice(names), payload)
                 else:
                     answer = await answer_of(
-                        run.execute_update(chance.choice(["decide", "delegate", "revoke"]), payload)
+                        run.execute_update(chance.choice(["decide", "delegate_authority", "revoke"]), payload)
                     )
                     assert answer["outcome"] not in ("accepted", "waiting_for_quorum")
 

@@ -191,7 +191,7 @@ def folding(conversation: Conversation, until: int) -> Reply:
 async def test_a_transcript_is_folded_by_its_reported_size(rig: StartRig) -> None:
     """On the wire: requests extend each other up to the fold, whose request extends them too; then a new prefix."""
     script = lambda conversation: folding(conversation, 16)  # noqa: E731
-    async with rig(catalog(fold_tokens=1_500, history_events=120), script) as r:
+    async with rig(catalog(compaction_tokens=1_500, history_events=120), script) as r:
         run = await r.start("look at sixteen things")
         assert (await run.result())["result"] == "done 16"
         bodies = [request.body for request in r.llm.requests]
@@ -207,7 +207,7 @@ async def test_a_transcript_is_folded_by_its_reported_size(rig: StartRig) -> Non
             else:
                 assert later.startswith(earlier[:-2])
         events = await check_thread(r.client, run)
-        assert count(events, "folded") == len(folds)
+        assert count(events, "context_compacted") == len(folds)
         assert count(events, "run_continued") >= 1
 
 
@@ -235,7 +235,7 @@ async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_s
         events = await check_thread(r.client, run)
         assert count(events, "context_exceeded") >= 1
         assert count(events, "run_continued") >= 1
-        folds = [event for event in events if event.type == "folded"]
+        folds = [event for event in events if event.type == "context_compacted"]
         assert [event.kept for event in folds] == [2] * len(folds), "the reply and its result"
         asked = [json.loads(event.call.arguments) for event in events if event.type == "tool_call_requested"]
         assert [each["at"].split()[0] for each in asked] == [f"{n}" for n in range(1, 10)], (
@@ -244,7 +244,7 @@ async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_s
 
 
 async def test_an_image_of_the_task_survives_folds_and_cold_workers(rig: StartRig) -> None:
-    """Folded, carried into a new Temporal run, read again from the record: the LLM is sent the very same block."""
+    """Compacted, carried into a new Temporal run, read from the record: the LLM is sent the very same block."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 20_000}}
     task = [{"type": "text", "text": "look at this"}, image]
 
@@ -256,14 +256,14 @@ async def test_an_image_of_the_task_survives_folds_and_cold_workers(rig: StartRi
             return call("look", at="1")
         return call("pay", amount=1) if not results else say("done")
 
-    async with rig(catalog(fold_tokens=10, history_events=20), script) as r:
+    async with rig(catalog(compaction_tokens=10, history_events=20), script) as r:
         run = await r.start(task)  # type: ignore[arg-type]
         await eventually(lambda: run.query("pending_approvals"), bool)
         await eventually(lambda: in_record(r, run.id), bool)
         await run.signal("approve", {"request": "1", "by": "alice"})
         assert (await run.result())["result"] == "done"
         events = await check_thread(r.client, run)
-        (folded,) = [event for event in events if event.type == "folded"]
+        (folded,) = [event for event in events if event.type == "context_compacted"]
         assert folded.originals == (1,)
         assert count(events, "run_continued") >= 1
         for request in r.llm.requests:

@@ -217,7 +217,7 @@ async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig
 
 async def test_standing_memory_survives_a_fold(rig: StartRig, tmp_path: Path, database_url: str) -> None:
     """The hand-off message has it word for word; the files, which may have changed since, are left to the summary."""
-    limits = Limits(fold_tokens=600)
+    limits = Limits(compaction_tokens=600)
 
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:

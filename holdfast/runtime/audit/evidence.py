@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from holdfast.audit.audit import Begun, Effects
 from holdfast.base.digests import address_of
-from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordAway
+from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordUnavailable
 from holdfast.run.contracts import ToolOutcome
 from holdfast.runtime.reading.record import Evidence, answered
 from holdfast.stores import ArtifactStore, EffectRow
@@ -58,7 +58,7 @@ async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Un
     if evidence:
         try:
             return await answered(evidence.effects(thread))
-        except RecordAway as error:
+        except RecordUnavailable as error:
             why = str(error)
     unchecked.append(Unchecked("ledger", why))
     return None
@@ -68,7 +68,7 @@ async def asides(evidence: Evidence, thread: str) -> Sequence[str]:
     """The logs of a thread that were set aside; none where the database does not answer."""
     try:
         return await answered(evidence.asides(thread))
-    except RecordAway:
+    except RecordUnavailable:
         return []
 
 
@@ -100,7 +100,7 @@ async def ledger_faults(
     ]
     try:
         rows = await answered(evidence.effects(thread))
-    except RecordAway:
+    except RecordUnavailable:
         return faults
     kept = {(row.key, row.epoch): row for row in rows}
     for (key, epoch), begun in effects.items():
@@ -160,7 +160,7 @@ async def artifact_faults(
                 faults.append(Found("artifacts", f"the content of {address} is another than was kept", position))
         except (ArtifactAltered, ArtifactNotFound) as error:
             faults.append(Found("artifacts", str(error), position))
-        except RecordAway as error:
+        except RecordUnavailable as error:
             unchecked.append(Unchecked("artifacts", str(error)))
             break
     return faults

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from temporalio.converter import PayloadConverter, WorkflowSerializationContext
 
-from holdfast.errors import HistoryUnreadable, RecordAway, RecordUnreadable
+from holdfast.errors import HistoryUnreadable, RecordUnavailable, RecordUnreadable
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
@@ -147,7 +147,7 @@ async def from_record(threads: Threads, thread: str) -> Log:
     except RecordUnreadable as error:
         named = _POSITION.search(str(error))
         log.fault = Found("record", str(error), int(named[1]) if named else len(events))
-    except RecordAway as error:
+    except RecordUnavailable as error:
         events = []  # a part of it would look like a log that was cut
         log.unchecked.append(Unchecked("record", str(error)))
     log.digests = {event.position: event.digest for event in events}

@@ -21,8 +21,8 @@ PROGRESS = frozenset(
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
-        *("run_reset", "message_taken", "message_awaited", "context_exceeded", "folded"),
-        *("run_parked", "run_unparked", "run_finished"),
+        *("run_reset", "message_taken", "message_awaited", "context_exceeded", "context_compacted"),
+        *("run_blocked", "run_unblocked", "run_finished"),
     }
 )
 """What somebody who waits for the end wants to see pass by."""
@@ -34,7 +34,7 @@ _STYLES = {
     "approval_escalated": "yellow",
     "approval_expired": "bold yellow",
     "reply_rejected": "yellow",
-    "run_parked": "bold red",
+    "run_blocked": "bold red",
     "run_reset": "yellow",
     "signal_rejected": "yellow",
     "refusals_counted": "yellow",
@@ -107,7 +107,7 @@ def _summary(event: JSON) -> str:
             return brief(event["result"] or "nothing")
         case "context_exceeded":
             return brief(event["message"], 300)
-        case "folded":
+        case "context_compacted":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
             whole = f", {count(len(event['originals']), 'message')} carried on whole" if event["originals"] else ""
             return brief(
@@ -134,7 +134,7 @@ def _summary(event: JSON) -> str:
             return _decision(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
             return _overdue(event)
-        case "rule_remembered" | "rule_revoked" | "right_delegated" | "delegation_revoked":
+        case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked":
             return _mandate(event)
         case "state_verified":
             return brief(f"after a pause of {span_text(event['paused_seconds'])}: {_findings(event)}", 240)
@@ -149,9 +149,9 @@ def _summary(event: JSON) -> str:
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             told = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
             return told + _clipped(event)
-        case "run_parked":
+        case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
-        case "run_unparked":
+        case "run_unblocked":
             return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
             by = f" by {event['by']}" if event["by"] else ""
@@ -233,7 +233,7 @@ def _mandate(event: JSON) -> str:
             words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {by}"
         case "rule_revoked":
             words = f"rule {event['rule']} counts no more, by {event['by']}{proof}"
-        case "right_delegated":
+        case "authority_delegated":
             reason = f": {event['reason']}" if event["reason"] else ""
             words = f"{event['by']} to {event['to']}, until {clock(event['until'])}{proof}{reason}"
         case _:

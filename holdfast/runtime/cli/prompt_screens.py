@@ -30,7 +30,7 @@ def prompt_screen(prompt: Prompt, view: JSON) -> Text:
     if last := view["provider"]:
         words = f"{last['prompt_tokens']:,} tokens, {last['cached_tokens']:,} of them cached"
         screen.append(f"The provider counted {words}, for the last request.\n", "dim")
-    if view["folding"]:
+    if view["compacting"]:
         screen.append("It asks for a summary: the transcript is folded then.\n", "yellow")
     if view["waits"]:
         screen.append("\nBefore it is sent\n", "bold")
@@ -55,4 +55,4 @@ def _row(name: str, sizes: JSON) -> tuple[str, str]:
 
 def _transcript_words(view: JSON) -> str:
     words = count(view["messages"], "message")
-    return f"{words}, folded {count(view['folds'], 'time')}" if view["folds"] else words
+    return f"{words}, folded {count(view['compactions'], 'time')}" if view["compactions"] else words

@@ -67,7 +67,7 @@ class View:
             {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
             for request in self.state.requests
         ]
-        self.keys.update(requests, blocked=self.state.parked is not None)
+        self.keys.update(requests, blocked=self.state.blocked is not None)
 
     def __rich__(self) -> RenderableType:
         """The part below the events."""
@@ -83,8 +83,8 @@ class View:
         parts += [Text(f"  {call}", "cyan") for call in calls]
         now = datetime.now(UTC)
         parts += [Text(f"  retrying {retry_words(each, now=now)}", "yellow") for each in self.retrying]
-        if state.parked:
-            parts.append(Text(f"Blocked: {brief(f'{state.parked.cause}: {state.parked.message}', 400)}", "bold red"))
+        if state.blocked:
+            parts.append(Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red"))
         if request := self.keys.request:
             parts += self._question(request)
         elif state.status == "waiting_message":

@@ -66,19 +66,19 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
     return await update(threads, thread, "decide", payload, signal=signal)
 
 
-async def delegate(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
+async def delegate_authority(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
     """Lend a right to decide, and learn the outcome.
 
     Args:
         threads: Where the thread is.
         thread: The thread id.
-        payload: The fields of `holdfast.authority.approvals.Delegation`: `{"by", "to", "until", …}`.
+        payload: The fields of `holdfast.authority.approvals.AuthorityDelegation`: `{"by", "to", "until", …}`.
 
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
-    return await update(threads, thread, "delegate", payload, signal="delegate")
+    return await update(threads, thread, "delegate_authority", payload, signal="delegate_authority")
 
 
 async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:

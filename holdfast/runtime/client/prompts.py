@@ -13,10 +13,10 @@ from temporalio.client import WorkflowExecutionDescription
 from holdfast.agents.agent import AgentSpec
 from holdfast.errors import Refused
 from holdfast.llm.messages import Usage
-from holdfast.log.events import Folded, LLMReplied, MemoryRecalled
+from holdfast.log.events import ContextCompacted, LLMReplied, MemoryRecalled
 from holdfast.memory.recalled import RecalledTier
-from holdfast.run.compaction import fold_tail
-from holdfast.run.decide import Fold, next_action
+from holdfast.run.compaction import summary_request
+from holdfast.run.decide import Compact, next_action
 from holdfast.run.details import describe_call
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
@@ -42,7 +42,7 @@ class Prompt:
     """What the provider counted for the last request; None before the first."""
     body: bytes
     """The request."""
-    folding: bool
+    compacting: bool
     """The request asks for a summary, and the transcript is folded then."""
 
     @property
@@ -50,8 +50,8 @@ class Prompt:
         """What comes into the transcript, or has to happen, before the request is made; in that order."""
         state = self.state
         found: list[JSON] = []
-        if state.parked:
-            found.append({"kind": "retry", "text": f"{state.parked.cause}: {state.parked.message}"})
+        if state.blocked:
+            found.append({"kind": "retry", "text": f"{state.blocked.cause}: {state.blocked.message}"})
         if state.stale_seconds:
             found.append({"kind": "verification", "text": ", ".join(self.spec.verify)})
         for call in state.calls:
@@ -78,10 +78,10 @@ class Prompt:
             "llm": self.spec.llm,
             "spec_hash": self.spec.hash,
             "messages": len(self.messages),
-            "folds": self.folds,
-            "folding": self.folding,
+            "compactions": self.folds,
+            "compacting": self.compacting,
             "bytes": len(self.body),
-            **_sizes(Tier("request", self.body.decode(), self.spec.limits.fold_tokens)),
+            **_sizes(Tier("request", self.body.decode(), self.spec.limits.compaction_tokens)),
             "provider": self.last.model_dump() if self.last else None,
             "tiers": [{"tier": tier.name, **_sizes(tier), "text": tier.text} for tier in tiers],
             "waits": self.waits,
@@ -116,7 +116,7 @@ async def prompt_of(
         match event:
             case MemoryRecalled():
                 recalled += event.tiers
-            case Folded():  # the hand-off message has the standing memories
+            case ContextCompacted():  # the hand-off message has the standing memories
                 recalled = (RecalledTier(tier="standing", text=state.memory),) if state.memory else ()
             case LLMReplied():
                 last = event.usage
@@ -125,16 +125,16 @@ async def prompt_of(
         raise Refused(f"thread {thread!r} has no prompt yet: no worker has loaded its agent")
     base, messages, sent = transcript.base, transcript.messages, transcript.messages
     tail = b""
-    if folding := isinstance(action := next_action(state, at=state.updated_at), Fold) and action.asking:
-        instruction, tail = fold_tail(tools=bool(spec.tools))
+    if folding := isinstance(action := next_action(state, at=state.updated_at), Compact) and action.asking:
+        instruction, tail = summary_request(tools=bool(spec.tools))
         sent = [*(messages[: base.shown] if action.answered_only else messages), instruction]
     return Prompt(
         state=state,
         spec=spec,
         messages=messages,
         recalled=recalled,
-        folds=base.fold,
+        folds=base.compactions,
         last=last,
         body=request_body(request_prefix(spec), sent, tail=tail),
-        folding=folding,
+        compacting=folding,
     )

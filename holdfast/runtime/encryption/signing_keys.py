@@ -13,7 +13,7 @@ from uuid import uuid4
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import read_message
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import Decision, Delegation, Revocation, read_signed
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, read_signed
 from holdfast.errors import Refused, SettingsError
 
 GOOD_SECONDS = 86_400
@@ -98,7 +98,11 @@ def check_shown(request: dict[str, Any]) -> None:
 
 
 def signed(
-    payload: dict[str, Any], kind: type[Decision] | type[Delegation] | type[Revocation], *, thread: str, private: str
+    payload: dict[str, Any],
+    kind: type[Decision] | type[AuthorityDelegation] | type[Revocation],
+    *,
+    thread: str,
+    private: str,
 ) -> dict[str, Any]:
     """The payload with a signature over what it says; as it is, where it says nothing that can be read.
 

@@ -14,12 +14,12 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.runtime.encryption.codec_server import codec_router
 from holdfast.runtime.gateway.actions import Acting
-from holdfast.runtime.gateway.authentication import Doors
+from holdfast.runtime.gateway.authentication import Authenticator
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
 from holdfast.runtime.gateway.problems import Trouble, on_failure, on_http, on_invalid, on_trouble
+from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Quota
 from holdfast.runtime.gateway.routes import health_router, router
-from holdfast.runtime.gateway.shares import EACH_ADDRESS, EACH_CALLER, Share
 from holdfast.runtime.gateway.slack import slack_router
 from holdfast.runtime.gateway.stream import Followers
 
@@ -42,8 +42,8 @@ def build_app(
     audience: str | None = None,
     followers: int = FOLLOWERS,
     followers_each: int = FOLLOWERS_EACH,
-    each_caller: Share = EACH_CALLER,
-    each_address: Share = EACH_ADDRESS,
+    each_caller: Quota = EACH_CALLER,
+    each_address: Quota = EACH_ADDRESS,
     body_bytes: int = BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
     codec: PayloadCodec | None = None,
@@ -66,7 +66,7 @@ def build_app(
         codec: Decrypts for Temporal's Web UI, at /codec, for those with the scope; None where nothing is encrypted.
         ui: The Web UI, whose page may ask for that; None for no /codec.
     """
-    doors = Doors(callers, audience, each_caller)
+    doors = Authenticator(callers, audience, each_caller)
     app = FastAPI(
         title="Holdfast gateway",
         description="Threads over HTTP: read them, decide what they ask, talk to them.",

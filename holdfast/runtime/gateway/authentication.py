@@ -11,7 +11,7 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 
 from holdfast.runtime.gateway.callers import Caller, Callers, Scope
 from holdfast.runtime.gateway.problems import Trouble
-from holdfast.runtime.gateway.shares import EACH_CALLER, Share, Shares
+from holdfast.runtime.gateway.quotas import EACH_CALLER, Quota, Quotas
 from holdfast.runtime.gateway.signed_requests import SIGNATURE, SignedRequests, check_body, unknown
 
 _BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token of HOLDFAST_GATEWAY_TOKENS.")
@@ -25,7 +25,7 @@ _SIGNED = APIKeyHeader(
 CallerOf = Callable[..., Awaitable[Caller]]
 
 
-class Doors:
+class Authenticator:
     """Finds out who asks.
 
     Args:
@@ -34,10 +34,10 @@ class Doors:
         share: What each caller may take.
     """
 
-    def __init__(self, callers: Callers, audience: str | None = None, share: Share = EACH_CALLER) -> None:
+    def __init__(self, callers: Callers, audience: str | None = None, share: Quota = EACH_CALLER) -> None:
         self.callers = callers
         self._signed = SignedRequests(callers, audience)
-        self._shares = Shares(share)
+        self._shares = Quotas(share)
 
     def for_scope(self, scope: Scope) -> CallerOf:
         """A dependency: who asks, if they may do that.

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import structlog
 
 from holdfast.runtime.gateway.problems import Trouble
-from holdfast.runtime.gateway.shares import EACH_ADDRESS, UNKNOWN_AT_ONCE, Share, Shares, address_of
+from holdfast.runtime.gateway.quotas import EACH_ADDRESS, UNKNOWN_AT_ONCE, Quota, Quotas, address_of
 from holdfast.runtime.gateway.signed_requests import SIGNATURE
 
 Message = MutableMapping[str, Any]
@@ -60,13 +60,13 @@ class Limits:
         body_bytes: int = BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
         larger: Mapping[str, int] | None = None,
-        unknown: Share = EACH_ADDRESS,
+        unknown: Quota = EACH_ADDRESS,
     ) -> None:
         self._app = app
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
         self._larger = dict(larger or {})
-        self._unknown = Shares(unknown, all_at_once=UNKNOWN_AT_ONCE)
+        self._unknown = Quotas(unknown, all_at_once=UNKNOWN_AT_ONCE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve a request; anything else goes on as it is."""

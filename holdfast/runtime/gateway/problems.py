@@ -20,7 +20,7 @@ from holdfast.errors import (
     LogBroken,
     NoWorker,
     QueryRefused,
-    RecordAway,
+    RecordUnavailable,
     RecordUnreadable,
     RunStuck,
     ServerUnreachable,
@@ -117,7 +117,7 @@ def trouble_of(error: HoldfastError, thread: str) -> Trouble:
         case EventsMissing() | LogBroken() | RecordUnreadable() | HistoryUnreadable():
             where = f"`starter.py verify` says where thread {thread!r} is broken"
             return Trouble(409, f"not all events can be read: {type(error).__name__}. {where}")
-        case RecordAway():
+        case RecordUnavailable():
             return Trouble(503, "the permanent record does not answer, and this is nowhere else; ask again")
         case ServerUnreachable():
             return Trouble(503, "Temporal does not answer; nothing is lost. Ask again")

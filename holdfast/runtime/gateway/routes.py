@@ -16,7 +16,7 @@ from holdfast.runtime.client.listing import all_pending
 from holdfast.runtime.client.start_options import check_thread_id
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.actions import Acting
-from holdfast.runtime.gateway.authentication import Doors
+from holdfast.runtime.gateway.authentication import Authenticator
 from holdfast.runtime.gateway.bodies import (
     DecisionBody,
     Health,
@@ -65,7 +65,7 @@ _EVENT = {
 _ALWAYS = (401, 403, 405, 408, 413, 422, 429, 500, 503)
 
 
-def router(threads: Threads, doors: Doors, acting: Acting, followers: Followers) -> APIRouter:
+def router(threads: Threads, doors: Authenticator, acting: Acting, followers: Followers) -> APIRouter:
     """The paths about threads.
 
     Args:

@@ -16,11 +16,11 @@ SECONDS = 10.0
 """How long the endpoint may take. Whoever waits can do without: words are found without it."""
 
 
-class EmbeddingsAway(Exception):
+class EmbeddingsUnavailable(Exception):
     """The endpoint does not answer, or not as it should; the text says why."""
 
 
-class EmbeddingRefused(EmbeddingsAway):
+class EmbeddingRefused(EmbeddingsUnavailable):
     """The endpoint does not take these texts."""
 
 
@@ -43,7 +43,7 @@ class Embeddings:
 
         Raises:
             EmbeddingRefused: The endpoint takes them not.
-            EmbeddingsAway: It cannot be had now, or gives no vectors of `dimensions` numbers.
+            EmbeddingsUnavailable: It cannot be had now, or gives no vectors of `dimensions` numbers.
         """
         cut = [text.encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore") for text in texts]
         try:
@@ -55,16 +55,16 @@ class Embeddings:
             raise EmbeddingRefused(f"{error.status_code}: {error.message}"[:500]) from None
         except (openai.OpenAIError, TimeoutError, ValueError) as error:
             words = str(error.__cause__ or "") or str(error) or f"no answer within {SECONDS:g} s"
-            raise EmbeddingsAway(f"{type(error).__name__}: {words}"[:500]) from None
+            raise EmbeddingsUnavailable(f"{type(error).__name__}: {words}"[:500]) from None
         vectors = [one.embedding for one in sorted(answer.data, key=lambda one: one.index)]
         if len(vectors) != len(texts):
-            raise EmbeddingsAway(f"{self.model} gave {len(vectors)} vectors for {len(texts)} texts")
+            raise EmbeddingsUnavailable(f"{self.model} gave {len(vectors)} vectors for {len(texts)} texts")
         for vector in vectors:
             if len(vector) != self.dimensions:
-                raise EmbeddingsAway(
+                raise EmbeddingsUnavailable(
                     f"{self.model} gives vectors of {len(vector)} numbers, not {self.dimensions}; "
                     f"set HOLDFAST_EMBEDDING_DIMENSIONS={len(vector)}"
                 )
             if not any(vector) or not all(map(isfinite, vector)):
-                raise EmbeddingsAway(f"{self.model} gave a vector that points nowhere")
+                raise EmbeddingsUnavailable(f"{self.model} gave a vector that points nowhere")
         return vectors

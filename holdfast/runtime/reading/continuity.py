@@ -8,7 +8,7 @@ from holdfast.errors import LogBroken
 from holdfast.log.event_log import digest_after
 
 
-class Joints:
+class Continuity:
     """Checks that parts of a log, each of which is whole, follow one from the other.
 
     Args:

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable
 
 from temporalio.client import WorkflowExecutionDescription
 
-from holdfast.errors import EventsMissing, HistoryUnreadable, NoWorker, RecordAway, RunPaused, ThreadNotFound
+from holdfast.errors import EventsMissing, HistoryUnreadable, NoWorker, RecordUnavailable, RunPaused, ThreadNotFound
 from holdfast.log.event_log import event_line
-from holdfast.runtime.reading.continuity import Joints, position_of
+from holdfast.runtime.reading.continuity import Continuity, position_of
 from holdfast.runtime.reading.histories import Recorded, fetch, previous_of, runs_back
 from holdfast.runtime.reading.record import Record
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs
@@ -53,7 +53,7 @@ class Reader:
             try:
                 if self.record and await self.record.length(thread):
                     return None
-            except RecordAway as error:
+            except RecordUnavailable as error:
                 raise ThreadNotFound(f"{unknown} {error}") from error
             raise
 
@@ -80,7 +80,7 @@ class Reader:
             EventsMissing: Some lie before what can be read.
             LogBroken: Those that can be read do not follow one from the other.
         """
-        joints = Joints(thread, start)
+        joints = Continuity(thread, start)
         found = found or await self.find(thread)
         if found is None:
             assert self.record is not None
@@ -182,7 +182,7 @@ class Reader:
         kept, away = 0, ""
         try:
             kept = await self.record.length(thread) if self.record else 0
-        except RecordAway as error:
+        except RecordUnavailable as error:
             away = str(error)
         later: Lines = []
         if stop is None or kept < stop:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.base.text import one_line
-from holdfast.errors import HoldfastError, RecordAway
+from holdfast.errors import HoldfastError, RecordUnavailable
 from holdfast.log.stored_lines import read_lines
 from holdfast.stores import ArtifactStore, EffectRow, ThreadStore
 
@@ -29,7 +29,7 @@ class Record:
         """How many events of a thread it has; 0 for an unknown one.
 
         Raises:
-            RecordAway: It does not answer.
+            RecordUnavailable: It does not answer.
         """
         return await answered(self.store.length(thread))
 
@@ -37,7 +37,7 @@ class Record:
         """The lines from position `start` up to `stop`, a page at a time, each checked.
 
         Raises:
-            RecordAway: It does not answer.
+            RecordUnavailable: It does not answer.
             RecordUnreadable: A line does not decode, is missing, or was altered.
         """
         head: str | None = None
@@ -138,7 +138,7 @@ async def answered(asking: Awaitable[_T]) -> _T:
     """What the record answers.
 
     Raises:
-        RecordAway: It does not.
+        RecordUnavailable: It does not.
     """
     try:
         return await asking
@@ -147,4 +147,4 @@ async def answered(asking: Awaitable[_T]) -> _T:
     # A store may be anything, and each has an exception of its own for being away.
     except Exception as error:
         words = one_line(str(error), 200) or type(error).__name__
-        raise RecordAway(f"the permanent record cannot be read ({words}).") from error
+        raise RecordUnavailable(f"the permanent record cannot be read ({words}).") from error

@@ -14,7 +14,7 @@ from holdfast.errors import (
     LogBroken,
     NoWorker,
     PositionInvalid,
-    RecordAway,
+    RecordUnavailable,
     RecordUnreadable,
 )
 from holdfast.log.event_log import has_ended
@@ -61,7 +61,7 @@ async def state_of(
         view = _own(thread, run).view()
     elif run is not None:  # closed before it had loaded the thread's past, perhaps because that cannot be read
         view = RunState(thread=thread).view()
-        with contextlib.suppress(EventsMissing, LogBroken, RecordAway, RecordUnreadable):
+        with contextlib.suppress(EventsMissing, LogBroken, RecordUnavailable, RecordUnreadable):
             view = (await _whole(reader, thread, found, note)).view()
     assert view is not None
     if is_paused(found):

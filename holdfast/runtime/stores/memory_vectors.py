@@ -7,7 +7,7 @@ import psycopg
 import structlog
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.runtime.llm.embeddings import BATCH, EmbeddingRefused, Embeddings, EmbeddingsAway
+from holdfast.runtime.llm.embeddings import BATCH, EmbeddingRefused, Embeddings, EmbeddingsUnavailable
 from holdfast.runtime.stores.memory_search import by_vector, vector_text
 
 log = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ class Vectors:
             texts: dict[int, str] = dict(await rows.fetchall())
         try:
             vectors = await self._vectors_of(texts) if texts else {}
-        except EmbeddingsAway as error:
+        except EmbeddingsUnavailable as error:
             log.warning("embeddings_away", reason=str(error))
             return
         if vectors:
@@ -76,7 +76,7 @@ class Vectors:
     async def _try(self, query: str) -> tuple[list[float] | None, str]:
         try:
             return (await self._embeddings.embed([query]))[0], ""
-        except EmbeddingsAway as error:
+        except EmbeddingsUnavailable as error:
             return None, f"Searched by words alone, for the embedding model is away: {error}"
 
     async def _vectors_of(self, texts: dict[int, str]) -> dict[int, list[float] | None]:

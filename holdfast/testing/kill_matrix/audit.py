@@ -74,7 +74,7 @@ class RecordedLog:
         """The requests that nobody has decided."""
         decided = {e.request for e in self.events if isinstance(e, DecisionReceived) and e.outcome == "accepted"}
         asked = [e for e in self.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
-        return [event for event in asked if event.request.request not in decided]
+        return [event for event in asked if event.request.id not in decided]
 
     @property
     def keys(self) -> dict[int, str]:

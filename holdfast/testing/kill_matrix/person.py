@@ -40,11 +40,11 @@ class Person:
 
     def undecided(self) -> list[ApprovalRequested | ReconcileRequested]:
         """The requests that are open, and for which no decision is on its way."""
-        return [event for event in self.log.open_requests if event.request.request not in self._decided]
+        return [event for event in self.log.open_requests if event.request.id not in self._decided]
 
     async def answer(self, event: ApprovalRequested | ReconcileRequested) -> dict[str, str]:
         """The decision, as the update `decide` takes it: yes; or whether the effect happened."""
-        decision, request = "approve", event.request.request
+        decision, request = "approve", event.request.id
         if isinstance(event, ReconcileRequested):
             effects = await asyncio.to_thread(self._effects)
             decision = "happened" if effects.get(self.log.keys[event.request.number], 0) else "absent"

@@ -111,8 +111,11 @@ class Deciding(Group):
         more = {} if result is None else {"result": result}
         self._decide(given[0], thread, request, said=said, key=key, json=json, debug=debug, **more)
 
-    @examples("delegate rel-1.2 --to bob --for 1d", "delegate rel-1.2 --to bob --for 4h --by alice --key alice.key")
-    def delegate(
+    @examples(
+        "delegate-authority rel-1.2 --to bob --for 1d",
+        "delegate-authority rel-1.2 --to bob --for 4h --by alice --key alice.key",
+    )
+    def delegate_authority(
         self,
         thread: Thread,
         to: Annotated[str, typer.Option(metavar="NAME", help="Another approver.")],
@@ -132,7 +135,7 @@ class Deciding(Group):
             raise typer.BadParameter(f"--for: {error}") from None
         until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
         payload = {"by": by, "reason": reason, "to": to, "until": until}
-        self._carry_out(lambda verbs: verbs.delegate(thread, payload, key=key), json=json, debug=debug)
+        self._carry_out(lambda verbs: verbs.delegate_authority(thread, payload, key=key), json=json, debug=debug)
 
     @examples("revoke rel-1.2 --remembered 1", "revoke rel-1.2 --delegated-to bob --by alice")
     def revoke(

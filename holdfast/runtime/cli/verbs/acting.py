@@ -125,7 +125,7 @@ class Acting(Looking):
             for request in await threads.pending(thread):
                 if request["request"] == event["request"]["request"]:
                     self._output.note(request_screen(request))
-        if event["type"] == "run_parked":
+        if event["type"] == "run_blocked":
             self._output.note(f"It is blocked. Mend the cause, then: {command('retry', thread)}")
         if event["type"] == "message_awaited":
             return (await threads.state(thread))["status"] in ("waiting_message", *CLOSED)

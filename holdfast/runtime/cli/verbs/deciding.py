@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.text import Text
 
 from holdfast.authority.signatures import public_key
-from holdfast.authority.statements import Decision, Delegation, Revocation
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation
 from holdfast.runtime.cli.exits import OK, REFUSED
 from holdfast.runtime.cli.screens import signing_screen
 from holdfast.runtime.cli.text import visible
@@ -28,13 +28,13 @@ class Deciding(Invocation):
         decided = await decisions.decide(threads, thread, payload)
         return self._outcome(f"request {payload['request']} of {thread}", decided)
 
-    async def delegate(self, thread: str, payload: JSON, *, key: Path | None) -> int:
+    async def delegate_authority(self, thread: str, payload: JSON, *, key: Path | None) -> int:
         """Lend a right to decide to another approver."""
         private, payload = self._private_key(key), self._named(payload)
         threads = await self._connect(thread)
         if private:
-            payload = signed(payload, Delegation, thread=thread, private=private)
-        decided = await decisions.delegate(threads, thread, payload)
+            payload = signed(payload, AuthorityDelegation, thread=thread, private=private)
+        decided = await decisions.delegate_authority(threads, thread, payload)
         return self._outcome(f"{payload['by']}'s right in {thread}, lent to {payload['to']}", decided)
 
     async def revoke(self, thread: str, payload: JSON, *, key: Path | None) -> int:

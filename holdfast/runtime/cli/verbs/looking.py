@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio.client import WorkflowExecutionDescription
 
-from holdfast.errors import EventsMissing, RecordAway, ServerUnreachable
+from holdfast.errors import EventsMissing, RecordUnavailable, ServerUnreachable
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.cli.event_lines import event_line, message_text, running_calls
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
@@ -155,7 +155,7 @@ class Looking(Invocation):
         """Ledger and artifacts; None where the database does not answer, which the record will say."""
         try:
             return (await answered(self._record.open())).evidence if self._record else None
-        except RecordAway:
+        except RecordUnavailable:
             return None
 
     def _show(self, threads: Threads, state: JSON, found: WorkflowExecutionDescription | None, *, running: Any) -> None:

@@ -20,7 +20,7 @@ OpenMemories = Callable[[str, Settings], AbstractAsyncContextManager[MemoryStore
 """Opens the memories in the database at a URL."""
 
 
-class MemoriesAway(ServerUnreachable):
+class MemoriesUnavailable(ServerUnreachable):
     """The database that the memories are in does not answer, or has none."""
 
 
@@ -88,11 +88,11 @@ class Remembering(Invocation):
         """The memories, open.
 
         Raises:
-            MemoriesAway: There is no database, it does not answer, or it has no memories.
+            MemoriesUnavailable: There is no database, it does not answer, or it has no memories.
         """
         url = self._database_url()
         if url is None:
-            raise MemoriesAway(
+            raise MemoriesUnavailable(
                 "there is no database to remember in: set DATABASE_URL to the one that the workers have, or start "
                 "`python worker.py --dev`"
             )
@@ -104,7 +104,7 @@ class Remembering(Invocation):
         # A store may be anything, and each has an exception of its own for being away.
         except Exception as error:
             words = one_line(str(error), 200) or type(error).__name__
-            raise MemoriesAway(
+            raise MemoriesUnavailable(
                 f"the memories cannot be had ({words}). Check DATABASE_URL; a worker of this release prepares a "
                 "database that is new."
             ) from error

@@ -16,7 +16,7 @@ ADDRESSES = 10_000
 """Addresses and names that are remembered."""
 
 
-class Share(Frozen):
+class Quota(Frozen):
     """What each may take."""
 
     at_once: int
@@ -27,14 +27,14 @@ class Share(Frozen):
     """Requests at a stroke, after some silence."""
 
 
-EACH_CALLER = Share(at_once=32, a_second=50, burst=200)
-EACH_ADDRESS = Share(at_once=16, a_second=20, burst=60)
+EACH_CALLER = Quota(at_once=32, a_second=50, burst=200)
+EACH_ADDRESS = Quota(at_once=16, a_second=20, burst=60)
 """For those who are not known yet: health checks, Slack, and callers who guess tokens."""
 UNKNOWN_AT_ONCE = 64
 """Requests of all who are not known."""
 
 
-class Shares:
+class Quotas:
     """Counts what some kind of callers take.
 
     Args:
@@ -44,7 +44,7 @@ class Shares:
     """
 
     def __init__(
-        self, share: Share, *, all_at_once: int | None = None, now: Callable[[], float] = time.monotonic
+        self, share: Quota, *, all_at_once: int | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._share = share
         self._all = all_at_once

@@ -86,7 +86,8 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         case LLMRequest() as request:
             assert state.spec is not None
             limit = timedelta(seconds=state.spec.limits.llm_timeout) + MARGIN
-            return _start(call_llm, request, "compact the context" if request.compacting else f"step {state.step + 1}", within=limit)
+            what = "compact the context" if request.compacting else f"step {state.step + 1}"
+            return _start(call_llm, request, what, within=limit)
         case ToolRequest() as request:
             tool = state.spec.tool(request.call.name) if state.spec else None
             assert tool is not None, "a call of an unknown tool never gets a verdict"

@@ -1,7 +1,7 @@
 """The effect ledger: what was started, what was finished, and with which outcome.
 
 1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
-   The pool releases it when it gets the connection back; it ends with the connection, and so with the process.
+   It ends with the connection, and so with the process.
 2. The start is committed before the effect, by the very statement that takes the claim; `finish` after it.
 """
 
@@ -18,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
 from holdfast.run.contracts import PastEffects, ToolOutcome
+from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import EffectRow
 from holdfast.tools.effects import PastEffect
@@ -91,7 +92,7 @@ class Ledger:
     """The ledger in PostgreSQL.
 
     Args:
-        pool: Open, and from `open_pool`, which releases claims; one connection is held per effect under way.
+        pool: Open; one connection is held per effect under way.
         url: The same database, for when the connection held is lost.
     """
 
@@ -113,7 +114,11 @@ class Ledger:
         """
         with retried_by_temporal(effect.tool):
             async with self._pool.connection() as connection:
-                yield await self._claimed(connection, effect, thread=thread, start=start)
+                try:
+                    yield await self._claimed(connection, effect, thread=thread, start=start)
+                finally:
+                    if not connection.closed:
+                        await unlock_all(connection)
 
     async def made(self, thread: str, *, after: int) -> PastEffects:
         """The effects of a thread whose calls have a higher number, oldest first: the newest `MADE` of them.

@@ -113,7 +113,8 @@ class Tools:
             return await _run(tool, arguments, context, clip)
         if request.undo and not request.settle:
             return await _undo(tool, arguments, context, clip)
-        async with self._ledger.claim(await self._effect(request), thread=context.thread) as entry:
+        claim = self._ledger.claim(await self._effect(request), thread=context.thread, start=not request.settle)
+        async with claim as entry:
             if request.settle:
                 return await _find_out(entry, tool, arguments, context, clip)
             return await _run_once(entry, tool, arguments, context, clip)
@@ -176,7 +177,6 @@ async def _run_once(
             if settled.status != "unknown":
                 await entry.finish(settled)
             return settled
-    await entry.start()
     outcome = await _run(tool, arguments, context, clip)
     if outcome.status == "unknown" and tool.check is not None and inspect.iscoroutinefunction(tool.function):
         # It outlived its limit and has been stopped, so its check can say what it came to.

@@ -48,10 +48,7 @@ from holdfast.log.events import (
     UserMessageReceived,
 )
 from holdfast.run.baseline import on_findings
-from holdfast.run.decide import (
-    StartCalls,
-    TakeMessages,
-    next_action,
+from holdfast.run.consequences import (
     on_cancel,
     on_loaded,
     on_outcome,
@@ -60,9 +57,11 @@ from holdfast.run.decide import (
     on_start,
     on_time,
 )
+from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.evolve import evolve
 from holdfast.run.inputs import on_message
+from holdfast.run.next_actions import StartCalls, TakeMessages
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.state import RunState
@@ -142,7 +141,9 @@ class Audit:
     def _reach(self, event: AgentEvent) -> int:
         """How many events can be recorded together with this one, at the most."""
         state, calls = self.state, event.message.tool_calls if isinstance(event, LLMReplied) and event.message else ()
-        return 10 + 4 * max(len(calls), len(state.calls), len(state.requests), len(state.inbox))
+        return 10 + 4 * max(
+            len(calls), len(state.calls.current), len(state.authority.requests), len(state.inbox.waiting)
+        )
 
     def _judge(self, events: Sequence[AgentEvent]) -> int:
         """Judge the first of `events` and all that follows from it; returns how many those are.
@@ -198,7 +199,6 @@ class Audit:
         state, at = self.state, event.at
         if not state.events and not isinstance(event, RunStarted):
             raise _Wrong("a log begins with run_started")
-        open_calls = any(call.phase != "finished" for call in state.calls)
         match event:
             case RunStarted():
                 self._check_start(event)
@@ -210,7 +210,7 @@ class Audit:
                 yield [event]
             case MemoryRecalled() if self._last in ("agent_loaded", "run_reset"):
                 yield [event]
-            case LLMReplied() if state.spec and not open_calls and not state.outcome:
+            case LLMReplied() if state.spec and not state.calls.open and not state.outcome:
                 yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
             case DecisionReceived():
                 if event.outcome not in (*COUNTING, "judged_anew"):
@@ -223,9 +223,9 @@ class Audit:
             case RuleRevoked() | DelegationRevoked():
                 yield on_revocation(state, event.said)[1]
             case UserMessageReceived(task=False):
-                yield on_message(state, event.said.model_dump(), door="say", at=at)[2]
+                yield on_message(state, event.said.model_dump(), name="say", at=at)[2]
             case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
-                yield [MessageTaken(message=waiting.message) for waiting in state.inbox]
+                yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
             case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
                 yield on_due(state, at=at)
             case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
@@ -258,8 +258,7 @@ class Audit:
             raise _Wrong("it is not known who started the run, and the policy wants that")
         if isinstance(action, StartCalls) and event.number in action.numbers:
             yield [on_start(state, event.number)]
-        elif any(call.number == event.number for call in state.calls):
-            call = state.call(event.number)
+        elif call := state.calls.find(event.number):
             raise _Wrong(
                 f"call {event.number} was not cleared to run: it is {call.phase}, and what follows is {action}"
             )
@@ -268,7 +267,7 @@ class Audit:
         """The end of calls, or of the run."""
         state = self.state
         number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
-        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls):
+        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls.current):
             yield on_outcome(state, number, as_outcome(event), at=event.at)
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
@@ -282,7 +281,7 @@ class Audit:
     def _check_start(self, event: RunStarted) -> None:
         if event.thread != self._thread:
             raise _Wrong(f"it is the log of thread {event.thread!r}, and this is {self._thread!r}")
-        if event.start and event.start in self.state.starts:
+        if event.start and event.start in self.state.origin.starts:
             raise _Wrong(f"the start {event.start} has begun a run of this thread before")
 
     # What was said, and what was begun.
@@ -307,7 +306,7 @@ class Audit:
             raise _Wrong(f"it was signed with {event.key}, and that is no key of {whose} by the given keys")
 
     def _begun(self, event: ToolCallStarted) -> None:
-        call = self.state.call(event.number)
+        call = self.state.calls.get(event.number)
         tool = self.state.spec.tool(call.call.name) if self.state.spec else None
         if tool and tool.effect is not Effect.READ and not event.undo:
             begun = Begun(event.number, call.call.name, event.position, bool(call.edited_by))
@@ -316,7 +315,7 @@ class Audit:
 
     def _finished(self, event: ToolCallFinished) -> None:
         effect = self._under_way.pop(event.number, None)
-        returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls)
+        returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls.current)
         if effect and returned and event.status in ("ok", "failed"):
             self.effects[effect] = replace(self.effects[effect], finished=event)
 

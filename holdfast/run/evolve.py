@@ -1,11 +1,20 @@
-"""The fold over events: `state = evolve(state, event)`. Nothing else changes a state."""
+"""The fold over events: `state = evolve(state, event)`. Nothing else changes a state.
 
-from datetime import timedelta
+Each event has one branch in `_apply`, which says what the event changes. Changes that concern one part of the state
+only are methods of that part (`holdfast.run.substates`); the functions below change several parts together.
+"""
+
+from datetime import datetime
 from functools import reduce
-from typing import Any, assert_never
+from typing import assert_never
 
+from holdfast.agents.agent import AgentSpec
+from holdfast.authority.approvals import ApprovalRequest
+from holdfast.authority.votes import Vote, agreeing, cast
+from holdfast.base.replacing import replace
+from holdfast.errors import EventOutOfPlace
 from holdfast.llm.content import size_of
-from holdfast.llm.messages import more_than_text, text_of
+from holdfast.llm.messages import ToolCall, more_than_text, text_of
 from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
@@ -19,6 +28,7 @@ from holdfast.log.events import (
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
+    Finding,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -42,277 +52,481 @@ from holdfast.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.run.decision_fold import (
-    asked_by,
-    decided,
-    expired,
-    lent,
-    moved,
-    raised,
-    remembered,
-    requested,
-    taken_back,
-    voted,
-)
-from holdfast.run.state import Blocked, CallState, Found, RunState, Waiting
+from holdfast.run.remembered_rules import rule_made_by
+from holdfast.run.state import Blocked, RunState
+from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded, with_reason, with_votes
+from holdfast.run.substates.calls import Calls, CallState
+from holdfast.run.substates.context import FOLLOW_UPS_CHARS
+from holdfast.run.substates.freshness import FindingDigest
+from holdfast.run.substates.idle import Idle
+from holdfast.run.substates.inbox import WaitingMessage
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
-SAID_CHARS = 64_000
-"""Characters of follow-up messages that survive a fold verbatim; the oldest make room."""
-
-STANDING = 50
-"""Denials and effects in doubt that survive a fold verbatim; the oldest make room."""
-
-STANDING_CHARS = 1_000
-"""Characters of each."""
-
 REASON_CHARS = 2_000
-"""Of why a person is asked, after a reset."""
+"""Characters of a request's reason, after a reset has added to it."""
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
     """The state after `event`.
 
     Raises:
-        EventOutOfPlace: Nothing that came before leads to it.
+        EventOutOfPlace: The event does not follow from those before.
     """
-    change = {"remembering": None, **_change(state, event), **_time_passed(state, event)}
-    return state.model_copy(update={**change, "events": state.events + 1, "updated_at": event.at})
+    try:
+        after = _apply(state, event)
+    except EventOutOfPlace as error:
+        raise EventOutOfPlace(
+            f"event {state.events} of thread {state.thread}, {event.type}, is out of place: {error}. The record was "
+            "forged or altered: restore it from a backup."
+        ) from None
+    proposed = state.authority.proposed_rule
+    if proposed is not None and after.authority.proposed_rule is proposed:
+        # Only the event right after the approval can record its rule.
+        after = replace(after, authority=replace(after.authority, proposed_rule=None))
+    after = _note_time(state, event, after)
+    return replace(after, events=state.events + 1, updated_at=event.at)
 
 
-def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
-    """How long ago the agent last did something, where that is so long that it has to look at the world first.
-
-    Whatever it was that took so long: people, an outage, a slow tool, a thread that was closed meanwhile. Once stale,
-    it stays so until it has looked: an LLM that answers after a day answers what it was sent before.
-    """
-    if isinstance(event, StateVerified):
-        return {"stale_seconds": 0, "acted_at": event.at}
-    acted: dict[str, Any] = {"acted_at": event.at} if _acts(state, event) else {}
-    if isinstance(event, AgentLoaded):
-        state = state.model_copy(update={"spec": event.spec})
-    # While no agent is loaded, nobody knows whether it will look: what is known of the pause stays.
-    return {**acted, "stale_seconds": state.paused(event.at)} if state.spec else acted
-
-
-def _acts(state: RunState, event: AgentEvent) -> bool:
-    """Whether the agent itself does something. What anybody sends does not make a run look fresh."""
+def _apply(state: RunState, event: AgentEvent) -> RunState:
     match event:
-        case LLMReplied() | ToolCallStarted() | AgentLoaded():
-            return True
-        case ToolCallFinished(status="ok" | "failed" | "undone"):
-            return any(call.number == event.number and call.phase == "started" for call in state.calls)
-        case _:
-            return False
-
-
-def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
-    match event:
+        # The run.
         case RunStarted():
-            return _started(state, event)
+            return _start(state, event)
+        case RunContinued() | SignalRejected() | RefusalsCounted():
+            return state
         case RunReset():
             return _reset(state, event)
-        case RunContinued() | SignalRejected() | RefusalsCounted():
-            return {}
-        case UserMessageReceived():
-            text, known = text_of(event.content), asked_by(state, event)
-            if event.position == 1:
-                return {"task": text, "user": event.by, **known}
-            if event.by != state.user:
-                known["user_proven"] = False  # what is remembered for one person is not recalled for another
-            more, size = more_than_text(event.content), size_of(event.content)
-            kept = clip(text, SAID_CHARS)
-            waiting = Waiting(message=event.position, text=kept, by=event.by, more=more, size=size)
-            return {**known, "inbox": (*state.inbox, waiting)}
-        case MessageTaken():
-            return _taken(state, event)
+        case RunBlocked():
+            after = event.outage.words(event.at) if event.outage else ""
+            return replace(state, blocked=Blocked(cause=event.cause, message=event.message, after=after))
+        case RunUnblocked():
+            return _unblock(state)
+        case RunFinished():
+            return replace(
+                state,
+                outcome=event.outcome,
+                result=event.result,
+                failure=event.cause,
+                blocked=None,
+                authority=replace(state.authority, requests=()),
+                idle=state.idle.end(),
+            )
+
+        # The agent and its memory.
         case AgentLoaded():
-            limits = event.spec.limits
-            loaded = {"spec": event.spec, "spec_hash": event.spec_hash, "workspace": event.workspace}
-            loaded["notify"] = event.notify
-            loaded["memory"] = ""  # what is recalled now comes next
-            idle_limit = limits.idle_limit if state.idle_limit < 0 else state.idle_limit
-            return {**loaded, "step_limit": state.step + limits.max_steps, "idle_limit": idle_limit}
+            return _load(state, event)
         case MemoryRecalled():
             standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
             files = any(tier.tier == "files" for tier in event.tiers)
-            return {"memory": standing, **(_read(state, "tool") if files else {})}
-        case LLMReplied():
-            tokens = event.usage.prompt_tokens + event.usage.completion_tokens
-            counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
-            heard = {"unanswered": 0, "unanswered_bytes": 0}
-            return {"step": state.step + 1, "calls": (), "baseline": (), **heard, **counted}
+            recalled = replace(state, context=replace(state.context, standing_memory=standing))
+            return _read(recalled, "tool") if files else recalled
+
+        # Messages of people.
+        case UserMessageReceived():
+            return _receive(state, event)
+        case MessageTaken():
+            message = state.inbox.find(event.message)
+            context = state.context.add_follow_up(message)
+            return replace(state, inbox=state.inbox.take(message), context=context, idle=state.idle.end())
         case MessageAwaited():
-            until = event.at + timedelta(seconds=state.idle_limit)
-            return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
-        case ContextExceeded():
-            return {"overflow": state.overflow + 1, "oversized": True}
-        case ContextCompacted():
-            told = {"summary": event.summary, "usage": state.usage + event.usage}
-            return {**told, "context_tokens": 0, "oversized": False, "compacted_at": state.step, "rejected_replies": 0}
+            idle, steps = state.idle.begin(event.at), state.steps.use_reply()
+            return replace(state, idle=idle, result=event.result, steps=steps)
+
+        # The LLM.
+        case LLMReplied():
+            return _reply(state, event)
         case ReplyRejected():
-            return {"rejected_replies": state.rejected_replies + 1}
+            return replace(state, steps=state.steps.reject_reply())
+        case ContextExceeded():
+            return replace(state, context=state.context.exceeded())
+        case ContextCompacted():
+            context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
+            return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
+
+        # Tool calls.
         case ToolCallRequested():
-            return _called(state, event)
-        case VerdictGiven(verdict="allow"):
-            return {"rejected_replies": 0, "calls": moved(state, event.number, phase="allowed", terms=event.terms)}
+            return replace(state, calls=state.calls.request(event.number, event.call, past=event.past))
         case VerdictGiven():
-            return {"rejected_replies": 0}
-        case ApprovalRequested() | ReconcileRequested():
-            return requested(state, event)
-        case ApprovalReminded():
-            return raised(state, event.request, reminded=1)
-        case ApprovalEscalated():
-            return raised(state, event.request, level=1)
-        case ApprovalExpired():
-            return expired(state, event)
-        case DecisionReceived(outcome="accepted"):
-            return decided(state, event)
-        case DecisionReceived(outcome="waiting_for_quorum"):
-            return voted(state, event)
-        case DecisionReceived():
-            return {}
-        case StateVerified():
-            return {**_read(state, _found(state, event)), "baseline": tuple(map(Found.of, event.findings))}
-        case BaselineRecorded():
-            return {"baseline": tuple(map(Found.of, event.findings))}
-        case RuleRemembered():
-            return remembered(state, event)
-        case RuleRevoked():
-            return {"remembered": tuple(rule for rule in state.remembered if rule.rule != event.rule)}
-        case AuthorityDelegated():
-            return lent(state, event)
-        case DelegationRevoked():
-            return taken_back(state, event)
+            call = state.calls.get(event.number)
+            if event.verdict == "allow":
+                call = replace(call, phase=call.after("allow"), terms=event.terms)
+            else:
+                call = replace(call, phase=call.after("judge"))
+            return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
         case ToolCallStarted():
-            return {"calls": moved(state, event.number, phase="started", grant="", begun=True)}
+            call = state.calls.get(event.number)
+            return _put(state, replace(call, phase=call.after("start"), grant="", begun=True))
         case ToolCallFinished():
-            return _finished(state, event)
-        case RunBlocked():
-            after = event.outage.words(event.at) if event.outage else ""
-            return {"blocked": Blocked(cause=event.cause, message=event.message, after=after)}
-        case RunUnblocked():
-            at_limit = state.spec is not None and state.step >= state.step_limit
-            granted = state.spec.limits.max_steps if state.spec and at_limit else 0
-            # Where nothing was left to fold, the request is made once more as it is.
-            oversized = state.oversized and state.overflow <= 2 and state.step > 0
-            again = {"rejected_replies": 0, "overflow": min(state.overflow, 2), "oversized": oversized}
-            return {"blocked": None, "step_limit": state.step_limit + granted, **again}
-        case RunFinished():
-            ended = {"outcome": event.outcome, "result": event.result, "failure": event.cause}
-            return {**ended, "blocked": None, "requests": (), "awaiting": False, "idle_until": None}
+            return _finish(state, event)
+
+        # Approval requests and decisions.
+        case ApprovalRequested():
+            return _require_approval(state, event.request)
+        case ReconcileRequested():
+            return _lose_outcome(state, event.request)
+        case ApprovalReminded():
+            request = state.authority.open_request(event.request)
+            return replace(state, authority=state.authority.with_request(reminded(request)))
+        case ApprovalEscalated():
+            request = state.authority.open_request(event.request)
+            return replace(state, authority=state.authority.with_request(escalated(request)))
+        case ApprovalExpired():
+            return _expire(state, event)
+        case DecisionReceived(outcome="accepted"):
+            return _decide(state, event)
+        case DecisionReceived(outcome="waiting_for_quorum"):
+            return _vote(state, event)
+        case DecisionReceived():
+            return state  # refused, or followed by another request
+
+        # Remembered rules and delegations.
+        case RuleRemembered():
+            authority = state.authority.remember(
+                rule=event.rule, tool=event.tool, call_digest=event.call_digest, by=event.by
+            )
+            return replace(state, authority=authority)
+        case RuleRevoked():
+            return replace(state, authority=state.authority.forget(event.rule))
+        case AuthorityDelegated():
+            delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
+            authority = state.authority.delegate(delegation, at=event.at)
+            if event.proof:
+                digest = event.said.signed_digest(state.thread)
+                authority = authority.use_statement(digest, until=event.until, at=event.at)
+            return replace(state, authority=authority)
+        case DelegationRevoked():
+            return replace(state, authority=state.authority.revoke_delegation(event.by, event.to))
+
+        # What `verify` tools found.
+        case BaselineRecorded():
+            return _keep_baseline(state, event.findings)
+        case StateVerified():
+            return _read(_keep_baseline(state, event.findings), _trust_of(state, event))
+
         case _:
             assert_never(event)
 
 
-def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
-    """A thread that was closed begins again where it ended; its agent is resolved anew."""
-    past = state.spec
-    # Nobody followed what an agent has read that did not mind, and the next one may.
-    unknown = past is not None and not past.minds_trust and bool(past.tools or past.memory.files)
-    trust = "web" if unknown else least(state.trust, event.trust)
-    idle_limit = -1 if event.idle_limit is None else event.idle_limit
-    ended: dict[str, Any] = {"depth": event.depth, "trust": trust}
-    ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
-    ended |= {"calls": tuple(_orphaned(state, call) for call in state.calls), "requests": (), "past": ()}
-    ended["user_proven"] = state.user_proven and event.user_proven
-    ended |= {"outcome": None, "result": "", "failure": "", "blocked": None, "awaiting": False, "idle_until": None}
-    # A start that is older is refused for its age (`holdfast.seals.starts`).
-    starts = {name: at for name, at in state.starts.items() if event.at - at < 3 * START_WITHIN}
-    ended["starts"] = {**starts, event.start: event.at} if event.start else starts
-    return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
+def _put(state: RunState, call: CallState) -> RunState:
+    """Change one call and nothing else."""
+    return replace(state, calls=state.calls.put(call))
+
+
+# The run and its agent.
+
+
+def _start(state: RunState, event: RunStarted) -> RunState:
+    """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
+    before = state.spec
+    # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
+    unknown = before is not None and not before.minds_trust and bool(before.tools or before.memory.files)
+    trust: Trust = "web" if unknown else least(state.context.trust, event.trust)
+    # `holdfast.seals.starts` refuses a start that is older than this.
+    starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
+    if event.start:
+        starts[event.start] = event.at
+    return replace(
+        state,
+        thread=event.thread,
+        origin=replace(
+            state.origin,
+            first_run_id=event.first_run_id,
+            sealed=event.sealed,
+            depth=event.depth,
+            user_proven=state.origin.user_proven and event.user_proven,
+            starts=starts,
+        ),
+        spec=None,
+        steps=state.steps.use_reply(),
+        calls=Calls(current=tuple(_orphaned(state, call) for call in state.calls.current), count=state.calls.count),
+        authority=replace(state.authority, requests=()),
+        context=replace(state.context, trust=trust),
+        idle=Idle(limit=event.idle_limit),
+        blocked=None,
+        outcome=None,
+        result="",
+        failure="",
+    )
 
 
 def _orphaned(state: RunState, call: CallState) -> CallState:
-    """A call as a thread that is continued has it: an effect under way when the thread was closed is to be settled."""
-    if call.phase == "finished":
+    """A call of the step during which the thread was closed: an effect that was under way has to be settled."""
+    phase = call.after("orphan")
+    if phase == "finished":
         return call
-    past = PastEffect(
+    past = call.past or PastEffect(
         number=call.number,
-        first_run_id=state.first_run_id,
+        first_run_id=state.origin.first_run_id,
         tool=call.call.name,
         call_digest=call.call.digest,
         key=state.effect_key(call.number, call.call),
         epoch=call.epoch,
     )
-    return call.model_copy(update={"phase": "orphaned", "request": None, "past": call.past or past})
+    return replace(call, phase=phase, request=None, past=past)
 
 
-def _reset(state: RunState, event: RunReset) -> dict[str, Any]:
-    """What happened after the point that the run is at again: calls that have not begun meet their own effects."""
-    known = {effect.key for effect in state.past}
-    change: dict[str, Any] = {"calls": state.calls, "requests": state.requests, "past": state.past}
+def _load(state: RunState, event: AgentLoaded) -> RunState:
+    limits, idle = event.spec.limits, state.idle
+    return replace(
+        state,
+        spec=event.spec,
+        spec_hash=event.spec_hash,
+        workspace=event.workspace,
+        notify=event.notify,
+        steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
+        context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next
+        idle=replace(idle, limit=limits.idle_limit) if idle.limit is None else idle,
+    )
+
+
+def _unblock(state: RunState) -> RunState:
+    """A person sent `retry`; at the step limit, that grants as many steps again."""
+    steps = state.steps.use_reply()
+    if state.spec and steps.used_up:
+        steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
+    return replace(state, blocked=None, steps=steps, context=state.context.retried(step=steps.count))
+
+
+def _reset(state: RunState, event: RunReset) -> RunState:
+    """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
+    known = {effect.key for effect in state.calls.past}
+    calls, requests = state.calls, state.authority.requests
     for effect in event.effects:
-        if call := _meeting(change["calls"], state, effect):
-            change["calls"] = moved(state.model_copy(update=change), call.number, past=effect)
-            change["requests"] = tuple(
-                each.model_copy(update={"why": f"{each.why}; {effect.words}"[:REASON_CHARS]})
-                if each.number == call.number
-                else each
-                for each in change["requests"]
+        if call := _meeting(calls, state, effect):
+            calls = calls.put(replace(call, past=effect))
+            requests = tuple(
+                with_reason(request, f"{request.why}; {effect.words}"[:REASON_CHARS])
+                if request.number == call.number
+                else request
+                for request in requests
             )
         elif effect.key not in known:
-            change["past"] += (effect,)
-    return change
+            calls = replace(calls, past=(*calls.past, effect))
+    return replace(state, calls=calls, authority=replace(state.authority, requests=requests))
 
 
-def _meeting(calls: tuple[CallState, ...], state: RunState, effect: PastEffect) -> CallState | None:
-    """The call of the step that has had an effect: its own, or the same one, where nobody has to be asked."""
-    for call in calls:
+def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
+    """The call of the step that has had this effect: its own effect, or that of the same call where none has to ask."""
+    for call in calls.current:
         free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
         if free and effect.key == state.effect_key(call.number, call.call):
             return call
-    for call in calls:
+    for call in calls.current:
         free = not call.begun and call.past is None and call.phase == "allowed" and not call.grant
         if free and (effect.tool, effect.call_digest) == (call.call.name, call.call.digest):
             return call
     return None
 
 
-def _called(state: RunState, event: ToolCallRequested) -> dict[str, Any]:
-    past = next((effect for effect in state.past if event.past and effect.key == event.past), None)
-    call = CallState(number=event.number, call=event.call, past=past, epoch=past.epoch if past else 0)
-    left = tuple(effect for effect in state.past if effect is not past)
-    return {"calls": (*state.calls, call), "call_count": event.number, "past": left}
+# Messages and replies.
 
 
-def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
-    taken = next(waiting for waiting in state.inbox if waiting.message == event.message)
-    said = [*state.said, taken]
-    while len(said) > 1 and sum(len(each.text) for each in said) > SAID_CHARS:
-        del said[0]
-    inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
-    unsaid = state.unsaid + len(state.said) + 1 - len(said)
-    heard = {"unanswered": state.unanswered + 1, "unanswered_bytes": state.unanswered_bytes + taken.size}
-    return {"inbox": inbox, "said": tuple(said), "unsaid": unsaid, "awaiting": False, "idle_until": None, **heard}
+def _receive(state: RunState, event: UserMessageReceived) -> RunState:
+    """A person's message: the first one is the task, a later one waits."""
+    authority, text = state.authority, text_of(event.content)
+    if event.proof and event.until:
+        authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
+    if not event.proof and not event.task:
+        authority = replace(authority, requesters_unproven=True)
+    authority = authority.add_requester(event.by)
+    if event.position == 1:
+        return replace(state, task=text, origin=replace(state.origin, user=event.by), authority=authority)
+    # One person's memory must not be recalled for another person.
+    proven = state.origin.user_proven and event.by == state.origin.user
+    message = WaitingMessage(
+        message=event.position,
+        text=clip(text, FOLLOW_UPS_CHARS),
+        by=event.by,
+        more=more_than_text(event.content),
+        size=size_of(event.content),
+    )
+    origin = replace(state.origin, user_proven=proven)
+    return replace(state, origin=origin, inbox=state.inbox.receive(message), authority=authority)
 
 
-def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
-    change: dict[str, Any] = {
-        "calls": moved(state, event.number, phase="finished", request=None),
-        "requests": tuple(request for request in state.requests if request.number != event.number),
-    }
+def _reply(state: RunState, event: LLMReplied) -> RunState:
+    """A step begins."""
+    return replace(
+        state,
+        steps=replace(state.steps, count=state.steps.count + 1),
+        calls=state.calls.next_step(),
+        inbox=state.inbox.answered(),
+        context=state.context.answered(event.usage.prompt_tokens + event.usage.completion_tokens),
+        freshness=replace(state.freshness, baseline=()),
+        usage=state.usage + event.usage,
+    )
+
+
+def _finish(state: RunState, event: ToolCallFinished) -> RunState:
+    """A call has a result: nothing is asked about it any more, and the LLM reads it."""
+    call = state.calls.get(event.number)
+    after = replace(
+        state,
+        calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
+        authority=state.authority.without_requests_about(event.number),
+    )
     if event.status in ("denied", "unknown"):
-        call = state.call(event.number).call
-        line = f"{call.name}({call.arguments}): {event.content}"[:STANDING_CHARS]
-        change["standing"] = (*state.standing, line)[-STANDING:]
-    tool = state.spec.tool(state.call(event.number).call.name) if state.spec else None
+        line = f"{call.call.name}({call.call.arguments}): {event.content}"
+        after = replace(after, context=after.context.add_unresolved_call(line))
+    tool = state.spec.tool(call.call.name) if state.spec else None
     if tool and event.status in ("ok", "failed", "undone"):
-        # What a failed call says may quote anything: it is never the LLM's own words.
+        # The message of a failed call may quote anything: it never counts as the LLM's own words.
         label = least(tool.trust, "tool") if event.status == "failed" else tool.trust
-        change |= _read(state, event.trust or label)
-    return change
+        after = _read(after, event.trust or label)
+    return after
 
 
-def _found(state: RunState, event: StateVerified) -> Trust:
-    """What the findings are worth: no more than any tool's results."""
+def _read(state: RunState, trust: Trust) -> RunState:
+    """The LLM reads something of that trust. Kept only where the agent depends on it, to keep snapshots small."""
+    context = state.context
+    if state.spec is None or not state.spec.minds_trust or least(context.trust, trust) == context.trust:
+        return state
+    return replace(state, context=replace(context, trust=least(context.trust, trust)))
+
+
+# Approval requests and decisions.
+
+
+def _require_approval(state: RunState, request: ApprovalRequest) -> RunState:
+    call = state.calls.get(request.number)
+    lapsed = call.grant if call.phase == "allowed" else ""
+    asked = replace(
+        call,
+        phase=call.after("require_approval"),
+        request=request.id,
+        terms=request.terms,
+        grant="",
+        approved=False,
+    )
+    return _open(state, request, asked, lapsed=lapsed)
+
+
+def _lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
+    call = state.calls.get(request.number)
+    asked = replace(call, phase=call.after("lose_outcome"), request=request.id, terms=request.terms)
+    return _open(state, request, asked, lapsed="")
+
+
+def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed: str) -> RunState:
+    """Open a request about a call. The call adopts the past effect that the request names."""
+    past = state.calls.past_effect(request.effect_key)
+    if past:
+        call = replace(call, past=past, epoch=past.epoch)
+    calls = state.calls.put(call).without_past(past)
+    return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
+
+
+def _decide(state: RunState, event: DecisionReceived) -> RunState:
+    """Close the request. A call that may run is allowed now; one that may not is finished by the next event."""
+    request = state.authority.open_request(event.request)
+    call = state.calls.get(request.number)
+    authority = state.authority.closed(request.id, f"{event.decision} by {event.by}")
+    match event.decision:
+        case "approve":
+            edited = request.edit(event.arguments)
+            editor = event.by if edited else request.edited_by
+            approved = replace(call, phase=call.after("approve"), request=None, grant=request.id, approved=True)
+            approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
+            vote = _vote_of(request, event)
+            votes = agreeing(cast(() if edited else request.votes, vote), vote)
+            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.terms.quorum)
+            return replace(_put(state, approved), authority=replace(authority, proposed_rule=rule))
+        case "absent" | "undo":
+            again = replace(
+                call,
+                phase=call.after("repeat"),
+                request=None,
+                grant=request.id,
+                epoch=call.epoch + 1,
+                undo=event.decision == "undo",
+            )
+            return replace(_put(state, again), authority=authority)
+        case "deny" | "respond" | "happened" | "abandon":
+            return replace(_put(state, replace(call, phase=call.after("answer"))), authority=authority)
+        case _:
+            assert_never(event.decision)
+
+
+def _vote(state: RunState, event: DecisionReceived) -> RunState:
+    """Count one vote of several. Changed arguments are a new question, which the votes before have not answered."""
+    request = state.authority.open_request(event.request)
+    call = state.calls.get(request.number)
+    vote = _vote_of(request, event)
+    if arguments := request.edit(event.arguments):
+        key = state.effect_key(request.number, request.call(arguments))
+        request = request.edited(arguments, by=event.by, effect_key=key)
+    authority = state.authority.with_request(with_votes(request, cast(request.votes, vote)))
+    return replace(_put(state, replace(call, phase=call.after("answer"))), authority=authority)
+
+
+def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
+    return Vote(said=event.said, seen=request.seen, right=event.right, proof=event.proof, key=event.key)
+
+
+def _expire(state: RunState, event: ApprovalExpired) -> RunState:
+    """The request expired, and the policy decided it."""
+    request = state.authority.open_request(event.request)
+    call = state.calls.get(request.number)
+    authority = state.authority.closed(request.id, f"{event.decision}, because it expired")
+    match event.decision:
+        case "approve":
+            allowed = replace(call, phase=call.after("approve"), request=None, grant=request.id)
+            allowed = _with_arguments(state, allowed, request.arguments, by=request.edited_by)
+        case "deny":
+            allowed = replace(call, phase=call.after("answer"))
+        case _:
+            assert_never(event.decision)
+    return replace(_put(state, allowed), authority=authority)
+
+
+def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str) -> CallState:
+    """The call with the arguments that were approved, which may be other ones than the LLM's."""
+    if arguments == call.call.arguments:
+        return call
+    edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments, extra=call.call.extra)
+    past = state.past_of(call.number, edited)  # another effect than the one that the LLM's own call has had
+    return replace(call, call=edited, edited_by=by or "a vote", past=past, epoch=past.epoch if past else 0)
+
+
+# Time, and what `verify` tools found.
+
+
+def _keep_baseline(state: RunState, findings: tuple[Finding, ...]) -> RunState:
+    baseline = tuple(map(FindingDigest.of, findings))
+    return replace(state, freshness=replace(state.freshness, baseline=baseline))
+
+
+def _trust_of(state: RunState, event: StateVerified) -> Trust:
+    """How far the findings can be trusted: no further than the results of any tool."""
     tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
     return reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
 
 
-def _read(state: RunState, trust: Trust) -> dict[str, Any]:
-    """The LLM reads something of that trust. Kept only where it matters: a snapshot says no more than it has to."""
-    return {"trust": least(state.trust, trust)} if state.spec and state.spec.minds_trust else {}
+def _note_time(before: RunState, event: AgentEvent, after: RunState) -> RunState:
+    """Note when the agent acted, and whether it paused so long before this event that it has to verify first.
+
+    The cause of the pause makes no difference: people, an outage, a slow tool, a thread that was closed meanwhile.
+    """
+    freshness = before.freshness
+    if isinstance(event, StateVerified):
+        return replace(after, freshness=replace(after.freshness, stale_seconds=0, acted_at=event.at))
+    spec: AgentSpec | None = event.spec if isinstance(event, AgentLoaded) else before.spec
+    # Without an agent it is not known whether it has `verify` tools: the pause stays as it was noted.
+    stale = freshness.paused(spec, event.at) if spec else freshness.stale_seconds
+    acted_at: datetime | None = event.at if _acts(before, event) else freshness.acted_at
+    if (stale, acted_at) == (freshness.stale_seconds, freshness.acted_at):
+        return after
+    return replace(after, freshness=replace(after.freshness, stale_seconds=stale, acted_at=acted_at))
+
+
+def _acts(state: RunState, event: AgentEvent) -> bool:
+    """Whether the agent itself does something. What other parties send does not make a run look fresh."""
+    if isinstance(event, LLMReplied | ToolCallStarted | AgentLoaded):
+        return True
+    if not isinstance(event, ToolCallFinished) or event.status not in ("ok", "failed", "undone"):
+        return False
+    call = state.calls.find(event.number)
+    return call is not None and call.phase == "started"

@@ -23,7 +23,7 @@ from holdfast.run import machine as runs
 from holdfast.run import refusals
 from holdfast.run.contracts import LLMRequest, ToolRequest
 from holdfast.run.inputs import on_signal
-from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES
+from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
@@ -105,7 +105,8 @@ def test_strangers_cannot_make_the_snapshot_too_large_to_be_carried(count: int) 
     chance = random.Random(count)
     for number in range(count):
         thread.signal(*strange(chance, number))
-    where = thread.run.state.model_dump_json(exclude_defaults=True) + thread.run.transcript.base.model_dump_json()
+    snapshot = RunSnapshot(state=thread.run.state, transcript=thread.run.transcript.base)
+    where = snapshot.model_dump_json(exclude_defaults=True)
     assert len(where.encode()) < MAX_BYTES - TAIL_BYTES
 
 
@@ -139,7 +140,7 @@ def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
     assert thread.say("one more") == "too_many"
     thread.load_thread()
     thread.load()
-    assert len(thread.state.inbox) + thread.state.unanswered == INBOX
+    assert len(thread.state.inbox.waiting) + thread.state.inbox.unanswered == INBOX
     (counted,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
     assert counted.count >= 30
 

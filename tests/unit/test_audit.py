@@ -184,7 +184,7 @@ def signed_off(**more: Any) -> Thread:
     thread = at_work(agent_spec(policy=POLICY))
     thread.reply(calls("pay"))
     for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", BOB, None)):
-        (request,) = thread.state.requests
+        (request,) = thread.state.authority.requests
         payload: dict[str, Any] = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
         payload |= {"remember": True, **more} | ({"arguments": arguments} if arguments else {})
         thread.update("decide", signed(payload, Decision, thread="t", private=key))
@@ -333,7 +333,7 @@ def test_keys_that_were_replaced_in_the_log_are_found_by_those_from_outside() ->
     thread = at_work(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
     thread.reply(calls("pay"))
     for name in ("alice", "bob"):
-        (request,) = thread.state.requests
+        (request,) = thread.state.authority.requests
         payload = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
         thread.update("decide", signed(payload, Decision, thread="t", private=MALLORY))
     assert thread.at_tools == [1]

@@ -26,6 +26,7 @@ from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.run.details import current_details
 from holdfast.run.inputs import raw_texts
 from holdfast.run.machine import AgentRun
+from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
 from workflows import calls
 
@@ -123,11 +124,15 @@ class AgentRunWorkflow:
         """The run, told what time it is, and whether Temporal has taken it back to an earlier event."""
         self._notice_foresight()
         info = workflow.info()
-        self._run.at = workflow.now()
-        self._run.history_length = info.get_current_history_length()
         self._moment = self._activation
-        self._run.history_size = info.get_current_history_size()
-        self._run.crowded = info.is_continue_as_new_suggested()
+        self._run.observe(
+            at=workflow.now(),
+            history=HistorySize(
+                events=info.get_current_history_length(),
+                bytes=info.get_current_history_size(),
+                suggested=info.is_continue_as_new_suggested(),
+            ),
+        )
         if self._reset():
             self._run.was_reset()
         return self._run

@@ -267,7 +267,7 @@ def test_a_run_that_nobody_vouches_for_fails_where_it_matters_who_asks() -> None
     policy = Policy(terms=Terms(requester_may_decide=False), approvers=PEOPLE, signatures="required")
     for spec, outcome in ((clerk(policy), "failed"), (clerk(), None)):
         thread = Thread(spec)
-        thread.run.state = thread.state.model_copy(update={"sealed": False})
+        thread.run._recorder.state = thread.state.model_copy(update={"sealed": False})
         thread.load()
         assert thread.state.outcome == outcome
         if outcome:

@@ -21,6 +21,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.text import one_line
 from holdfast.log.events import RunOutcome
+from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.decide import (
     Block,
@@ -49,6 +50,7 @@ from holdfast.loop.state import (
     SurveyRequest,
 )
 from holdfast.run import contracts
+from holdfast.run.activities import NOTIFY
 from holdfast.run.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.seals.orders import answers, order_name
@@ -142,7 +144,7 @@ class AgentLoopWorkflow:
             priced=loop.limits.cost is not None,
         )
         try:
-            survey = await calls.survey(request, f"look at the files, before iteration {state.count}")
+            survey = await calls.start_activity(SURVEY, request, state)
             return survey if answers(survey, request) else Survey(problem=FORGED, cause=contracts.NOT_SEALED)
         except ActivityError as error:
             if is_cancelled_exception(error):
@@ -174,7 +176,7 @@ class AgentLoopWorkflow:
             end=end,
             explanation=explanation,
         )
-        settling = calls.settle(request, f"settle iteration {number}")
+        settling = calls.start_activity(SETTLE, request, self._state)
         try:
             settled = await asyncio.shield(settling)
         except asyncio.CancelledError:  # what became of it is recorded all the same
@@ -255,7 +257,7 @@ class AgentLoopWorkflow:
             status=state.status,
             text=text[:TEXT_CHARS],
         )
-        self._telling.append(calls.tell(notice))
+        self._telling.append(calls.start_activity(NOTIFY, notice, None))
 
     async def _told(self) -> None:
         """Wait until they were told, or could not be."""

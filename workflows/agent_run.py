@@ -26,6 +26,7 @@ from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.run.details import current_details
 from holdfast.run.inputs import raw_texts
 from holdfast.run.machine import AgentRun
+from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
 from workflows import calls
 
@@ -123,11 +124,15 @@ class AgentRunWorkflow:
         """The run, told what time it is, and whether Temporal has taken it back to an earlier event."""
         self._notice_foresight()
         info = workflow.info()
-        self._run.at = workflow.now()
-        self._run.history_length = info.get_current_history_length()
         self._moment = self._activation
-        self._run.history_size = info.get_current_history_size()
-        self._run.crowded = info.is_continue_as_new_suggested()
+        self._run.observe(
+            at=workflow.now(),
+            history=HistorySize(
+                events=info.get_current_history_length(),
+                bytes=info.get_current_history_size(),
+                suggested=info.is_continue_as_new_suggested(),
+            ),
+        )
         if self._reset():
             self._run.was_reset()
         return self._run
@@ -252,14 +257,14 @@ class AgentRunWorkflow:
             self._showing = True
             # Once for all that comes together: for each of hundreds of signals it would take longer than a task may.
             asyncio.get_running_loop().call_soon(self._show)
-        published = (state.spec_hash, state.status, len(state.requests))
+        published = (state.spec_hash, state.status, len(state.authority.requests))
         if published == self._published and not (silent and self._marked != self._moment):
             return
         self._published, self._marked = published, self._moment
         updates: list[SearchAttributeUpdate[Any]] = [
             _STATUS.value_set(state.status),
-            _PENDING.value_set(len(state.requests)),
-            _STEP.value_set(state.step),
+            _PENDING.value_set(len(state.authority.requests)),
+            _STEP.value_set(state.steps.count),
         ]
         if state.spec:
             updates.append(_AGENT.value_set(state.spec.name))
@@ -389,7 +394,7 @@ class AgentRunWorkflow:
     @workflow.query
     def pending_approvals(self) -> Views:
         """The open requests."""
-        return Views(request.view() for request in self._shown.requests)
+        return Views(request.view() for request in self._shown.authority.requests)
 
     @workflow.query
     def log(self, start: int = 0) -> Page:

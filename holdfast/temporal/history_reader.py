@@ -26,26 +26,12 @@ from temporalio.converter import PayloadConverter
 
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.events import AgentEvent
-from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.run.contracts import (
-    AgentRequest,
-    Archived,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMReply,
-    LLMRequest,
-    LoadedAgent,
-    LoadedThread,
-    Notice,
-    Notified,
-    PastEffects,
-    RunInput,
-    ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.activities import activity_of
+from holdfast.run.commands import Call, Failure, Sleep, Stop
+from holdfast.run.contracts import RunInput
 from holdfast.run.inputs import SIGNALS, raw_texts
 from holdfast.run.machine import AgentRun
+from holdfast.run.rollover import HistorySize
 from holdfast.seals.seals import is_unsealed
 from holdfast.temporal.history import (
     ENDS,
@@ -64,17 +50,6 @@ from holdfast.temporal.history import (
     scheduled_by,
     unreadable,
 )
-
-_ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
-    ThreadRequest: ("load_thread", LoadedThread),
-    EffectsRequest: ("load_effects", PastEffects),
-    AgentRequest: ("load_agent", LoadedAgent),
-    LLMRequest: ("call_llm", LLMReply),
-    ToolRequest: ("call_tool", ToolOutcome),
-    Notice: ("notify", Notified),
-    ArchiveRequest: ("archive", Archived),
-}
-"""Kind of request → the activity's name and result."""
 
 _Input = Callable[[AgentRun], object]
 """Something that has arrived: passes itself on."""
@@ -223,10 +198,11 @@ class _Reader:
             )
         if self._local:
             return self._run  # what ends now, and what has come meanwhile, is taken in at the time of its start
-        self._run.at = now
-        self._run.history_length = task.started.event_id
         seen = task.started.workflow_task_started_event_attributes
-        self._run.history_size, self._run.crowded = seen.history_size_bytes, seen.suggest_continue_as_new
+        size = HistorySize(
+            events=task.started.event_id, bytes=seen.history_size_bytes, suggested=seen.suggest_continue_as_new
+        )
+        self._run.observe(at=now, history=size)
         return self._run
 
     def _signal(self, run: AgentRun, event: HistoryEvent) -> None:
@@ -265,8 +241,8 @@ class _Reader:
         """Passes on how a call ended."""
         if failure:
             return partial(AgentRun.failed, call_id=call.id, failure=failure)
-        _, kind = _ACTIVITIES[type(call.request)]
-        decoded = decode_any(event_id, result, kind, self._by) if result else None
+        answer = activity_of(call.request).answer
+        decoded = decode_any(event_id, result, answer, self._by) if result else None
         if is_unsealed(decoded):
             self._doubt = f"; {decoded} (event {event_id})"
         return partial(AgentRun.ended, call_id=call.id, result=decoded)
@@ -285,11 +261,11 @@ class _Reader:
         for call in self._wanted:
             if call.id == call_id:
                 self._wanted.remove(call)
-                if _is_tool(call):
+                if _outlives_stop(call):
                     self._unsent.append(call_id)
                 return
         for scheduled, call in self._open.items():
-            if call.id == call_id and not _is_tool(call):
+            if call.id == call_id and not _outlives_stop(call):
                 del self._open[scheduled]
                 self._given_up.add(scheduled)
                 return
@@ -336,22 +312,12 @@ def _time(nanoseconds: int) -> datetime:
 
 
 def _check_request(event: HistoryEvent, call: Call, by: PayloadConverter) -> None:
-    """An activity is the one that was asked for: of what it was sent, what binds it to the events is compared."""
+    """Compare the request that an activity was sent with the one rebuilt, as far as it binds the call to the events."""
     payloads = event.activity_task_scheduled_event_attributes.input.payloads
     sent = decode(event.event_id, payloads, type(call.request), by)
-    if sent.order != call.request.order:
-        unreadable(event.event_id, f"the order {sent.order!r} is not the one rebuilt, {call.request.order!r}")
-    match call.request, sent:
-        case LLMRequest(), LLMRequest() if sent.transcript != call.request.transcript:
-            unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
-        case ToolRequest(), ToolRequest() if sent.key != call.request.key:
-            unreadable(event.event_id, f"the key of call {call.number} is not the one rebuilt")
-        case EffectsRequest(), EffectsRequest() if sent != call.request:
-            unreadable(event.event_id, "what the run asks the ledger for is not what was rebuilt")
-        case ArchiveRequest(), ArchiveRequest() if sent != call.request:
-            unreadable(event.event_id, "the events that were written down are not the ones rebuilt")
-        case _:
-            pass
+    for field in ("order", *activity_of(call.request).compared):
+        if getattr(sent, field) != getattr(call.request, field):
+            unreadable(event.event_id, f"the {field} that it sends to {_name(call)!r} is not the one rebuilt")
 
 
 def _local_failure(event: HistoryEvent, end: LocalEnd) -> Failure | None:
@@ -359,11 +325,11 @@ def _local_failure(event: HistoryEvent, end: LocalEnd) -> Failure | None:
 
 
 def _name(call: Call | Sleep) -> str:
-    return "timer" if isinstance(call, Sleep) else _ACTIVITIES[type(call.request)][0]
+    return "timer" if isinstance(call, Sleep) else activity_of(call.request).name
 
 
-def _is_tool(call: Call | Sleep) -> bool:
-    return isinstance(call, Call) and isinstance(call.request, ToolRequest)
+def _outlives_stop(call: Call | Sleep) -> bool:
+    return isinstance(call, Call) and activity_of(call.request).outlives_stop
 
 
 def _first(event_id: int, payloads: Sequence[Payload]) -> Any:

@@ -19,8 +19,7 @@ from holdfast.authority.policy import Terms
 from holdfast.errors import AnswerForged
 from holdfast.log.event_log import event_line
 from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
-from holdfast.run import machine as runs
-from holdfast.run import refusals
+from holdfast.run import held_inputs, refusals, rollover
 from holdfast.run.contracts import LLMRequest, ToolRequest
 from holdfast.run.inputs import on_signal
 from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
@@ -117,8 +116,7 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
     if reply:
         thread.reply(reply)
     before = thread.run
-    before.history_size = runs.PRESSED_SIZE
-    before.crowded = thread.crowded = True
+    thread.history_bytes, thread.crowded = rollover.URGENT_BYTES, True
     thread.signal("noise")
     if reply:
         (under_way,) = thread.waiting(ToolRequest)
@@ -135,7 +133,7 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
 def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
     """So much is kept until the past is there; the rest is counted, and an update says so."""
     thread = Thread(resume=True)
-    for number in range(runs.HELD + 30):
+    for number in range(held_inputs.HELD + 30):
         thread.signal("say", {"message": f"m{number}"})
     assert thread.say("one more") == "too_many"
     thread.load_thread()
@@ -151,7 +149,7 @@ def test_a_run_moves_on_also_while_its_thread_is_loaded() -> None:
     before = thread.run
     thread.signal("say", {"message": "hear me"})
     thread.signal("approve", b"\xff")
-    before.history_size = runs.PRESSED_SIZE
+    thread.history_bytes = rollover.URGENT_BYTES
     thread.signal("noise", ["x"])
     assert thread.run is not before
     thread.load_thread()
@@ -198,7 +196,7 @@ async def test_a_flooded_run_moves_on_and_takes_the_right_approval(
 ) -> None:
     """Of so many signals few are events, the run goes on in new Temporal runs, and what was asked is still decided."""
     if count < 1_000:
-        monkeypatch.setattr(runs, "SIGNALS", 100)
+        monkeypatch.setattr(rollover, "SIGNAL_LIMIT", 100)
         monkeypatch.setattr(refusals, "RECORDED", 20)
     policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice"),))
     async with rig(clerk(policy), PAY) as r:

@@ -117,7 +117,7 @@ def test_a_decision_cannot_go_to_another_call() -> None:
 def test_edited_arguments_run_in_place_of_the_llms() -> None:
     """The call runs with the edited arguments, under a key of its own; the log has the original; the LLM is told."""
     thread = asked(cents=500)
-    key = thread.run._effect_key(thread.state.calls.get(1).call, 1)
+    key = thread.state.effect_key(1, thread.state.calls.get(1).call)
     assert thread.decide("1", arguments={"cents": 5}) == "accepted"
     (call,) = thread.waiting(ToolRequest)
     assert json.loads(call.request.call.arguments) == {"cents": 5}  # type: ignore[union-attr]

@@ -179,7 +179,9 @@ def test_silence_approves_nothing_that_is_tainted() -> None:
         thread.reply(calls("keep", first=1))
         thread.passes(seconds=61)
         assert not thread.waiting(ToolRequest)
-        assert thread.state.context.unresolved_calls == ("keep({}): Denied: the request expired before it was decided.",)
+        assert thread.state.context.unresolved_calls == (
+            "keep({}): Denied: the request expired before it was decided.",
+        )
 
 
 def test_only_a_person_makes_a_call_a_persons_word() -> None:

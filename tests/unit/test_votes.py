@@ -272,7 +272,8 @@ def test_a_run_that_nobody_vouches_for_fails_where_it_matters_who_asks() -> None
     policy = Policy(terms=Terms(requester_may_decide=False), approvers=PEOPLE, signatures="required")
     for spec, outcome in ((clerk(policy), "failed"), (clerk(), None)):
         thread = Thread(spec)
-        thread.run.state = replace(thread.state, origin=replace(thread.state.origin, sealed=False))
+        unsealed = replace(thread.state, origin=replace(thread.state.origin, sealed=False))
+        thread.run._recorder.state = unsealed
         thread.load()
         assert thread.state.outcome == outcome
         if outcome:

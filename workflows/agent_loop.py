@@ -6,7 +6,7 @@ Each iteration is a child workflow, an agent run with a thread and a log of its 
 
 import asyncio
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate, WorkflowIDReusePolicy
@@ -113,7 +113,8 @@ class AgentLoopWorkflow:
             self._state = on_survey(self._state, survey, at=workflow.now())
             if self._state.paused:  # meanwhile: whoever did it was told that nothing begins any more
                 continue
-            match next_step(self._loop, self._state, survey, at=workflow.now()):
+            step = next_step(self._loop, self._state, survey, at=workflow.now())
+            match step:
                 case Finish():
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
@@ -127,6 +128,8 @@ class AgentLoopWorkflow:
                     await self._iterate(survey, task)
                 case Initialize():
                     await self._iterate(survey, "")
+                case _:
+                    assert_never(step)
 
     def _end(self, outcome: RunOutcome, result: str) -> None:
         ended = {"outcome": outcome, "result": result, "updated_at": workflow.now()}

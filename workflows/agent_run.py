@@ -14,7 +14,7 @@ carried out.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
@@ -169,6 +169,8 @@ class AgentRunWorkflow:
                     waiter = asyncio.create_task(self._wait_for(command.id, started))
                     self._waiters.add(waiter)
                     waiter.add_done_callback(self._waiters.discard)
+                case _:
+                    assert_never(command)
         self._publish(silent=not commands and not self._run.over)
 
     async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:

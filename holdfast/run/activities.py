@@ -67,12 +67,15 @@ NOTIFYING = timedelta(minutes=2)
 """Time limit of a notice, retries included: a receiver that is down longer misses it. A run waits no longer to end."""
 
 MARGIN = timedelta(seconds=30)
-"""Added to a call's own time limit, which the activity enforces and reports. Temporal's limit is the backstop."""
+"""Added to a call's own time limit, which the activity enforces and reports: Temporal's limit is only the backstop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activity(Generic[RequestT, AnswerT, StateT]):
-    """How one kind of request is answered. Functions get the request and the state of the workflow that makes it."""
+    """How one kind of request is answered. Functions get the request and the state of the workflow that makes it.
+
+    No request carries how it is called: the workflow that makes a call and the reader of its history look it up here.
+    """
 
     name: str
     """The activity type: its name in Temporal's history."""
@@ -85,6 +88,7 @@ class Activity(Generic[RequestT, AnswerT, StateT]):
     total_limit: timedelta | None = None
     """Schedule-to-close timeout: how long all attempts together may take; None for no limit."""
     heartbeat_timeout: timedelta | None = HEARTBEAT_TIMEOUT
+    """None for an activity that sends no heartbeat."""
     retry: RetryPolicy = field(default_factory=lambda: PATIENT)
     local_seconds: Callable[[RequestT, StateT], float] = lambda request, state: 0
     """How long the call may take as a local activity; 0 where it must not be one."""
@@ -123,37 +127,47 @@ def _tool_local(request: ToolRequest, state: RunState) -> float:
 
 
 LOAD_THREAD = Activity(
-    name="load_thread",  # reads where a closed thread stands; fails for good with RECORD_UNREADABLE, RECORD_CONFLICT
+    name="load_thread",
     request=ThreadRequest,
     answer=LoadedThread,
     summary=lambda request, state: "load the thread",
     local_seconds=_local,
 )
+"""Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
+
 LOAD_EFFECTS = Activity(
-    name="load_effects",  # reads what a run did before it was reset; fails for good with RECORD_CONFLICT
+    name="load_effects",
     request=EffectsRequest,
     answer=PastEffects,
     summary=lambda request, state: "what was done before the reset",
     local_seconds=_local,
     compared=tuple(EffectsRequest.model_fields),
 )
+"""Read what a run that was reset did already. Fails for good with RECORD_CONFLICT."""
+
 LOAD_AGENT = Activity(
-    name="load_agent",  # resolves agent and workspace; fails for good with AGENT_NOT_FOUND or WORKSPACE_NOT_FOUND
+    name="load_agent",
     request=AgentRequest,
     answer=LoadedAgent,
     summary=lambda request, state: f"load {request.agent or 'the default agent'}",
     local_seconds=_local,
 )
+"""Resolve an agent's name and its workspace. Fails for good with AGENT_NOT_FOUND or WORKSPACE_NOT_FOUND."""
+
 CALL_LLM = Activity(
-    name="call_llm",  # fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details hold an `Outage`
+    name="call_llm",
     request=LLMRequest,
     answer=LLMReply,
     summary=lambda request, state: "compact the context" if request.compacting else f"step {state.steps.count + 1}",
     time_limit=_llm_limit,
     compared=("transcript",),
 )
+"""Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details then hold
+the `Outage` before.
+"""
+
 CALL_TOOL = Activity(
-    name="call_tool",  # runs one tool call by the rules of `holdfast.tools.effects`
+    name="call_tool",
     request=ToolRequest,
     answer=ToolOutcome,
     summary=_tool_summary,
@@ -162,21 +176,26 @@ CALL_TOOL = Activity(
     outlives_stop=True,
     compared=("key",),
 )
+"""Run one tool call by the rules of `holdfast.tools.effects`."""
+
 NOTIFY: Activity[Notice, Notified, object] = Activity(
-    name="notify",  # notifies the receivers that the worker is configured with
+    name="notify",
     request=Notice,
     answer=Notified,
     summary=lambda request, state: request.occasion.replace("_", " "),
     total_limit=NOTIFYING,
     heartbeat_timeout=None,
 )
+"""Notify the receivers that the worker is configured with."""
+
 ARCHIVE: Activity[ArchiveRequest, Archived, object] = Activity(
-    name="archive",  # writes events into the permanent record; fails for good with RECORD_CONFLICT, RECORD_UNREADABLE
+    name="archive",
     request=ArchiveRequest,
     answer=Archived,
     summary=lambda request, state: f"events {request.start} to {request.stop - 1}",
     compared=tuple(ArchiveRequest.model_fields),
 )
+"""Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
 
 ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
     activity.request: activity

@@ -38,7 +38,7 @@ Expected = AgentEvent | type[RunStarted]
 
 
 def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
-    """The reply as the worker returned it: its arguments and problems are in the events that follow."""
+    """Return the reply as the worker returned it: its arguments and problems are in the events that follow."""
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     rejected = ""
@@ -57,7 +57,7 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
 
 
 def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
-    """What a tool returned, read back from the event that recorded it."""
+    """Return what a tool returned, read back from the event that recorded it."""
     if isinstance(event, ToolCallFinished):
         given = {
             name: getattr(event, name) for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields
@@ -68,7 +68,7 @@ def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> To
 
 
 def same(expected: Expected, event: AgentEvent) -> bool:
-    """Whether an event is the one that has to stand in its place."""
+    """Return whether an event is the one that has to stand in its place."""
     if isinstance(expected, type):
         return isinstance(event, expected)
     return expected is event or _compared(expected) == _compared(event)
@@ -84,7 +84,7 @@ def _compared(event: AgentEvent) -> dict[str, Any]:
 
 
 def difference(expected: Expected, event: AgentEvent) -> str:
-    """A sentence that says how an event differs from the expected one."""
+    """Return a sentence that says how an event differs from the expected one."""
     if isinstance(expected, type):
         return "run_started has to stand here, after the events that end the run before"
     if isinstance(event, DecisionReceived) and isinstance(expected, DecisionReceived):

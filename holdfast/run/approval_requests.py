@@ -62,7 +62,7 @@ def new_request(
 
 
 def edited_request(request: ApprovalRequest, *, by: str) -> ApprovalRequest:
-    """The request, which is about arguments that this person has put in place of the LLM's; empty for the LLM's own."""
+    """Mark a request as being about arguments that this person put in place of the LLM's; empty for the LLM's own."""
     return request.model_copy(update={"edited_by": by})
 
 
@@ -75,7 +75,7 @@ def ask_again(
     reason: Callable[[ApprovalRequest | None], str] = lambda _: "",
     past: PastEffect | None = None,
 ) -> list[AgentEvent]:
-    """The events that judge a call anew which awaits approval, or was approved and has not started.
+    """Return the events that judge a call anew which awaits approval, or was approved and has not started.
 
     Args:
         state: Before the request.

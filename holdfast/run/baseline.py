@@ -26,13 +26,13 @@ WHY_CHARS = 1_000
 
 
 def baseline_due(state: RunState) -> bool:
-    """Whether a call awaits approval, and the `verify` tools have not run for it yet."""
+    """Return whether a call awaits approval, and the `verify` tools have not run for it yet."""
     asked = any(call.phase == "awaiting_approval" for call in state.calls.current)
     return asked and not state.freshness.baseline and state.spec is not None and bool(state.spec.verify)
 
 
 def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: bool, at: datetime) -> list[AgentEvent]:
-    """The events that follow from what `verify` tools found.
+    """Return the events that follow from what `verify` tools found.
 
     Args:
         state: The state before.
@@ -51,7 +51,7 @@ def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: boo
 
 
 def changes(before: Sequence[FindingDigest], now: Sequence[FindingDigest]) -> list[str]:
-    """What differs, tool by tool, as sentences; empty if nothing does."""
+    """Return what differs, tool by tool, as sentences; empty if nothing does."""
     if not before:
         return ["nothing was looked up when people were asked"]
     then, found_changes = {found.tool: found for found in before}, []

@@ -29,7 +29,6 @@ from holdfast.run.contracts import (
     LoadedAgent,
     LoadedThread,
     Notice,
-    PastEffects,
     ThreadRequest,
     ToolOutcome,
     ToolRequest,
@@ -77,7 +76,7 @@ class CallEnds:
             case ThreadRequest():
                 self._on_thread(answer)
             case EffectsRequest():
-                self._on_past(answer)
+                self._lookback.finish(answer)
             case AgentRequest():
                 self._on_agent(answer)
             case LLMRequest():
@@ -125,9 +124,6 @@ class CallEnds:
                 assert_never(request)
         return None
 
-    def _on_past(self, past: PastEffects) -> None:
-        self._run.record(*self._lookback.finish(self._run.state, past, at=self._run.at))
-
     def _on_agent(self, loaded: LoadedAgent) -> None:
         run, spec = self._run, shared(loaded.spec)
         run.record(
@@ -140,7 +136,7 @@ class CallEnds:
             )
         )
         if loaded.past:
-            self._on_past(loaded.past)
+            self._lookback.finish(loaded.past)
         if loaded.recalled:
             run.record(MemoryRecalled(tiers=loaded.recalled))
         run.record(*on_loaded(run.state))

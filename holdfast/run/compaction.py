@@ -27,12 +27,12 @@ NO_SUMMARY = "(There is no summary: the conversation did not fit the context win
 
 
 def summary_request(*, tools: bool) -> tuple[bytes, bytes]:
-    """What the request for a summary has after the transcript: one more message, and what follows the messages."""
+    """Return what a request for a summary has after the transcript: a message, and what follows the messages."""
     return encode(UserMessage(content=INSTRUCTION)), b',"tool_choice":"none"' if tools else b""
 
 
 def summary_message(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:
-    """The message that stands in for the conversation so far.
+    """Return the message that stands in for the conversation so far.
 
     Args:
         state: Before the compaction.

@@ -52,7 +52,7 @@ OUTCOME_UNKNOWN = "Its outcome is unknown."
 
 
 def on_task(task: Content, *, by: str = "") -> Events:
-    """The events that end a run because of its task; none if it can begin."""
+    """Return the events that end a run because of its task; none if it can begin."""
     try:
         person_name(by)
     except ValueError as error:
@@ -67,7 +67,7 @@ def on_task(task: Content, *, by: str = "") -> Events:
 
 
 def on_loaded(state: RunState) -> Events:
-    """The events that end a run because its agent may not carry it out; none if it may."""
+    """Return the events that end a run because its agent may not carry it out; none if it may."""
     if state.origin.sealed or state.spec is None or not state.spec.policy.proves_requesters:
         return []
     why = f"the policy of {state.spec.name} does not let requesters approve, and it is not known who started this run"
@@ -75,12 +75,12 @@ def on_loaded(state: RunState) -> Events:
 
 
 def on_lost_agent(cause: str, message: str) -> Events:
-    """The events that follow when the agent cannot be loaded."""
+    """Return the events that follow when the agent cannot be loaded."""
     return [_failed(cause, message)]
 
 
 def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> Events:
-    """The events that follow from an LLM's reply.
+    """Return the events that follow from an LLM's reply.
 
     Args:
         state: The state before the reply.
@@ -116,14 +116,14 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
 
 
 def on_time(state: RunState, *, at: datetime) -> Events:
-    """The events that are due: the end of the wait for a follow-up message, and what is due about open requests."""
+    """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
     if state.awaits_message and state.idle.until and state.idle.until <= at:
         return [RunFinished(outcome="completed", result=state.result)]
     return on_due(state, at=at)
 
 
 def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Events:
-    """The events that follow when an LLM call failed for good; `outage` has the attempts that failed before."""
+    """Return the events that follow when an LLM call failed for good; `outage` has the attempts that failed before."""
     if cause == CONTEXT_TOO_LONG:
         return [ContextExceeded(message=message)]
     return [RunBlocked(cause=cause, message=message, outage=outage)]
@@ -132,7 +132,7 @@ def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Event
 def on_summary(
     state: RunState, reply: LLMReply, *, compacted: int, kept: int, originals: tuple[int, ...] = ()
 ) -> Events:
-    """The events that follow from the LLM's reply to the request for a summary.
+    """Return the events that follow from the LLM's reply to the request for a summary.
 
     Args:
         state: The state before.
@@ -152,13 +152,13 @@ def on_summary(
 def on_compaction(
     state: RunState, summary: str, *, compacted: int, kept: int, originals: tuple[int, ...]
 ) -> ContextCompacted:
-    """The event that compacts the context, with this summary."""
+    """Return the event that compacts the context, with this summary."""
     text = summary_message(state, summary, originals=originals)
     return ContextCompacted(summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals)
 
 
 def on_reopen(state: RunState) -> Events:
-    """The events that end the calls that were open when a thread was closed from outside.
+    """Return the events that end the calls that were open when a thread was closed from outside.
 
     Effects that had started, or that people were asked about, stay open: the ledger and the tool's `check` may say what
     became of them.
@@ -220,14 +220,14 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
 
 
 def on_start(state: RunState, number: int) -> ToolCallStarted:
-    """The event that starts an allowed call: its intent, with the key of its one effect."""
+    """Return the event that starts an allowed call: its intent, with the key of its one effect."""
     call = state.calls.get(number)
     key = state.effect_key(number, call.call)
     return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
 
 def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
-    """The events that follow from the outcome of a tool call: its result, or the question whether it happened."""
+    """Return the events that follow from a tool call's outcome: its result, or the question whether it happened."""
     call = state.calls.get(number)
     if call.undo and outcome.status != "ok":
         why = f"it could not be undone: {outcome.content}"
@@ -258,14 +258,14 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
 
 
 def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -> ToolOutcome:
-    """The outcome of a call whose activity returned none: a read failed; an effect may have happened."""
+    """Return the outcome of a call whose activity returned none: a read failed; an effect may have happened."""
     if effect is Effect.READ:
         return ToolOutcome(status="cancelled" if cancelled else "failed", content=f"{cause}: {message}")
     return ToolOutcome(status="unknown", content=f"the call ended without an answer ({cause}: {message})")
 
 
 def on_cancel(state: RunState) -> Events:
-    """The events that cancel a run: every open call ends, then the run; none if it has ended already."""
+    """Return the events that cancel a run: every open call ends, then the run; none if it has ended already."""
     if state.outcome:
         return []
     ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))

@@ -27,7 +27,7 @@ from holdfast.run.state import RunState
 
 
 def next_action(state: RunState, *, at: datetime) -> Action:
-    """What the run does next. After a long pause, it looks at the world before it does anything.
+    """Return what the run does next. After a long pause, it looks at the world before it does anything.
 
     Args:
         state: Where the run is.

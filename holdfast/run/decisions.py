@@ -41,18 +41,18 @@ EDITED_BYTES = 250_000
 
 
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:
-    """The event that records a person's decision and its outcome, and the events that follow from it."""
+    """Return the event that records a person's decision and its outcome, and the events that follow from it."""
     request = state.authority.request(decision.request)
-    judged = _check(state, decision, request, at=at)
-    if isinstance(judged, Refusal) or request is None:
-        refused = judged if isinstance(judged, Refusal) else Refusal("unknown_request", "")
+    speaker = _check(state, decision, request, at=at)
+    if isinstance(speaker, Refusal) or request is None:
+        refused = speaker if isinstance(speaker, Refusal) else Refusal("unknown_request", "")
         return _received(decision, refused.outcome, refused.explanation, Speaker()), []
     edit = request.edit(decision.arguments)
     if (edit or request.terms.quorum > 1) and (full := _no_room(state, decision)):
         return _received(decision, full.outcome, full.explanation, Speaker()), []
     if not edit:
-        outcome, explanation, votes = _counted(request, decision, judged, request.votes)
-        received = _received(decision, outcome, explanation, judged)
+        outcome, explanation, votes = _counted(request, decision, speaker, request.votes)
+        received = _received(decision, outcome, explanation, speaker)
         return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
     call = state.calls.get(request.number).call.model_copy(update={"arguments": edit})
     verdict = judge_call(state, call)
@@ -61,14 +61,14 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
         return _received(decision, "against_policy", why, Speaker()), []
     if verdict.verdict == "allow":
         why = f"the policy allows these arguments ({verdict.rule})"
-        return _received(decision, "accepted", why, judged, rule=verdict.rule), []
+        return _received(decision, "accepted", why, speaker, rule=verdict.rule), []
     if (verdict.rule, verdict.terms) != (request.rule, request.terms):
         anew = edited_request(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
         why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
-        received = _received(decision, "judged_anew", why, judged, rule=verdict.rule)
+        received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
         return received, [ApprovalRequested(request=anew)]
-    outcome, explanation, votes = _counted(request, decision, judged, ())
-    received = _received(decision, outcome, explanation, judged, rule=verdict.rule)
+    outcome, explanation, votes = _counted(request, decision, speaker, ())
+    received = _received(decision, outcome, explanation, speaker, rule=verdict.rule)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
 
@@ -86,10 +86,10 @@ def _no_room(state: RunState, decision: Decision) -> Refusal | None:
 
 
 def _received(
-    decision: Decision, outcome: DecisionOutcome, explanation: str, judged: Speaker, *, rule: str = ""
+    decision: Decision, outcome: DecisionOutcome, explanation: str, speaker: Speaker, *, rule: str = ""
 ) -> DecisionReceived:
     if outcome == "duplicate":
-        judged = Speaker()  # a decision that does not count proves nothing
+        speaker = Speaker()  # a decision that does not count proves nothing
     return DecisionReceived(
         request=decision.request,
         decision=decision.decision,
@@ -101,20 +101,20 @@ def _received(
         arguments=decision.arguments,
         result=decision.result,
         remember=decision.remember,
-        right=judged.right if judged.right != decision.by else "",
+        right=speaker.right if speaker.right != decision.by else "",
         rule=rule,
-        proof=judged.proof,
-        key=judged.key,
+        proof=speaker.proof,
+        key=speaker.key,
         signature=decision.signature,
     )
 
 
 def _counted(
-    request: ApprovalRequest, decision: Decision, judged: Speaker, before: tuple[Vote, ...]
+    request: ApprovalRequest, decision: Decision, speaker: Speaker, before: tuple[Vote, ...]
 ) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
     """Count a decision with the votes before it: its outcome, why, and the votes that give the same answer."""
-    right = judged.right if judged.right != decision.by else ""
-    vote = Vote(said=decision, seen=request.seen, right=right, proof=judged.proof, key=judged.key)
+    right = speaker.right if speaker.right != decision.by else ""
+    vote = Vote(said=decision, seen=request.seen, right=right, proof=speaker.proof, key=speaker.key)
     if decision.decision == "deny":
         return "accepted", "", (vote,)
     older = next((each for each in before if each.by == vote.by), None)
@@ -161,7 +161,7 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
 
 
 def on_due(state: RunState, *, at: datetime) -> Events:
-    """The events that are due about open requests: reminders, escalations, and what the policy decides on expiry."""
+    """Return the events that are due about open requests: reminders, escalations, and decisions on expiry."""
     events: Events = []
     for request in state.authority.requests:
         if request.expires_at and request.expires_at <= at:

@@ -34,7 +34,7 @@ _SIGNALS: dict[DecisionKind, str] = {
 
 
 def describe_call(call: ToolCall) -> str:
-    """A tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
+    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
     arguments = parsed(call.arguments)
     if not isinstance(arguments, dict):
         return one_line(f"{call.name}({call.arguments})")
@@ -43,7 +43,7 @@ def describe_call(call: ToolCall) -> str:
 
 
 def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
-    """The signal's name and the exact JSON that make this decision."""
+    """Return the signal's name and the exact JSON that make this decision."""
     payload = {"request": request.id, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
@@ -53,7 +53,7 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, 
 
 
 def current_details(state: RunState) -> str:
-    """The run in Markdown: task, step, and each open request with the signals that answer it."""
+    """Return the run in Markdown: task, step, and each open request with the signals that answer it."""
     agent = state.spec.name if state.spec else "loading…"
     lines = [
         f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.steps.count}",
@@ -103,7 +103,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
 
 
 def describe_terms(request: ApprovalRequest) -> str:
-    """Who may decide, how many have decided, and until when, in one line; empty where anybody may, at any time."""
+    """Return who may decide, how many have decided, and until when, in a line; empty where anybody may, at any time."""
     terms, parts = request.terms, []
     if request.who:
         parts.append(f"decided by {', '.join(request.who)}")
@@ -118,7 +118,7 @@ def describe_terms(request: ApprovalRequest) -> str:
 
 
 def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
-    """How many gave which answer, and who: `1 of 2 have approved (alice)`.
+    """Return how many gave which answer, and who: `1 of 2 have approved (alice)`.
 
     Args:
         votes: As `ApprovalRequest.view` has them.
@@ -137,7 +137,7 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
 
 
 def blocked_details(blocked: Blocked) -> list[str]:
-    """Why a run or a loop is blocked, and the signal that unblocks it."""
+    """Return why a run or a loop is blocked, and the signal that unblocks it."""
     lines = ["", f"### Blocked: {blocked.cause}", "", quoted(blocked.message), ""]
     if blocked.after:
         lines += [plain(f"The run gave up {blocked.after}"), ""]

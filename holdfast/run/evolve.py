@@ -55,7 +55,7 @@ from holdfast.run.substates.authority import DelegatedAuthority, escalated, remi
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
-    """The state after `event`.
+    """Return the state after `event`.
 
     Raises:
         EventOutOfPlace: The event does not follow from those before.

@@ -15,7 +15,7 @@ from holdfast.trust import Trust, least
 
 
 def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
-    """A person's message: the first one is the task, a later one waits."""
+    """Receive a person's message: the first one is the task, a later one waits."""
     authority, text = state.authority, text_of(event.content)
     if event.proof and event.until:
         authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
@@ -38,7 +38,7 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
 
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
-    """A step begins."""
+    """Begin a step."""
     return replace(
         state,
         steps=replace(state.steps, count=state.steps.count + 1),
@@ -51,7 +51,7 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
 
 
 def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
-    """A call has a result: nothing is asked about it any more, and the LLM reads it."""
+    """Give a call its result, which the LLM reads; an open request about the call is closed."""
     call = state.calls.get(event.number)
     after = replace(
         state,
@@ -70,7 +70,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
 
 
 def read(state: RunState, trust: Trust) -> RunState:
-    """The LLM reads something of that trust. Kept only where the agent depends on it, to keep snapshots small."""
+    """Lower the trust in the LLM to that of what it reads, where the agent depends on it: snapshots stay small."""
     context = state.context
     if state.spec is None or not state.spec.minds_trust or least(context.trust, trust) == context.trust:
         return state
@@ -84,6 +84,6 @@ def keep_baseline(state: RunState, findings: tuple[Finding, ...]) -> RunState:
 
 
 def trust_of_findings(state: RunState, event: StateVerified) -> Trust:
-    """How far the findings can be trusted: no further than the results of any tool."""
+    """Return how far the findings can be trusted: no further than the results of any tool."""
     tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
     return reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")

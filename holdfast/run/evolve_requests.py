@@ -15,7 +15,7 @@ from holdfast.run.substates.calls import CallState
 
 
 def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
-    """Approval is required: open the request. An earlier approval of the call, which has not started, lapses."""
+    """Open the request because approval is required. An earlier approval of the call, which has not started, lapses."""
     call = state.calls.get(request.number)
     lapsed = call.grant if call.phase == "allowed" else ""
     asked = replace(
@@ -30,7 +30,7 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
 
 
 def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
-    """The outcome of a started call is unknown: open the request about what became of it."""
+    """Open the request about a started call whose outcome is unknown."""
     call = state.calls.get(request.number)
     asked = replace(call, phase=call.after("lose_outcome"), request=request.id, terms=request.terms)
     return _open(state, request, asked, lapsed="")
@@ -106,7 +106,7 @@ def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
 
 
 def expire(state: RunState, event: ApprovalExpired) -> RunState:
-    """The request expired, and the policy decided it."""
+    """Close a request that expired, as the policy decides."""
     request = state.authority.open_request(event.request)
     if request.kind != "approval":
         raise EventOutOfPlace(f"request {request.id} asks whether a call happened, and never expires")

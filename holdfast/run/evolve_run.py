@@ -65,7 +65,7 @@ def _orphaned(state: RunState, call: CallState) -> CallState:
 
 
 def load_agent(state: RunState, event: AgentLoaded) -> RunState:
-    """A worker loaded the agent: its limits count from here on."""
+    """Load the agent: its limits count from here on."""
     limits, idle = event.spec.limits, state.idle
     return replace(
         state,
@@ -80,7 +80,7 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
 
 
 def unblock(state: RunState) -> RunState:
-    """A person sent `retry`; at the step limit, that grants as many steps again."""
+    """Unblock the run; at the step limit, that grants as many steps again."""
     steps = state.steps.use_reply()
     if state.spec and steps.used_up:
         steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)

@@ -37,12 +37,12 @@ SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate_author
 
 
 def raw_texts(payloads: Iterable[Payload]) -> list[str]:
-    """The payload of a signal of an unknown name: read as text, of which only a digest is kept."""
+    """Return the payload of a signal of an unknown name: read as text, of which only a digest is kept."""
     return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
-    """The events that follow from a signal of any name and payload, except `say` (`on_message`)."""
+    """Return the events that follow from a signal of any name and payload, except `say` (`on_message`)."""
     match signal:
         case "approve" | "deny" | "respond":
             return on_payload(state, signal, payload, decision=signal, at=at)
@@ -62,7 +62,7 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
 def on_payload(
     state: RunState, name: str, payload: Any, *, decision: DecisionKind | None = None, at: datetime
 ) -> Events:
-    """The events that follow from a decision as it was sent: first how it was received, then what follows from it.
+    """Return the events that follow from a decision as it was sent: its outcome, then what follows from it.
 
     Args:
         state: The state before.
@@ -79,7 +79,7 @@ def on_payload(
 
 
 def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
-    """The outcome, explanation and events of a delegation (`delegate_authority`) or a revocation (`revoke`)."""
+    """Return the outcome, explanation and events of a delegation (`delegate_authority`) or a revocation (`revoke`)."""
     given = (
         read_signed(payload, AuthorityDelegation) if name == "delegate_authority" else read_signed(payload, Revocation)
     )
@@ -95,7 +95,7 @@ def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tup
 
 
 def on_retry(state: RunState, *, by: str, reason: str) -> Events:
-    """The events that follow from the signal `retry`."""
+    """Return the events that follow from the signal `retry`."""
     if state.blocked is None:
         why = f"the run is {state.status}, not blocked"
         return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
@@ -105,7 +105,7 @@ def on_retry(state: RunState, *, by: str, reason: str) -> Events:
 def on_message(
     state: RunState, payload: Any, *, name: str, at: datetime
 ) -> tuple[MessageOutcome, str, Events, WhenBusy]:
-    """The outcome of a follow-up message, why, the events that follow, and what a busy run is to do with it.
+    """Return the outcome of a follow-up message, why, the events that follow, and what a busy run is to do with it.
 
     `name` is the signal or update that brought it.
     """

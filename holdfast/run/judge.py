@@ -48,12 +48,12 @@ def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
 
 
 def approval_required(verdict: Verdict) -> bool:
-    """Whether people have to approve the call before it runs."""
+    """Return whether people have to approve the call before it runs."""
     return verdict.verdict == "ask"
 
 
 def denial_of(verdict: Verdict) -> str:
-    """What the LLM reads about a call that the policy denies."""
+    """Return what the LLM reads about a call that the policy denies."""
     return f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
 
 

@@ -6,15 +6,13 @@
 """
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
 
-from holdfast.log.events import AgentEvent
+from holdfast.run.archiving import Archiving
 from holdfast.run.commands import Call
 from holdfast.run.contracts import EffectsRequest, LLMRequest, PastEffects
 from holdfast.run.open_calls import OpenCalls
+from holdfast.run.recorder import Recorder
 from holdfast.run.resets import on_reset
-from holdfast.run.snapshot import RunSnapshot
-from holdfast.run.state import RunState
 
 
 class Lookback:
@@ -22,13 +20,17 @@ class Lookback:
     Temporal run only: the next one looks back itself.
 
     Args:
+        run: What was recorded.
         calls: The run's open calls.
+        archiving: Where the permanent record stands.
     """
 
-    def __init__(self, calls: OpenCalls) -> None:
+    def __init__(self, run: Recorder, calls: OpenCalls, archiving: Archiving) -> None:
         self.reset = False
         """Temporal has reported a reset, and the ledger has not answered since."""
+        self._run = run
         self._calls = calls
+        self._archiving = archiving
         self._waiting: list[Callable[[], None]] = []
 
     @property
@@ -36,13 +38,9 @@ class Lookback:
         """Whether the ledger has been asked and has not answered."""
         return bool(self._calls.under_way(EffectsRequest))
 
-    def begin(self, state: RunState, *, recorded: RunSnapshot) -> None:
-        """Ask the ledger for what came after the last call that is finished for good.
-
-        Args:
-            state: The run's.
-            recorded: How far the permanent record is known to lead, or will be when it is written.
-        """
+    def begin(self) -> None:
+        """Ask the ledger for what came after the last call that is finished for good."""
+        state, recorded = self._run.state, self._archiving.expected
         first = min((call.number for call in state.calls.current), default=state.calls.count + 1)
         self._calls.call(EffectsRequest(after=first - 1, position=recorded.position, head=recorded.head), state)
 
@@ -60,13 +58,13 @@ class Lookback:
         while self._waiting and not self.under_way:
             yield self._waiting.pop(0)
 
-    def finish(self, state: RunState, past: PastEffects, *, at: datetime) -> list[AgentEvent]:
-        """Return the events that the ledger's answer leads to: none where the run knew it all and was not reset."""
+    def finish(self, past: PastEffects) -> None:
+        """Record what the ledger's answer leads to: nothing, where the run knew it all and was not reset."""
+        state = self._run.state
         known = {effect.key for effect in state.calls.past}
         known |= {state.effect_key(call.number, call.call) for call in state.calls.current if call.begun or call.past}
         effects = tuple(effect for effect in past.effects if effect.key not in known)
         reset, self.reset = self.reset, False
-        if not (effects or reset) or state.outcome:
-            return []
-        asking = bool(self._calls.under_way(LLMRequest))
-        return on_reset(state, effects, left_out=past.left_out, asking=asking, at=at)
+        if (effects or reset) and not state.outcome:
+            asking = bool(self._calls.under_way(LLMRequest))
+            self._run.record(*on_reset(state, effects, left_out=past.left_out, asking=asking, at=self._run.at))

@@ -30,7 +30,6 @@ from holdfast.run.contracts import (
     START_REFUSED,
     AgentRequest,
     ArchiveRequest,
-    EffectsRequest,
     LLMRequest,
     LoadedThread,
     Notice,
@@ -81,9 +80,9 @@ class AgentRun:
         self._calls = OpenCalls(thread=thread, first_run_id=first_run_id, orders=begin.orders)
         self._recorder = Recorder(Refusals(begin.refusals), self._notify, at=at)
         self._held = HeldInputs(begin.held, self._recorder.refusals)
-        self._lookback = Lookback(self._calls)
-        self._archiving = Archiving()
-        self._rollover = Rollover(self._recorder, self._archiving)
+        self._archiving = Archiving(self._recorder, self._calls)
+        self._lookback = Lookback(self._recorder, self._calls, self._archiving)
+        self._rollover = Rollover(self._recorder, self._calls, self._archiving)
         verification = Verification()
         self._actions = Actions(begin, self._recorder, self._calls, self._archiving, verification)
         self._ends = CallEnds(
@@ -97,7 +96,7 @@ class AgentRun:
         self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
         if begin.snapshot:
             self._record(RunContinued(run_id=run_id))
-            self._look_back()  # it may have been reset to here
+            self._lookback.begin()  # it may have been reset to here
         elif begin.resume:
             self._recorder.loaded = False
             self._calls.call(ThreadRequest(previous_run=begin.previous_run), self.state)
@@ -216,7 +215,7 @@ class AgentRun:
         if self._recorder.loaded and not self.over:
             self._lookback.reset = True
             if not self._lookback.under_way:
-                self._look_back()
+                self._lookback.begin()
 
     def conclude(self) -> None:
         """End this Temporal run if it continues as new: all that the workflow task brings has been passed on."""
@@ -251,10 +250,6 @@ class AgentRun:
         self._actions.agent = agent = begin.agent or (past.spec.name if past.spec else None)
         ids = {"thread": self._thread, "run_id": self._run_id, "first_run_id": self._first_run_id}
         self._record(*opening_events(begin, past, agent=agent, **ids))
-
-    def _look_back(self) -> None:
-        writing = self._calls.under_way(ArchiveRequest)
-        self._lookback.begin(self.state, recorded=self._archiving.next if writing else self._archiving.recorded)
 
     def _receive(self, name: str, payload: Any) -> None:
         if name == "say":
@@ -291,7 +286,7 @@ class AgentRun:
         while not self.over and self._recorder.loaded and self._advance():
             pass
         if not self.over and self._recorder.loaded and not self._lookback.under_way:
-            self._archive_at_pause()
+            self._archiving.write_at_pause()
             self._calls.wake_at(self.state.wake_at, now=self._recorder.at)
 
     def _advance(self) -> bool:
@@ -301,8 +296,7 @@ class AgentRun:
             if calls.under_way(ToolRequest):
                 return False
             self._record(*on_cancel(self.state))
-        if rollover.urgent:
-            calls.abandon(archiving=rollover.tail_fits)
+        rollover.stop_waiting()
         if self._lookback.under_way and (not rollover.due or calls.under_way(ToolRequest)):
             return False
         if calls.under_way(AgentRequest, LLMRequest) or calls.verifying:
@@ -311,46 +305,21 @@ class AgentRun:
             self._close()
             return False
         if rollover.due and not calls.under_way(ToolRequest):
-            return self._continue_as_new()
+            return rollover.continue_as_new()
         action = next_action(self.state, at=self._recorder.at)
         if isinstance(action, STARTS) and rollover.due:
             return False  # what is under way ends first, and the next Temporal run does it
         return self._actions.carry_out(action)
 
-    def _continue_as_new(self) -> bool:
-        """Continue as new (Temporal's continue-as-new), or prepare that; return True where the run stays."""
-        if self._calls.under_way(ArchiveRequest, Notice):
-            return False
-        for call in self._calls.under_way(EffectsRequest):
-            self._calls.give_up(call.id)  # the next Temporal run looks back itself
-        match self._rollover.next():
-            case "archive":
-                self._archive()
-            case "leave":
-                self._rollover.leaving = True
-            case "stay":
-                return True
-        return False
-
     def _close(self) -> None:
         """End the run when its events are in the permanent record."""
         if self._calls.under_way(ArchiveRequest, Notice):
             return
-        if self._archiving.due(self._recorder):
-            self._archive()
+        if self._archiving.due:
+            self._archiving.write()
             return
         state = self.state
         if state.outcome == "completed":
             self.end = End(result=RunResult(result=state.result, steps=state.steps.count, usage=state.usage))
         else:
             self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))
-
-    def _archive_at_pause(self) -> None:
-        """Write the events into the permanent record where the run pauses."""
-        waits = not self._calls.verifying and not self._calls.under_way(ArchiveRequest)
-        if waits and self._archiving.due_at_pause(self._recorder):
-            self._archive(pausing=True)
-
-    def _archive(self, *, pausing: bool = False) -> None:
-        self._recorder.record_refusals()
-        self._calls.call(self._archiving.request(self._recorder, pausing=pausing), self.state)

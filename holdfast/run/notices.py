@@ -46,7 +46,7 @@ TEXT_CHARS = 4_000
 
 
 def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
-    """The notice of an event; None where people are not notified.
+    """Return the notice of an event; None where people are not notified.
 
     Args:
         before: The state before the event.

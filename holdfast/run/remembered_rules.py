@@ -14,7 +14,7 @@ from holdfast.run.substates.authority import RememberedRule
 
 
 def rule_for(state: RunState, call: ToolCall, terms: Terms) -> RememberedRule | None:
-    """The remembered rule that allows this call without another approval; None if there is none.
+    """Return the remembered rule that allows this call without another approval; None if there is none.
 
     Args:
         state: The run's.
@@ -29,7 +29,7 @@ def rule_for(state: RunState, call: ToolCall, terms: Terms) -> RememberedRule | 
 
 
 def rule_made_by(votes: tuple[Vote, ...], *, number: int, quorum: int) -> RememberedRule | None:
-    """The rule that these approvals of one call make; None where they make none.
+    """Return the rule that these approvals of one call make; None where they make none.
 
     Args:
         votes: Those that decide.

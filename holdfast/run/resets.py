@@ -19,7 +19,7 @@ from holdfast.tools.effects import PastEffect
 def on_reset(
     state: RunState, effects: tuple[PastEffect, ...], *, left_out: int = 0, asking: bool = False, at: datetime
 ) -> list[AgentEvent]:
-    """The events that follow from a reset.
+    """Return the events that follow from a reset.
 
     Args:
         state: The state before.

@@ -45,7 +45,7 @@ class Refusal(NamedTuple):
 
 
 def policy_of(state: RunState) -> Policy:
-    """The policy in force."""
+    """Return the policy in force."""
     return state.spec.policy if state.spec else Policy()
 
 
@@ -69,7 +69,7 @@ def verify_speaker(state: RunState, statement: Signed) -> Speaker | Refusal:
 
 
 def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal | None:
-    """Why a signed statement cannot have its effect: it was used, or too many others are unexpired; None if it can."""
+    """Return why a signed statement cannot count: it was used, or too many others are unexpired; None if it can."""
     digest = statement.signed_digest(state.thread)
     unexpired = [used.digest for used in state.authority.used_statements if used.until > at]
     if digest in unexpired:
@@ -81,12 +81,12 @@ def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal
 
 
 def stands_for(policy: Policy, who: tuple[str, ...], name: str) -> bool:
-    """Whether these names and roles include that person; an empty list includes everybody."""
+    """Return whether these names and roles include that person; an empty list includes everybody."""
     return name in policy.entitled(who) if policy.approvers else not who or name in who
 
 
 def right_of(state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime) -> str | Refusal:
-    """Whose approval authority this person uses, or why they have none. Each counts once for a request."""
+    """Return whose approval authority this person uses, or why they have none. Each counts once for a request."""
     policy, terms, by = policy_of(state), request.terms, decision.by
     denies = decision.decision == "deny"
     if policy.approvers and policy.approver(by) is None:
@@ -131,7 +131,7 @@ def _delegators_to(state: RunState, name: str, *, at: datetime) -> list[str]:
 
 
 def could_decide(terms: Terms, state: RunState, name: str) -> bool:
-    """Whether a person who decided under these terms could do so now, with their own approval authority."""
+    """Return whether a person who decided under these terms could do so now, with their own approval authority."""
     policy = policy_of(state)
     entitled = stands_for(policy, terms.who(len(terms.escalate)), name)
     return entitled and (terms.requester_may_decide or not state.authority.asked_by(name))
@@ -140,7 +140,7 @@ def could_decide(terms: Terms, state: RunState, name: str) -> bool:
 def on_delegation(
     state: RunState, delegation: AuthorityDelegation, *, at: datetime
 ) -> tuple[Refusal | None, list[AgentEvent]]:
-    """The events that follow when an approver delegates; and why the delegation is refused, or None."""
+    """Return the events that follow when an approver delegates; and why the delegation is refused, or None."""
     speaker = verify_speaker(state, delegation)
     if isinstance(speaker, Refusal):
         return speaker, [_rejected("delegate_authority", speaker)]
@@ -185,7 +185,7 @@ def _refuse_delegation(
 
 
 def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refusal | None, list[AgentEvent]]:
-    """The events that follow when a rule or a delegation is revoked; and why that is refused, or None."""
+    """Return the events that follow when a rule or a delegation is revoked; and why that is refused, or None."""
     speaker = verify_speaker(state, revocation)
     if isinstance(speaker, Refusal):
         return speaker, [_rejected("revoke", speaker)]

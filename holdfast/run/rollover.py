@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from holdfast.agents.agent import Limits
 from holdfast.run.archiving import Archiving
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts import ArchiveRequest, EffectsRequest, Notice, RunInput
+from holdfast.run.open_calls import OpenCalls
 from holdfast.run.recorder import Recorder
 from holdfast.run.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES
 
@@ -47,16 +48,18 @@ class Rollover:
 
     Args:
         run: What was recorded.
+        calls: The run's open calls.
         archiving: Where the permanent record stands.
     """
 
-    def __init__(self, run: Recorder, archiving: Archiving) -> None:
+    def __init__(self, run: Recorder, calls: OpenCalls, archiving: Archiving) -> None:
         self.history = HistorySize()
         self.signals = 0
         """Signals that this Temporal run has received."""
         self.leaving = False
         """The run continues as new, with all that this workflow task brings."""
         self._run = run
+        self._calls = calls
         self._archiving = archiving
         self._written = False
         """Events were written in order to continue as new."""
@@ -85,24 +88,41 @@ class Rollover:
         """Whether the run should continue as new whatever is under way."""
         return self.due and self.near_limit
 
-    @property
-    def tail_fits(self) -> bool:
-        """Whether the unwritten events are few enough to travel in the snapshot."""
-        return self._archiving.unwritten(self._run) <= TAIL_BYTES
+    def stop_waiting(self) -> None:
+        """Stop tools and give up other calls where it is urgent to continue as new. The next Temporal run repeats them.
 
-    def next(self) -> Literal["archive", "stay", "leave"]:
-        """Return what a run does that should continue as new and waits for nothing else: write, stay, or leave."""
-        unwritten, refused = self._archiving.unwritten(self._run), self._archiving.refused
+        A write of many events is waited for all the same: they are too many to travel in the snapshot.
+        """
+        if self.urgent:
+            self._calls.abandon(archiving=self._archiving.unwritten <= TAIL_BYTES)
+
+    def continue_as_new(self) -> bool:
+        """Continue as new, or prepare that; return True where the run stays in this Temporal run."""
+        if self._calls.under_way(ArchiveRequest, Notice):
+            return False
+        for call in self._calls.under_way(EffectsRequest):
+            self._calls.give_up(call.id)  # the next Temporal run looks back itself
+        match self._next():
+            case "archive":
+                self._written = True
+                self._archiving.write()
+            case "stay":
+                self._stay_until, self._written = self._run.state.steps.count + 1, False
+                return True
+            case "leave":
+                self.leaving = True
+        return False
+
+    def _next(self) -> Literal["archive", "stay", "leave"]:
+        unwritten, refused = self._archiving.unwritten, self._archiving.refused
         # In a flood, few events travel unwritten: each moment that writing takes brings more signals.
         carries = self._written or self._run.refusals.many or refused or self.urgent
         if unwritten and not (carries and unwritten <= TAIL_BYTES) and not refused:
-            self._written = True
             return "archive"
         if self._measured[0] is not self._archiving.recorded:
             snapshot = self._archiving.recorded
             self._measured = snapshot, len(snapshot.model_dump_json(exclude_defaults=True).encode())
         if self._measured[1] + unwritten > (PRESSED_BYTES if self.urgent else MAX_BYTES):
-            self._stay_until, self._written = self._run.state.steps.count + 1, False
             return "stay"
         return "leave"
 

@@ -47,7 +47,7 @@ class RunSnapshot(Frozen):
 
 
 def snapshot_of(events: Iterable[AgentEvent]) -> RunSnapshot:
-    """The snapshot after these events, which are all events of a thread from the first one on."""
+    """Return the snapshot after these events, which are all events of a thread from the first one on."""
     position, head, state, transcript = 0, GENESIS, RunState(), Transcript()
     for event in events:
         state = evolve(state, event)

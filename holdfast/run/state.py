@@ -39,7 +39,7 @@ class Blocked(Frozen):
     """What had failed before, where the run gave up calling the LLM."""
 
     def view(self) -> dict[str, Any]:
-        """The cause as `show` presents it."""
+        """Return the cause as `show` presents it."""
         return self.model_dump(exclude_defaults=True)
 
 
@@ -101,11 +101,11 @@ class RunState:
         return min((due for request in self.authority.requests if (due := request.due_at)), default=None)
 
     def paused(self, at: datetime) -> int:
-        """Seconds since the agent last acted, where that is so long that its `verify` tools run first; else 0."""
+        """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
         return self.freshness.paused(self.spec, at)
 
     def effect_key(self, number: int, call: ToolCall) -> str:
-        """The key of the one effect that a call has: in no other run of the thread, and under no other number.
+        """Return the key of the one effect that a call has: in no other run of the thread, and under no other number.
 
         A call that has had its effect before the run was reset, or in a run that was closed, keeps that key.
         """
@@ -115,7 +115,7 @@ class RunState:
         return effect_key(thread=self.thread, first_run_id=first_run_id, number=number, call_digest=call.digest)
 
     def past_of(self, number: int, call: ToolCall) -> PastEffect | None:
-        """The effect that a call of the current step has had before, with these arguments; None if it has had none.
+        """Return the effect that a call of the current step has had before, with these arguments; None for none.
 
         For arguments that a person has put in place of the LLM's, that is one which no other call has adopted.
         """
@@ -126,7 +126,7 @@ class RunState:
         return next(same, None)
 
     def view(self) -> dict[str, Any]:
-        """The state as `show` presents it (design: the CLI contract)."""
+        """Return the state as `show` presents it (design: the CLI contract)."""
         return {
             "thread": self.thread,
             "agent": self.spec.name if self.spec else None,

@@ -41,7 +41,7 @@ class RememberedRule(Frozen):
     """The approvals that made the rule. It counts only as long as they would."""
 
     def view(self) -> dict[str, Any]:
-        """The rule as `show` presents it."""
+        """Return the rule as `show` presents it."""
         by = ", ".join(vote.by for vote in self.votes)
         return {"rule": self.rule, "tool": self.tool, "call_digest": self.call_digest, "by": by}
 
@@ -56,7 +56,7 @@ class DelegatedAuthority(Frozen):
     """The delegation as it was sent, signature included."""
 
     def view(self) -> dict[str, Any]:
-        """The delegation as `show` presents it."""
+        """Return the delegation as `show` presents it."""
         return {"by": self.by, "to": self.to, "until": self.until.isoformat()}
 
 
@@ -96,11 +96,11 @@ class Authority:
     """An unsigned message was accepted, so it is not known who asked."""
 
     def request(self, name: str) -> ApprovalRequest | None:
-        """The open request of that id."""
+        """Return the open request of that id."""
         return next((request for request in self.requests if request.id == name), None)
 
     def open_request(self, name: str) -> ApprovalRequest:
-        """The open request of that id.
+        """Return the open request of that id.
 
         Raises:
             EventOutOfPlace: It is not open.
@@ -111,7 +111,7 @@ class Authority:
         return request
 
     def asked_by(self, name: str) -> bool:
-        """Whether this person may be one of the requesters."""
+        """Return whether this person may be one of the requesters."""
         return self.requesters_left_out or name in self.requesters
 
     def opened(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
@@ -222,22 +222,22 @@ class Authority:
 
 
 def with_votes(request: ApprovalRequest, votes: tuple[Vote, ...]) -> ApprovalRequest:
-    """The request with these votes."""
+    """Return the request with these votes."""
     return request.model_copy(update={"votes": votes})
 
 
 def reminded(request: ApprovalRequest) -> ApprovalRequest:
-    """The request after one more reminder."""
+    """Return the request after one more reminder."""
     return request.model_copy(update={"reminded": request.reminded + 1})
 
 
 def escalated(request: ApprovalRequest) -> ApprovalRequest:
-    """The request after one more escalation."""
+    """Return the request after one more escalation."""
     return request.model_copy(update={"level": request.level + 1})
 
 
 def with_reason(request: ApprovalRequest, why: str) -> ApprovalRequest:
-    """The request with another reason."""
+    """Return the request with another reason."""
     return request.model_copy(update={"why": why})
 
 

@@ -92,7 +92,7 @@ class CallState:
     """The effect that it had before the run was reset, or in a run that was closed."""
 
     def after(self, move: Move) -> Phase:
-        """The phase that follows this move.
+        """Return the phase that follows this move.
 
         Raises:
             EventOutOfPlace: The move is illegal in this phase.
@@ -135,11 +135,11 @@ class Calls:
         return any(call.phase != "finished" for call in self.current)
 
     def find(self, number: int) -> CallState | None:
-        """The call of that number in the current step, if there is one."""
+        """Return the call of that number in the current step, if there is one."""
         return next((call for call in self.current if call.number == number), None)
 
     def get(self, number: int) -> CallState:
-        """The call of that number in the current step.
+        """Return the call of that number in the current step.
 
         Raises:
             EventOutOfPlace: There is none.
@@ -177,7 +177,7 @@ class Calls:
         return replace(self, current=())
 
     def past_effect(self, key: str) -> PastEffect | None:
-        """The past effect of that key that no call has adopted yet, if there is one."""
+        """Return the past effect of that key that no call has adopted yet, if there is one."""
         return next((effect for effect in self.past if effect.key == key), None)
 
     def without_past(self, adopted: PastEffect | None) -> "Calls":

@@ -46,19 +46,19 @@ class Context:
     """How far the LLM's words can be trusted; kept only where the agent's tools or rules depend on it."""
 
     def answered(self, tokens: int) -> "Context":
-        """A reply shows how full the context is, and that the request fitted."""
+        """Note how full the context is, and that the request fitted."""
         return replace(self, tokens=tokens, overflows=0, oversized=False)
 
     def exceeded(self) -> "Context":
-        """A request did not fit."""
+        """Note that a request did not fit."""
         return replace(self, overflows=self.overflows + 1, oversized=True)
 
     def compacted(self, summary: str, *, step: int) -> "Context":
-        """The context was compacted after this step."""
+        """Note that the context was compacted after this step."""
         return replace(self, summary=summary, tokens=0, oversized=False, compacted_at=step)
 
     def retried(self, *, step: int) -> "Context":
-        """A person asked for a retry: where nothing was left to compact, the same request is made once more."""
+        """Prepare for a retry: where nothing was left to compact, the same request is made once more."""
         oversized = self.oversized and self.overflows <= 2 and step > 0
         return replace(self, overflows=min(self.overflows, 2), oversized=oversized)
 

@@ -25,7 +25,7 @@ class FindingDigest(Frozen):
 
     @classmethod
     def of(cls, finding: Finding) -> Self:
-        """What is kept of a finding."""
+        """Return what is kept of a finding."""
         content = finding.content
         return cls(
             tool=finding.tool,
@@ -47,7 +47,7 @@ class Freshness:
     """What the `verify` tools found last since the step began: the world that approvals of this step are good for."""
 
     def paused(self, spec: AgentSpec | None, at: datetime) -> int:
-        """Seconds since the agent last acted, where that is so long that its `verify` tools run first; else 0.
+        """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0.
 
         Once stale, the picture stays stale until the tools have run: an LLM that replies after a day replies to what
         it was sent the day before.

@@ -35,7 +35,7 @@ class Inbox:
         return replace(self, waiting=(*self.waiting, message))
 
     def find(self, position: int) -> WaitingMessage:
-        """The waiting message whose event has that position.
+        """Return the waiting message whose event has that position.
 
         Raises:
             EventOutOfPlace: It does not wait.
@@ -54,5 +54,5 @@ class Inbox:
         )
 
     def answered(self) -> "Inbox":
-        """The LLM has answered all that it was shown."""
+        """Note that the LLM has answered all that it was shown."""
         return replace(self, unanswered=0, unanswered_bytes=0) if self.unanswered else self

@@ -26,5 +26,5 @@ class Steps:
         return replace(self, rejected_replies=self.rejected_replies + 1)
 
     def use_reply(self) -> "Steps":
-        """A reply could be used, or a person asked for a retry: count unusable replies from zero again."""
+        """Count unusable replies from zero again: a reply could be used, or a person asked for a retry."""
         return replace(self, rejected_replies=0) if self.rejected_replies else self

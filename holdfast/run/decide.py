@@ -33,7 +33,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
         state: Where the run is.
         at: Now, which may be long after the last event.
     """
-    action = _next_action(state)
+    action = _without_looking(state)
     if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.paused(at):
         return Verify(state.spec.verify)
     if state.spec and isinstance(action, Wait) and baseline_due(state):
@@ -41,7 +41,8 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     return action
 
 
-def _next_action(state: RunState) -> Action:
+def _without_looking(state: RunState) -> Action:
+    """What comes next, by what the run has recorded about the world."""
     if state.outcome:
         return Finish()
     if state.spec and state.calls.orphaned:

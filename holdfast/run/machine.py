@@ -47,7 +47,7 @@ from holdfast.run.open_calls import OpenCalls
 from holdfast.run.opening import opening_events, refuse_start
 from holdfast.run.recorder import Recorder
 from holdfast.run.refusals import Refusals
-from holdfast.run.rollover import HistorySize, Rollover, next_input, same_input
+from holdfast.run.rollover import HistorySize, Rollover, next_input, unloaded_input
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
 from holdfast.run.updates import on_update, refuse_update
@@ -223,7 +223,7 @@ class AgentRun:
             return
         chain: dict[str, Any] = {"first_run_id": self._first_run_id, "orders": self._calls.orders}
         if not self._recorder.loaded:
-            self.end = End(next=same_input(self._begin, self._recorder, self._held.all, **chain))
+            self.end = End(next=unloaded_input(self._begin, self._recorder, self._held.all, **chain))
             return
         self._recorder.record_refusals()
         agent = self._actions.agent

@@ -35,7 +35,7 @@ class Recorder:
         self.log, self.state, self.transcript = EventLog(), RunState(), Transcript()
         self.refusals = refusals
         self.loaded = True
-        """The thread's past is loaded."""
+        """Whether the thread's past is loaded. Not part of the state, because without it there is none yet."""
         self._notify = notify
 
     def open(self, snapshot: RunSnapshot) -> None:

@@ -151,7 +151,7 @@ def next_input(
     return following.model_copy(update={"sealed": True, "first_run_id": first_run_id, "orders": orders})
 
 
-def same_input(
+def unloaded_input(
     begin: RunInput, run: Recorder, held: tuple[tuple[str, Any], ...], *, first_run_id: str, orders: int
 ) -> RunInput:
     """Return the input with which the next Temporal run begins where the thread's past is not loaded yet.

@@ -19,8 +19,8 @@ from activities.orders import Chains
 from activities.transcript_cache import Sessions
 from holdfast.agents.catalog import Catalog
 from holdfast.log.events import ToolStatus
+from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.run.decide import CLOSED_EARLY, IN_DOUBT
 from holdfast.run.details import describe_call
 from holdfast.runtime.stores.ledger import Entry, Ledger
 from holdfast.stores import ArtifactStore
@@ -196,7 +196,7 @@ async def _find_out(
     if not entry.started_before:
         return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
     if second_attempt(tool.spec.effect) != "check":
-        return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {IN_DOUBT}")
+        return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
     settled = await _settle(tool, arguments, context, clip)
     if settled is None:
         return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} Its check says that it did not happen.")

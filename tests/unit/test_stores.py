@@ -127,7 +127,7 @@ def test_an_address_is_the_sha_256_of_the_content() -> None:
 @pytest.mark.parametrize("address", ["", "sha256:", "sha256:" + 64 * "G", "sha256:" + 64 * "A", 64 * "0", "a" * 10**6])
 def test_what_is_no_address_is_refused_in_few_words(address: str) -> None:
     """An address may come from an LLM: it is checked, and an endless one is not repeated."""
-    with pytest.raises(ArtifactNotFound, match="is no artifact's address") as error:
+    with pytest.raises(ArtifactNotFound, match="is not an artifact address") as error:
         digest_of(address)
     assert len(str(error.value)) < 250
 

@@ -39,7 +39,7 @@ def made_by(votes: tuple[Vote, ...], *, number: int, quorum: int) -> Remembered 
     if len(asked_by) < max(quorum, len(votes)):
         return None
     (last,) = votes[-1:]
-    return Remembered(rule=str(number), tool=last.seen.tool, call_digest=last.granted, votes=votes)
+    return Remembered(rule=str(number), tool=last.seen.tool, call_digest=last.approved_digest, votes=votes)
 
 
 def _counts(state: RunState, rule: Remembered, terms: Terms) -> bool:
@@ -51,7 +51,7 @@ def _approves(state: RunState, rule: Remembered, vote: Vote, terms: Terms) -> bo
     """Whether this vote is an approval of the rule's call, by somebody who could give it now."""
     said = vote.said
     meant = said.decision == "approve" and said.remember and not vote.right
-    if not meant or (vote.seen.tool, vote.granted) != (rule.tool, rule.call_digest):
+    if not meant or (vote.seen.tool, vote.approved_digest) != (rule.tool, rule.call_digest):
         return False
     if policy_of(state).signatures == "required":
         # What the thread's past says of proofs is not asked: only the signature over what was seen.

@@ -110,7 +110,7 @@ def right_of(state: RunState, decision: Decision, request: ApprovalRequest, *, a
         rights = [] if asked(state, by) else [right for right in rights if not asked(state, right)]
         if not rights:
             return Refused("not_entitled", f"{by} has asked for this with the task or a message; somebody else decides")
-    used = {vote.used: vote.by for vote in request.votes if vote.by != by}
+    used = {vote.authority: vote.by for vote in request.votes if vote.by != by}
     unused = [right for right in rights if right not in used]
     if not unused:
         return Refused("duplicate", f"{used[rights[0]]} has answered with the right of {rights[0]}, which counts once")

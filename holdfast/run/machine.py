@@ -313,7 +313,7 @@ class AgentRun:
             case AgentRequest():
                 self.record(*on_lost_agent(cause, message))
             case LLMRequest():
-                self.record(*on_lost_llm(cause, message, Outage.told(failure.details)))
+                self.record(*on_lost_llm(cause, message, Outage.from_details(failure.details)))
             case ToolRequest(call=verifying) if not call.number:
                 self._found(verifying.name, ToolOutcome(status="failed", content=f"{cause}: {message}"))
             case Notice():

@@ -183,7 +183,7 @@ def test_of_a_log_the_newest_part_is_shown() -> None:
     assert "> line 0\n" in tasks
     assert "line 1999" not in tasks
     assert errors.endswith("> line 1999")
-    assert "bytes left out; ERRORS.md has all of it …]" in errors
+    assert "bytes left out; the whole text is in ERRORS.md …]" in errors
 
 
 def test_a_file_cannot_pose_as_something_else() -> None:
@@ -248,7 +248,7 @@ def test_the_newest_strategies_are_kept(tmp_path: Path) -> None:
     text = memory.strategies(tmp_path, 100)
     spec = agent_spec(strategies=text, memory=Memory(strategies=100))
     assert text.endswith("- strategy 999")
-    assert ".agents/STRATEGIES.md has all of it" in text.splitlines()[0]
+    assert "the whole text is in .agents/STRATEGIES.md" in text.splitlines()[0]
     assert tokens_of(strategies_text(spec)) <= 100
     file.write_bytes(b"\xff\xfe")
     assert memory.strategies(tmp_path, 100) == "[.agents/STRATEGIES.md is not shown: it is not UTF-8 text]"

@@ -212,7 +212,7 @@ def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
     """A thread that was closed begins again where it ended; its agent is resolved anew."""
     past = state.spec
     # Nobody followed what an agent has read that did not mind, and the next one may.
-    unknown = past is not None and not past.minds_trust and bool(past.tools or past.memory.files)
+    unknown = past is not None and not past.depends_on_trust and bool(past.tools or past.memory.files)
     trust = "web" if unknown else least(state.trust, event.trust)
     idle_limit = -1 if event.idle_limit is None else event.idle_limit
     ended: dict[str, Any] = {"depth": event.depth, "trust": trust}
@@ -315,4 +315,4 @@ def _found(state: RunState, event: StateVerified) -> Trust:
 
 def _read(state: RunState, trust: Trust) -> dict[str, Any]:
     """The LLM reads something of that trust. Kept only where it matters: a snapshot says no more than it has to."""
-    return {"trust": least(state.trust, trust)} if state.spec and state.spec.minds_trust else {}
+    return {"trust": least(state.trust, trust)} if state.spec and state.spec.depends_on_trust else {}

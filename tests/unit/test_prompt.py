@@ -192,7 +192,7 @@ def test_a_file_cannot_pose_as_something_else() -> None:
     tier = files_tier(reads(LEARNINGS_md=forged), 1_000)
     assert tier
     headings = [line for line in tier.text.splitlines() if line.startswith("#")]
-    assert [heading[:12] for heading in headings] == ["## Files of ", "### LEARNING"]
+    assert [heading[:12] for heading in headings] == ["## Workspace", "### LEARNING"]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_skills_keep_to_their_budget_and_say_what_has_no_room(tokens: int, count
     text = skills_text(agent_spec(skills=(*skills, *left_out), memory=Memory(skills=tokens)))
     shown = sum(f"- {skill.name}:" in text for skill in skills)
     assert (f"[and {count - shown:,} more: read_skill without a name lists them]" in text) == (shown < count)
-    assert ("[left out, for they cannot be used: b0" in text) == bool(broken)
+    assert ("[left out because they cannot be used: b0" in text) == bool(broken)
     assert tokens_of(text) <= max(tokens, 160)
 
 

@@ -104,7 +104,7 @@ def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:
     thread.finish(1, "seen")
     roles = [message["role"] for message in thread.messages()]
     assert roles == ["user", "assistant", "tool", "user"]
-    assert "taken back to an earlier point" in thread.messages()[-1]["content"]
+    assert "reset to an earlier point" in thread.messages()[-1]["content"]
     thread.check_whole()
 
 

@@ -68,9 +68,7 @@ def test_an_altered_line_is_named(changes: dict[str, object]) -> None:
 def test_a_missing_line_is_named() -> None:
     """A gap is found by position, a thread's first page included."""
     _, lines = recorded("a", "b", "c")
-    with pytest.raises(
-        RecordUnreadable, match="event 1 of thread t is missing: the line in its place is of position 2"
-    ):
+    with pytest.raises(RecordUnreadable, match="event 1 of thread t is missing: the line in its place has position 2"):
         read_lines("t", 0, [lines[0], lines[2]])
     with pytest.raises(RecordUnreadable, match="event 0 of thread t is missing"):
         read_lines("t", 0, lines[1:])

@@ -18,9 +18,9 @@
     ├── AgentNotFound        the worker's catalog has no such agent
     ├── WorkspaceNotFound    the workspace is not a folder on the worker
     ├── Refused              the run's state does not permit the request
-    ├── QueryRefused         a worker rejected a query
+    ├── QueryRefused         a worker cannot answer a query
     ├── EventsMissing        earlier events of the thread are in neither Temporal nor the permanent record
-    ├── LogBroken            Temporal's events do not continue those in the permanent record
+    ├── LogBroken            the events in Temporal and in the permanent record do not form one log
     ├── AnswerForged         a reply on behalf of a run does not come from one of our workers
     ├── RecordUnavailable    the permanent record does not respond
     ├── ToolSignatureError   a function cannot become a tool
@@ -197,7 +197,7 @@ class Refused(HoldfastError):
 
 
 class QueryRefused(HoldfastError):
-    """A worker rejected a query."""
+    """A worker cannot answer a query."""
 
 
 class EventsMissing(HoldfastError):
@@ -214,7 +214,7 @@ class EventsMissing(HoldfastError):
 
 
 class LogBroken(HoldfastError):
-    """Temporal's events do not continue those in the permanent record."""
+    """The events in Temporal and in the permanent record do not form one log."""
 
 
 class RecordUnavailable(HoldfastError):

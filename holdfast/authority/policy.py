@@ -122,7 +122,7 @@ class Rule(Frozen):
             except ValueError as error:
                 raise ValueError(f"when: {error}") from None
         if self.terms and self.verdict != "ask":
-            raise ValueError(f"terms: only an `ask` rule has terms, and this one says {self.verdict}")
+            raise ValueError(f"terms: only an `ask` rule has terms, and the verdict of this one is {self.verdict}")
         return self
 
     @property

@@ -133,7 +133,7 @@ def test_a_policy_survives_a_file(policy: Policy) -> None:
         ),
         (
             "rules:\n  - {deny: x, terms: {}}",
-            ["p.yaml:2:22: rules[0].terms: only an `ask` rule has terms, and this one says deny"],
+            ["p.yaml:2:22: rules[0].terms: only an `ask` rule has terms, and the verdict of this one is deny"],
         ),
         ("rules: []\nrules: []", ["p.yaml:2:1: rules: it is there twice; the first one is in line 1"]),
         (

@@ -246,6 +246,9 @@ class Transcript:
         self.head = chain(self.head, encoded)
 
 
+# These texts enter transcripts: changing the wording changes the digests of runs recorded with the old one.
+
+
 def memory_text(event: MemoryRecalled) -> str:
     """Format the recalled memory for the LLM."""
     return "\n\n".join(tier.text for tier in event.tiers)
@@ -255,7 +258,7 @@ def verification_text(event: StateVerified) -> str:
     """Format the findings of the `verify` tools after a long pause for the LLM."""
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
-    return f"This run has waited for {hours:,.1f} hours. These checks ran before it resumed:\n\n{found}"
+    return f"This run has waited for {hours:,.1f} hours. What was looked up before it went on:\n\n{found}"
 
 
 def reset_notice(event: RunReset) -> str:

@@ -25,13 +25,13 @@ from holdfast.trust import Trust
 VerdictKind = Literal["allow", "ask", "deny"]
 
 
-def _normalized(name: Any) -> Any:
+def _normalised(name: Any) -> Any:
     return person_name(name) if isinstance(name, str) else name
 
 
 Key = Annotated[str, AfterValidator(check_key)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), BeforeValidator(_normalized)]
-"""Name of a person, a role or a gateway; normalized to lower case (`holdfast.base.names`)."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), BeforeValidator(_normalised)]
+"""Name of a person, a role or a gateway; normalised to lower case (`holdfast.base.names`)."""
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
 

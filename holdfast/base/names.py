@@ -1,8 +1,8 @@
-"""Normalization of people's and role names, so that no spelling variant of a name counts as another person.
+"""Normalisation of people's and role names, so that no spelling variant of a name counts as another person.
 
 1. A name is trimmed, decomposed (NFKD), stripped of combining marks and case-folded; inner white space is collapsed.
 2. A name that is not ASCII after that is rejected: `alice` with a Cyrillic first letter looks like Alice.
-3. The tables are those of Unicode 3.2, which every Python version has: a replay normalizes a name as the run did.
+3. The tables are those of Unicode 3.2, which every Python version has: a replay normalises a name as the run did.
 """
 
 from typing import Annotated
@@ -18,7 +18,7 @@ SHOWN_CHARS = 60
 
 
 def person_name(text: str) -> str:
-    """Normalize the name of a person or role; an empty name stays empty.
+    """Normalise the name of a person or role; an empty name stays empty.
 
     Raises:
         ValueError: The text is not a valid name.
@@ -27,14 +27,14 @@ def person_name(text: str) -> str:
     if any(ucd_3_2_0.category(character).startswith("C") for character in name):
         raise ValueError(_rejection(text, "it contains invisible characters"))
     bare = "".join(c for c in _decomposed(name) if not ucd_3_2_0.category(c).startswith("M"))
-    normalized = " ".join(_decomposed(bare.casefold()).split())
-    if not normalized.isascii():
+    normalised = " ".join(_decomposed(bare.casefold()).split())
+    if not normalised.isascii():
         raise ValueError(_rejection(text, "it contains other letters"))
-    if name and not normalized:
+    if name and not normalised:
         raise ValueError(_rejection(text, "it consists of accents alone"))
-    if len(normalized) > NAME_CHARS:
-        raise ValueError(f"a name has at most {NAME_CHARS} characters, and this one has {len(normalized)}")
-    return normalized
+    if len(normalised) > NAME_CHARS:
+        raise ValueError(f"a name has at most {NAME_CHARS} characters, and this one has {len(normalised)}")
+    return normalised
 
 
 def _decomposed(text: str) -> str:
@@ -47,4 +47,4 @@ def _rejection(text: str, why: str) -> str:
 
 
 PersonName = Annotated[str, StringConstraints(max_length=NAME_CHARS), AfterValidator(person_name)]
-"""A name in any spelling; validation normalizes it."""
+"""A name in any spelling; validation normalises it."""

@@ -1,4 +1,4 @@
-"""Lexical normalization of paths for comparison: `docs/../src/app.py` becomes `src/app.py`.
+"""Lexical normalisation of paths for comparison: `docs/../src/app.py` becomes `src/app.py`.
 
 A tool with a `WorkspacePath` parameter receives the normalised path, and the policy judges that path. For other tools,
 the variable `paths` of a condition holds the normalised form of each argument.

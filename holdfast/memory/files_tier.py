@@ -34,7 +34,7 @@ MEMORY_FILES = (
 """The files in order of importance, which is also their order in the prompt."""
 
 FEATURES_BYTES = 1_000_000
-"""Maximum size of a features.json that is summarized; of a larger one, the prompt shows the beginning verbatim."""
+"""Maximum size of a features.json that is summarised; of a larger one, the prompt shows the beginning verbatim."""
 
 TITLE = "## Workspace files at the start of this run; lines that begin with > quote their content"
 
@@ -124,7 +124,7 @@ def _shared_out(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -
 
 
 def features_status(text: str) -> str:
-    """Summarize a features.json: how many features are done, and which are not; empty if it holds no features."""
+    """Summarise a features.json: how many features are done, and which are not; empty if it holds no features."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Shared functions for memory files: headings outside code fences, and sanitizing text to one line."""
+"""Shared functions for memory files: headings outside code fences, and sanitising text to one line."""
 
 import re
 from bisect import bisect_right

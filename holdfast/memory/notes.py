@@ -40,7 +40,7 @@ class Note(Frozen):
 
 
 def note(title: str, text: str, at: datetime, *, thread: str, call: str, iteration: str = "") -> Note:
-    """Make a note whose texts are sanitized and clipped, so that none can begin another entry.
+    """Make a note whose texts are sanitised and clipped, so that none can begin another entry.
 
     Args:
         title: A few words.

@@ -139,7 +139,7 @@ def add(text: str, title: str, *, under: str | None = None) -> str:
 
 
 def _new_title(title: str) -> str:
-    """Sanitize the title of a new task: one line, without a box before it or marks after it."""
+    """Sanitise the title of a new task: one line, without a box before it or marks after it."""
     line = re.sub(r"^(?:[-*+] )?\[[ xX]\](?: |$)", "", flat(title, TITLE))
     found = outline(f"- [ ] {line}").found
     if not found:

@@ -16,7 +16,7 @@ from activities.orders import Chains
 from activities.resolving import require_folder, resolve_agent
 from holdfast.agents.agent import AgentSpec, SkillSpec
 from holdfast.agents.catalog import Catalog
-from holdfast.agents.skills import Skill, with_workspace
+from holdfast.agents.skills import Skill, add_workspace_skills
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.log.events import RunStarted
 from holdfast.log.upcasters import decode_event
@@ -125,7 +125,7 @@ class Agents:
         """The agent with what its workspace adds to it, and its skills where `read_skill` finds them."""
         own = self._catalog.skills_of(spec.name)
         found = self._reader.skills(workspace) if spec.memory.workspace_skills else ()
-        skills, left_out = await asyncio.to_thread(with_workspace, own, found)
+        skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
         for content in {content for skill in skills for content in skill.files.values()}:
             await self._artifacts.put(content, thread=calling_thread())
         strategies = ""

@@ -14,7 +14,7 @@ from holdfast.testing import Conversation, Reply, call, default_script, say, slo
 THINKING = 0.15
 """Seconds that a reply takes: an LLM that answers at once is hard to watch."""
 
-_TASK = re.compile(r"^## Your task, of TASKS\.md\n\n(.+)$", re.MULTILINE)
+_TASK = re.compile(r"^## Your task, from TASKS\.md\n\n(.+)$", re.MULTILINE)
 _LOOK = (call("list_files"), call("read_file", path="features.json"))
 _TEST = "python -m unittest discover --top-level-directory ."
 
@@ -46,7 +46,7 @@ def _work(conversation: Conversation) -> Sequence[Reply]:
     job = JOBS.get(task)
     if job is None:
         return (say(f"I am a script, and have nothing written down for {task!r}. Nothing was done."),)
-    again = "## Earlier attempts at it" in _brief(conversation)
+    again = "## Earlier attempts at this task" in _brief(conversation)
     if again or not job.first_code:
         return _through(conversation, task, job, again=again)
     return (

@@ -38,7 +38,7 @@ catalog = Catalog(
 
 def script(conversation: Conversation) -> Reply:
     """Each task in four steps: a file and a count, a commit in between, completion, last words."""
-    task = conversation.messages[1]["content"].partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    task = conversation.messages[1]["content"].partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
     replies = (
         together(call("write_file", path=f"{task}.txt", content=f"{task}\n"), call("count", task=task)),
         together(call("note_learning", title=task, text=f"{task} is easy"), call("read_file", path="TASKS.md")),

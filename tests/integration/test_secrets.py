@@ -135,7 +135,7 @@ async def test_a_secret_is_nowhere_but_in_its_tool(
     assert [SHOWN.decode() in result for result in results] == [True, True, False, True, False, True]
     assert results[0] == "the key is [secret STRIPE_KEY]"
     assert results[3] == "ValueError: wrong key [secret STRIPE_KEY]"
-    assert "'OPENAI_API_KEY' is not one that the tool declares" in results[4]
+    assert "the tool does not declare the secret 'OPENAI_API_KEY'" in results[4]
     assert results[5] == "paid with [secret STRIPE_KEY]"
     history, rows = await history_of(run), database_of(stack.database_url, run.id)
     logged = log.getvalue().encode()

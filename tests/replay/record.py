@@ -306,7 +306,7 @@ BUILDERS = Catalog(
 def builds(conversation: Conversation) -> Reply:
     """Plans two tasks, gives up at the first one once, and completes both."""
     brief = conversation.messages[1]["content"]
-    task = brief.partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    task = brief.partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
     if not task:
         return [call("add_task", title="one"), call("add_task", title="two"), say("planned")][conversation.replies]
     if task == "one" and "Earlier attempts" not in brief:

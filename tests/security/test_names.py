@@ -102,7 +102,7 @@ async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
         plain = {"decision": "approve", "request": request["request"]}
         assert await answer(run, "decide", {**plain, "by": "alice"}) == "waiting_for_quorum"
         told = await answer_of(run.execute_update("decide", {**plain, "by": look_alike}))
-        assert (told["outcome"], "is no name" in told["explanation"]) == ("malformed", True)
+        assert (told["outcome"], "is not a valid name" in told["explanation"]) == ("malformed", True)
         assert await answer(run, "say", {"message": "pay", "by": look_alike}) == "malformed"
         assert payments(r) == []
         await run.signal("deny", {**plain, "by": "bob"})
@@ -114,7 +114,7 @@ async def test_a_run_for_a_look_alike_fails_and_says_so(rig: StartRig) -> None:
     async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start(by="\u0430lice")
         state = await status_of(run, "failed")
-        assert "is no name" in state["result"]
+        assert "is not a valid name" in state["result"]
 
 
 async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:

@@ -226,13 +226,13 @@ async def test_a_request_that_opens_again_says_what_has_happened_and_so_does_its
         asked = next(event.event_id for event in (await run.fetch_history()).events if _signals(event))
         again = await reset(r, run, to=max(each for each in await tasks_of(run) if each < asked), again=False)
         (request,) = await eventually(
-            lambda: again.query("pending_approvals"), lambda asked: "made before" in str(asked)
+            lambda: again.query("pending_approvals"), lambda asked: "ran before" in str(asked)
         )
-        assert "it was made before, as call 1, and came to: ok: paid 1" in request["why"]
+        assert "it ran before, as call 1, with the outcome ok: paid 1" in request["why"]
         assert await finish(r, again, "deny") == "done"
         (denied,) = [event for event in await check_thread(r.client, again) if isinstance(event, ToolCallFinished)]
         assert denied.status == "denied"
-        assert "came to: ok: paid 1. That was not taken back." in denied.content
+        assert "with the outcome ok: paid 1. That was not undone." in denied.content
 
 
 def _signals(event: Any) -> bool:

@@ -336,7 +336,7 @@ def left_out(x: Hidden) -> None:
 def test_a_value_that_does_not_survive_being_written_never_runs(function: Callable[..., Any], value: Any) -> None:
     """A policy would judge another value; the message is for the developer of the tool."""
     with pytest.raises(
-        ArgumentsInvalid, match=r"x.* cannot be written as JSON and read again.*the developer of the tool"
+        ArgumentsInvalid, match=r"x.* changes when it is written as JSON and read again.*the developer of the tool"
     ):
         tool(function).read(json.dumps({"x": value}))
     if function is lossy:
@@ -368,9 +368,9 @@ def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Odd = Odd(**{"in"
     [
         (secret, r"is a secret .*secrets=…"),
         (nested_secret, r"is a secret"),
-        (once, "read once only"),
+        (once, "iterated only once"),
         (unfit, "default does not fit .*x: Input should be a valid integer"),
-        (unfaithful, "y.* cannot be written"),
+        (unfaithful, "y.* changes when it is written"),
     ],
 )
 def test_a_parameter_that_could_never_be_judged_is_refused_at_once(function: Callable[..., Any], words: str) -> None:
@@ -410,7 +410,7 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
         """Look at something else each time."""
 
     Catalog(agents=[Agent(name="a", instructions="", verify=("look",))], tools=[look])
-    with pytest.raises(CatalogError, match="verifies with 'drawn': it has to be a read without arguments"):
+    with pytest.raises(CatalogError, match="verifies with 'drawn': it must be a read-only tool without arguments"):
         Catalog(agents=[Agent(name="a", instructions="", verify=("drawn",))], tools=[drawn])
     spec = agent_spec(
         tools=(look.spec, tool_spec("pay", Effect.UNSAFE)), verify=("look",), limits=Limits(stale_after=1)

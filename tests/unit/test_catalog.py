@@ -58,9 +58,13 @@ def test_the_hash_tells_agents_apart_by_what_they_are_told_and_allowed() -> None
         ([], [], "at least one agent"),
         ([Agent(name="a", instructions=""), Agent(name="a", instructions="")], [], "two agents are named 'a'"),
         ([Agent(name="a", instructions="")], [look, look], "two tools are named 'look'"),
-        ([Agent(name="a", instructions="", tools=("fly",))], [look], r"not in the catalog: \['fly'\] \(look\)"),
+        ([Agent(name="a", instructions="", tools=("fly",))], [look], r"\['fly'\]; the catalog has: look"),
         ([Agent(name="a", instructions="")], [print], "decorate the function with @tool"),
-        ([Agent(name="a", instructions="", skills=("x",))], [], r"'a' names skills that are not .*: \['x'\] \(none\)"),
+        (
+            [Agent(name="a", instructions="", skills=("x",))],
+            [],
+            r"'a' names skills that are not .*: \['x'\]; the catalog has: none",
+        ),
     ],
 )
 def test_a_catalog_that_does_not_fit_together_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
@@ -107,14 +111,16 @@ def test_two_skills_of_one_name_are_refused() -> None:
 
 def test_what_is_no_skill_is_refused() -> None:
     """A path in the place of what is read from it is easy to mend."""
-    with pytest.raises(CatalogError, match=r"'skills' is not a skill; read them with load_skills"):
+    with pytest.raises(CatalogError, match=r"'skills' is not a skill; read skills with load_skills"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=["skills"])  # type: ignore[list-item]
 
 
 def test_an_agent_has_room_for_a_hundred_skills() -> None:
     """One that has more is refused, with what to do."""
     skills = [skill(f"s{number}") for number in range(101)]
-    with pytest.raises(CatalogError, match=r"would have 101, 101 .*; name those it needs with Agent\(skills"):
+    with pytest.raises(
+        CatalogError, match=r"would have 101, 101 .*; select the skills that it needs with Agent\(skills"
+    ):
         Catalog(agents=[Agent(name="a", instructions="")], skills=skills)
 
 

@@ -96,11 +96,11 @@ def test_marking_changes_nothing_else(
         ("", "line 1, column 1", "Expecting value"),
         ("[", "line 1, column 2", "Expecting value"),
         ('[{"id": 1},\n {"id": 1}]', "line 2, column 2", "'1' is listed already, at line 1"),
-        ('[{"id": 1, "id": 2}]', "line 1, column 12", "the field 'id' is there twice"),
-        ('[{"id": 1,}]', "line 1, column 11", "a field's name"),
+        ('[{"id": 1, "id": 2}]', "line 1, column 12", "duplicate field 'id'"),
+        ('[{"id": 1,}]', "line 1, column 11", "expected a field name"),
         ('[{"id": NaN}]', "line 1, column 9", "NaN is not JSON"),
-        ('[{"id": 1}] x', "line 1, column 13", "more text after the end"),
-        ('[{"id": 1} {"id": 2}]', "line 1, column 12", "',' is expected"),
+        ('[{"id": 1}] x', "line 1, column 13", "unexpected text after the end"),
+        ('[{"id": 1} {"id": 2}]', "line 1, column 12", "expected ','"),
         ("[1]", "line 1, column 2", "must be an object"),
         ('{"a": 1}', "line 1, column 1", "write a list of features"),
         ('{"features": {}}', "line 1, column 14", "must be a list"),
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_refused(text: str, place: str, why: str) 
 def test_an_unknown_feature_is_answered_with_those_that_do_not_pass() -> None:
     """The error names them; a description that several have names none of them."""
     text = '[{"id": 1, "title": "t"}, {"id": 2, "title": "t", "passes": true}]'
-    with pytest.raises(FeatureNotFound, match="no feature 'x'; those that do not pass: '1'"):
+    with pytest.raises(FeatureNotFound, match="no feature 'x'; the features that do not pass: '1'"):
         mark_feature(text, "x")
     with pytest.raises(FeatureNotFound, match="several features 't'"):
         mark_feature(text, "t")

@@ -215,7 +215,7 @@ def test_what_the_llm_writes_is_one_task_at_most() -> None:
     for empty in ("", " \n", "[ ] "):
         with pytest.raises(TaskNotAdded, match="needs a title"):
             add("", empty)
-    with pytest.raises(TaskNotAdded, match="no place for 'new'"):
+    with pytest.raises(TaskNotAdded, match="no place where 'new' would"):
         add("```\nnever closed", "new")
 
 

@@ -91,7 +91,7 @@ async def test_keys_rotate() -> None:
     (new,) = await at("t", seals=both).encode([VALUES[0]])
     assert new.metadata[SEAL].startswith(b"b:")
     assert await at("t", seals=both).decode([old, new], [LLMRequest, LLMRequest]) == [VALUES[0]] * 2
-    with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b here"):
+    with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b;"):
         await at("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
 
 

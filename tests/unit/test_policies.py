@@ -131,7 +131,10 @@ def test_a_policy_survives_a_file(policy: Policy) -> None:
             "rules:\n  - {allow: x, effect: reed}",
             ["p.yaml:2:24: rules[0].effect: it has to be 'read', 'idempotent', 'verifiable' or 'unsafe'"],
         ),
-        ("rules:\n  - {deny: x, terms: {}}", ["p.yaml:2:22: rules[0].terms: nobody is asked by a rule that says deny"]),
+        (
+            "rules:\n  - {deny: x, terms: {}}",
+            ["p.yaml:2:22: rules[0].terms: only an `ask` rule has terms, and the verdict of this one is deny"],
+        ),
         ("rules: []\nrules: []", ["p.yaml:2:1: rules: it is there twice; the first one is in line 1"]),
         (
             "terms: {expires_after: 7x}",
@@ -197,7 +200,7 @@ def test_what_the_policy_itself_refuses_has_a_place_too() -> None:
     """Nothing that `Policy` refuses gets past the file's reader."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
-        "p.yaml:2:13: signatures: they are required, and nobody has a key"
+        "p.yaml:2:13: signatures: they are required, but nobody has a key"
     ]
 
 

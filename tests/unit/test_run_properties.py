@@ -334,7 +334,7 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
 @given(SEEDS)
 def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
     """A summary stands for what its writer was shown; what came after stays in the transcript, word for word."""
-    whole = Transcript(whole=True)
+    whole = Transcript(keep_all=True)
     originals: dict[int, bytes] = {}
     length = 0
     for event in play(seed).thread.log:

@@ -34,7 +34,7 @@ def catalog(**limits: Any) -> Catalog:
 def task_of(conversation: Conversation) -> str:
     """The task of the iteration; empty for the initializer."""
     brief = str(conversation.messages[1]["content"])
-    return brief.partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    return brief.partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
 
 
 def diligent(conversation: Conversation) -> Reply:
@@ -113,7 +113,7 @@ async def test_a_loop_that_cannot_go_on_is_blocked_and_retry_lets_it(rig: StartR
         assert state["tasks"] == {"done": 1, "open": 0}
         tasks = at_work.workspace / "TASKS.md"
         tasks.write_text("\n".join(line for line in tasks.read_text().splitlines() if "one" not in line) + "\n")
-        assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "it goes on"}
+        assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "the loop resumes"}
         assert (await handle.result()).tasks == 1
         assert any(each.startswith("Take in") for each in git(at_work.workspace, "log", "--format=%s"))
 

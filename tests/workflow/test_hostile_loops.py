@@ -226,7 +226,7 @@ async def test_a_pause_while_the_files_are_looked_at_begins_no_iteration(
         tasks.write_text(TASKS)
         handle = await at_work.start_loop()
         await asyncio.to_thread(looking.wait, 30)
-        assert (await handle.execute_update("pause", BY))["explanation"] == "it is paused"
+        assert (await handle.execute_update("pause", BY))["explanation"] == "the loop is paused"
         tasks.write_text("- [ ] three\n")
         go_on.set()
         await eventually(lambda: handle.query("state"), lambda state: state["tasks"]["open"])

@@ -89,7 +89,7 @@ async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: P
         system = system_of(r)
         assert system.startswith("Work.\n\n## Skills")
         assert (
-            "- notes: For notes.\n- deploy: For deploy.\n[left out, for they cannot be used: .agents/skills: 1 "
+            "- notes: For notes.\n- deploy: For deploy.\n[left out because they cannot be used: .agents/skills: 1 "
             in system
         )
         assert system.endswith("\n\nTest before you push.")

@@ -223,7 +223,7 @@ class Threads:
 
     async def messages(self, thread: str, *, active: bool = False, note: Note | None = None) -> AsyncIterator[JSON]:
         """The messages of a thread, without the system message: all of them, or what the LLM sees now (`active`)."""
-        transcript = Transcript(whole=not active)
+        transcript = Transcript(keep_all=not active)
         async for event in decoded(self.reader.lines(thread, 0, found=None, note=note)):
             transcript.add(event)
         for message in transcript.messages:

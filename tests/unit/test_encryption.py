@@ -163,7 +163,7 @@ def test_keys_are_read_in_their_order(variant: str) -> None:
         (f"o d:{OLD.text}", "key 1 has no id"),
         (f"old:{OLD.text},", "key 2 has no id"),
         (f"old:?{OLD.text[1:]}", "key 1 ('old') is not base64"),
-        ("old:aHVudGVyMg==", "key 1 ('old') has 7 bytes, and not 32"),
+        ("old:aHVudGVyMg==", "key 1 ('old') has 7 bytes instead of 32"),
         (f"old:{OLD.text},old:{NEW.text}", "two keys have the id 'old'"),
     ],
 )
@@ -172,7 +172,7 @@ def test_keys_that_cannot_be_used_are_named_and_not_shown(setting: str, words: s
     with pytest.raises(SettingsError) as caught:
         Settings.from_env({"HOLDFAST_ENCRYPTION_KEYS": setting}, root=Path("/srv"))
     said = str(caught.value)
-    assert "HOLDFAST_ENCRYPTION_KEYS cannot be used" in said
+    assert "HOLDFAST_ENCRYPTION_KEYS is not valid" in said
     assert words in said
     for secret in (OLD.text[1:20], NEW.text[1:20], "aHVudGVyMg"):
         assert secret not in said

@@ -25,6 +25,9 @@ from hypothesis import strategies as st
 from holdfast import Agent, Catalog, Effect, Policy, allow
 from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.errors import CatalogError
+from holdfast.runtime.config import state_folder as state_folder_module
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.state_folder import state_folder
 from holdfast.runtime.workspace import sandbox as module
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, why_not
@@ -33,6 +36,7 @@ from holdfast.runtime.workspace.shell import LONGEST_SECONDS, run_command, run_s
 from holdfast.tools.decorator import ToolContext
 
 PATIENCE = 30.0
+REPOSITORY = Path(__file__).parents[2]
 NOBODY = 65_534
 WHY_NOT = why_not(DEFAULT)
 confined = pytest.mark.skipif(WHY_NOT is not None, reason=f"commands cannot be confined here: {WHY_NOT}")
@@ -275,7 +279,7 @@ def test_a_home_is_no_workspace(folder: str, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "link").symlink_to(tmp_path)
     asked = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
 
-    with pytest.raises(NotConfined, match="holds a home folder"):
+    with pytest.raises(NotConfined, match="contains a home folder"):
         DEFAULT.argv("true", asked)
 
 
@@ -461,6 +465,48 @@ def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypa
 
 
 @confined
+@pytest.mark.parametrize("reached_by", ["the workspace", "a readable folder"])
+def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `HOLDFAST_HOME`, `.holdfast` beside `worker.py` is hidden, and with it PostgreSQL's socket."""
+    monkeypatch.delenv("HOLDFAST_HOME")
+    assert state_folder() == Settings.from_env({}, root=REPOSITORY).home
+    above = place.workspace if reached_by == "the workspace" else place.workspace.parent
+    repository = above / "repository"
+    package = Path(state_folder_module.__file__).relative_to(state_folder().parent)
+    monkeypatch.setattr(state_folder_module, "__file__", str(repository / package))
+    assert state_folder() == repository / ".holdfast"
+    path = repository / ".holdfast/postgres/.s.PGSQL.5432"
+    path.parent.mkdir(parents=True)
+    (repository / "worker.py").touch()
+    for each in (repository, *repository.rglob("*")):
+        each.chmod(0o755)
+    confinement = DEFAULT if reached_by == "the workspace" else Confinement(readable=(repository,))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        ran = place.run(
+            f"ls -A {repository} {repository}/.holdfast; ls {path}; touch {repository}/.holdfast/x", confinement
+        )
+
+    assert "worker.py" in ran.output.splitlines()
+    assert f"cannot access '{path}'" in ran.output
+    assert "postgres" not in ran.output.splitlines()
+    assert "cannot touch" in ran.output
+
+
+@confined
+def test_a_workspace_in_the_state_folder_is_visible(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's own folder is in the state folder: it is there to read and write, also where the rest is hidden."""
+    home = place.workspace.parent
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    (home / "fleet.keys").touch()
+
+    ran = place.run(f"touch mine; ls {home} {place.workspace}", Confinement(readable=(home.parent,)))
+
+    assert "mine" in ran.output.splitlines()
+    assert "fleet.keys" not in ran.output
+
+
+@confined
 def test_no_capability_and_no_namespace_within(place: Place) -> None:
     """It has no capabilities, also as root, gains none, and makes no user namespace in which it would."""
     ran = place.run("grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; unshare -U true && echo made")
@@ -632,7 +678,7 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 
     for command in ("true", "sleep 300 &", "sleep 300"):
         await run_shell(command, tmp_path, seconds=0.2, confinement=DEFAULT)
-    with pytest.raises(OSError, match="write_file makes it"):
+    with pytest.raises(OSError, match="write_file creates it"):
         await run_shell("true", tmp_path / "missing", seconds=1, confinement=DEFAULT)
 
     # For root, a last count of processes may still be under way in its thread.

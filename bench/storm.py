@@ -14,7 +14,7 @@ from holdfast.runtime.takeover.takeover import WORKER_DIED
 from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.person import Person
 
-IDENTITY = re.compile(r"holdfast:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
+IDENTITY = re.compile(r"hf:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
 
 
 @dataclass

@@ -6,7 +6,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from bench.storm import Claims, Storm, judge
 from holdfast.runtime.takeover.takeover import WORKER_DIED
 
-DEAD, LIVING = "holdfast:build-7:0123456789abcdef:4711:1", "holdfast:build-7:0123456789abcdef:4712:1"
+DEAD, LIVING = "hf:build-7:0123456789abcdef:4711:1", "hf:build-7:0123456789abcdef:4712:1"
 
 
 def died(identity: str) -> Failure:

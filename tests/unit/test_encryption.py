@@ -59,7 +59,7 @@ async def test_a_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
     before, after = (await CODEC.encode([PLAIN]))[0], (await rotated.encode([PLAIN]))[0]
     assert after.metadata["encryption-key-id"] == b"new"
     assert await rotated.decode([before, after]) == [PLAIN, PLAIN]
-    with pytest.raises(KeyUnknown, match=r"the key 'new', and HOLDFAST_ENCRYPTION_KEYS has only old here"):
+    with pytest.raises(KeyUnknown, match=r"the key 'new', but HOLDFAST_ENCRYPTION_KEYS has only old here"):
         await CODEC.decode([after])
 
 
@@ -68,7 +68,7 @@ async def test_without_a_key_nothing_is_encrypted_and_nothing_sealed_is_read() -
     keyless = EncryptionCodec()
     assert await keyless.encode([PLAIN]) == [PLAIN]
     assert await keyless.decode([PLAIN]) == [PLAIN]
-    with pytest.raises(KeyUnknown, match="the key 'old', and HOLDFAST_ENCRYPTION_KEYS is not set here"):
+    with pytest.raises(KeyUnknown, match="the key 'old', but HOLDFAST_ENCRYPTION_KEYS is not set here"):
         await keyless.decode(await CODEC.encode([PLAIN]))
 
 
@@ -84,7 +84,7 @@ async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
     altered = bytearray(sealed.data)
     altered[place % len(altered)] ^= 1 << bit
     sealed.data = bytes(altered)
-    with pytest.raises(PayloadAltered, match="altered, or the key 'old'"):
+    with pytest.raises(PayloadAltered, match=r"altered, or .* with the id 'old'"):
         await CODEC.decode([sealed])
 
 
@@ -216,7 +216,7 @@ async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
 @pytest.mark.parametrize("junk", [b"", b"[]", b"\xff", b'{"payloads": 1}', b'{"payloads": [{"data": 1}]}', b"[" * 5000])
 async def test_a_body_that_is_none_is_refused(junk: bytes) -> None:
     """Whatever somebody sends."""
-    with pytest.raises(BodyInvalid, match="no JSON of payloads"):
+    with pytest.raises(BodyInvalid, match="not JSON of the form"):
         await decode_body(CODEC, junk)
 
 
@@ -253,7 +253,7 @@ async def test_what_cannot_be_decoded_is_told_in_words(web: httpx2.AsyncClient) 
     """A key that is not here, a body that is none, one that is too long: 400, and why."""
     web.headers["Authorization"] = "Bearer let me in"
     sealed = body(*(await EncryptionCodec([NEW]).encode([PLAIN])))
-    for content, words in ((sealed, "the key 'new'"), (b"{", "no JSON of payloads"), (b" " * 16_000_001, "bytes long")):
+    for content, words in ((sealed, "the key 'new'"), (b"{", "not JSON of the form"), (b" " * 16_000_001, "000 bytes")):
         answer = await web.post("/codec/decode", content=content)
         assert (answer.status_code, words in answer.text) == (400, True)
         assert answer.headers["access-control-allow-origin"] == ORIGIN

@@ -4,7 +4,7 @@ import shlex
 import sys
 
 from holdfast import ToolContext, tool
-from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.runtime.workspace.shell import run_shell
 
 TEST_SECONDS = 120.0
@@ -21,7 +21,7 @@ async def run_tests(context: ToolContext) -> str:
         context: Filled in by Holdfast.
     """
     # They are the LLM's own code, and nobody has looked at it: where the machine can confine them, they are confined.
-    confinement = DEFAULT if why_not(DEFAULT) is None else None
+    confinement = DEFAULT if unavailable_reason(DEFAULT) is None else None
     command = f"{shlex.join(TEST_COMMAND)} 2>&1"
     outcome = await run_shell(command, context.workspace, seconds=TEST_SECONDS, confinement=confinement)
     if outcome.exit_code is None:

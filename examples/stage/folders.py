@@ -77,7 +77,7 @@ def _remove_unless_used(demo: Path) -> None:
             return
         with lock:
             home = demo / _HOME
-            if not any(server.find() for server in (TemporalServer(home, say=print), Postgres(home, say=print))):
+            if not any(server.find() for server in (TemporalServer(home, report=print), Postgres(home, report=print))):
                 shutil.rmtree(demo, ignore_errors=True)
 
 

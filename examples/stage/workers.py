@@ -111,7 +111,7 @@ class Workers:
                 self._process.wait(30)
             if self.alive():
                 self.kill()
-        for server in (TemporalServer(self._home, say=_silent), Postgres(self._home, say=_silent)):
+        for server in (TemporalServer(self._home, report=_silent), Postgres(self._home, report=_silent)):
             if process := server.find():
                 server.stop(process)
 

@@ -19,7 +19,7 @@ ROOT_NOTICE = (
 )
 
 
-def close_to_others() -> None:
+def protect_process() -> None:
     """Hide the environment and memory of this process. Call it early; variables set later are never exposed."""
     _erase_environment()
     if sys.platform.startswith("linux"):

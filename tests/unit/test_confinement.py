@@ -30,7 +30,7 @@ from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.state_folder import state_folder
 from holdfast.runtime.workspace import sandbox as module
 from holdfast.runtime.workspace.file_tools import workspace_tools
-from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, unavailable_reason
 from holdfast.runtime.workspace.sandboxed_shell import confined_tool
 from holdfast.runtime.workspace.shell import LONGEST_SECONDS, run_command, run_shell
 from holdfast.tools.decorator import ToolContext
@@ -38,7 +38,7 @@ from holdfast.tools.decorator import ToolContext
 PATIENCE = 30.0
 REPOSITORY = Path(__file__).parents[2]
 NOBODY = 65_534
-WHY_NOT = why_not(DEFAULT)
+WHY_NOT = unavailable_reason(DEFAULT)
 confined = pytest.mark.skipif(WHY_NOT is not None, reason=f"commands cannot be confined here: {WHY_NOT}")
 run_confined = confined_tool(DEFAULT)
 
@@ -109,9 +109,9 @@ def context(tmp_path: Path) -> ToolContext:
 @pytest.fixture
 def forgetful() -> Iterator[None]:
     """Whether commands can be confined is found out again in this test, and after it."""
-    why_not.cache_clear()
+    unavailable_reason.cache_clear()
     yield
-    why_not.cache_clear()
+    unavailable_reason.cache_clear()
 
 
 @pytest.fixture(params=["missing", "forbidden", "hanging"])
@@ -166,8 +166,10 @@ def test_without_it_only_the_plain_tool(unconfinable: str) -> None:
     assert "run_confined" not in tools
     assert tools["run_command"].spec.effect is Effect.UNSAFE
     assert "not confined" in tools["run_command"].spec.description
-    assert f"cannot be confined on this machine: {why_not(DEFAULT)}." in tools["run_command"].spec.description
-    assert unconfinable in str(why_not(DEFAULT))
+    assert (
+        f"cannot be confined on this machine: {unavailable_reason(DEFAULT)}." in tools["run_command"].spec.description
+    )
+    assert unconfinable in str(unavailable_reason(DEFAULT))
 
 
 def test_without_it_a_worker_that_requires_it_does_not_start(unconfinable: str) -> None:
@@ -206,14 +208,14 @@ def test_never_asks_nothing_of_the_machine(unconfinable: str) -> None:
     """`never` is the plain tool alone, and bwrap is not tried."""
     assert run_command in workspace_tools(confine="never")
     assert names(workspace_tools(confine="never")) == ["run_command"]
-    assert why_not.cache_info().misses == 0
+    assert unavailable_reason.cache_info().misses == 0
 
 
 def test_it_is_tried_once(unconfinable: str) -> None:
     """Why it does not work is remembered for as long as the process lives."""
-    reasons = {why_not(DEFAULT) for _ in range(3)}
+    reasons = {unavailable_reason(DEFAULT) for _ in range(3)}
 
-    assert 1 == len(reasons) == why_not.cache_info().misses
+    assert 1 == len(reasons) == unavailable_reason.cache_info().misses
 
 
 # What is asked of bwrap.

@@ -19,7 +19,13 @@ from temporalio.converter import DefaultPayloadConverter
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.encryption_keys import EncryptionKey, parse_keys
 from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.encryption.codec import DecryptionFailed, EncryptionCodec, KeyUnknown, PayloadAltered, converting
+from holdfast.runtime.encryption.codec import (
+    DecryptionFailed,
+    EncryptionCodec,
+    KeyUnknown,
+    PayloadAltered,
+    build_converter,
+)
 from holdfast.runtime.encryption.codec_server import BodyInvalid, codec_router, decode_body, encode_body
 from holdfast.seals.seals import Seals
 from holdfast.temporal.encrypted import decrypt_in_place
@@ -108,7 +114,7 @@ async def test_a_payload_is_bound_to_its_keys_id() -> None:
 
 async def test_failures_are_encrypted_too() -> None:
     """Their words, stack traces and causes; they come back in the same places."""
-    converter = converting(CODEC, Seals())
+    converter = build_converter(CODEC, Seals())
     failure = Failure()
     try:
         raise ValueError("the task") from KeyError("its cause")

@@ -23,12 +23,12 @@ _OURS = _MARKS | {
 _ENTER = 0o010
 
 
-def make_private(home: Path, *, say: Callable[[str], None], group: int | None = None) -> None:
+def make_private(home: Path, *, report: Callable[[str], None], group: int | None = None) -> None:
     """Create the state folder, or close an existing one and our files in it to other users.
 
     Args:
         home: The state folder.
-        say: Receives a line if the folder was open.
+        report: Receives a line if the folder was open.
         group: The group that may traverse the folder: that of the account that runs PostgreSQL for root.
 
     Raises:
@@ -49,7 +49,7 @@ def make_private(home: Path, *, say: Callable[[str], None], group: int | None = 
                 f"The state folder {home} is open to other users and contains files that are not Holdfast's. "
                 f"Set HOLDFAST_HOME to an empty folder, or close this one: chmod 700 {home}"
             )
-        say(f"closing the state folder {home} to other users (chmod {allowed:o})")
+        report(f"closing the state folder {home} to other users (chmod {allowed:o})")
     home.chmod(state.st_mode & allowed | 0o700)
     with suppress(FileExistsError), (home / ".gitignore").open("x") as ignored:
         ignored.write("*\n")  # keeps keys and databases out of commits when the folder is inside a repository

@@ -148,7 +148,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             ) from None
 
 
-def converting(codec: EncryptionCodec, seals: Seals) -> DataConverter:
+def build_converter(codec: EncryptionCodec, seals: Seals) -> DataConverter:
     """Build the data converter of clients and workers: ours, with seals and a codec.
 
     With an encryption key, the messages and stack traces of failures are encrypted, too.

@@ -33,11 +33,11 @@ def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
     Raises:
         SettingsError: The embedded stack's key cannot be read.
     """
-    keys = knowing_fleet_keys(settings, config).fleet_keys
+    keys = with_stack_key(settings, config).fleet_keys
     return _seals(keys.get_secret_value()) if keys else Seals()
 
 
-def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Settings:
+def with_stack_key(settings: Settings, config: Mapping[str, Any]) -> Settings:
     """Add the embedded stack's key to the settings, so that redaction covers it, too."""
     stack = read_stack(settings.home)
     if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:

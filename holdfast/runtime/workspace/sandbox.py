@@ -2,7 +2,7 @@
 
 1. A command sees only what is listed here: programs and libraries, read-only, and the workspace.
 2. The state folder is hidden wherever it lies in a visible folder: keys and PostgreSQL's socket are there.
-3. An installed `bwrap` proves nothing, because many containers forbid what it does: `why_not` tries it, once.
+3. An installed `bwrap` proves nothing, as many containers forbid what it does: `unavailable_reason` tries it, once.
 4. There is no fallback: a command that cannot be confined does not run.
 """
 
@@ -28,7 +28,7 @@ from holdfast.runtime.config.state_folder import state_folder
 
 MB = 1024**2
 PROBE_SECONDS = 10.0
-"""Time limit of the trial in `why_not`."""
+"""Time limit of the trial in `unavailable_reason`."""
 COUNT_EVERY = 0.2
 """Seconds between counts of a command's processes."""
 
@@ -192,7 +192,7 @@ def _state_folders_in(folder: Path, *candidates: Path) -> list[str]:
 
 
 @cache
-def why_not(confinement: Confinement) -> str | None:
+def unavailable_reason(confinement: Confinement) -> str | None:
     """Return why commands cannot be confined on this machine; None if they can. Tries it once, with `true`."""
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Literal
 
 from holdfast.errors import CatalogError
-from holdfast.runtime.workspace.sandbox import MB, Confinement, why_not
+from holdfast.runtime.workspace.sandbox import MB, Confinement, unavailable_reason
 from holdfast.runtime.workspace.shell import (
     DEFAULT_SECONDS,
     LONGEST_SECONDS,
@@ -32,7 +32,7 @@ def command_tools(confine: Confine, confinement: Confinement) -> list[Tool]:
     """
     if confine == "never":
         return [run_command]
-    reason = why_not(confinement)
+    reason = unavailable_reason(confinement)
     if reason is None:
         return [confined_tool(confinement), *([run_command] if confine == "auto" else [])]
     if confine == "require":

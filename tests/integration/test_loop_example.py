@@ -11,13 +11,13 @@ import pytest
 
 from examples.loop import repository
 from examples.loop.catalog import MEMORY_TOOLS, catalog
+from examples.loop.commits import BY_HAND, commit_calls, commits
 from examples.loop.jobs import COMMAND, GIVEN_UP, HELP, JOBS, LINES, PLAN, TOP, TOP_MENTIONED, WORDS
 from examples.loop.report import Ending, rows
-from examples.loop.scenes import edit_by_hand
+from examples.loop.scenario import edit_by_hand
 from examples.loop.script import script
-from examples.loop.story import BY_HAND, commit_calls, commits
 from examples.loop.tools import run_tests
-from examples.stage.git import run_git
+from examples.shared.git import run_git
 from holdfast import ToolContext
 from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.llm.messages import ToolCall

@@ -27,7 +27,7 @@ from holdfast.runtime.encryption.signing_keys import read_key
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import read_callers
 from holdfast.runtime.gateway.serving import Server, listen
-from holdfast.runtime.hardening import close_to_others
+from holdfast.runtime.hardening import protect_process
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.runtime.telemetry.logs import configure_logging
@@ -117,7 +117,7 @@ def main(
     try:
         settings = Settings.from_env(os.environ, root=ROOT)
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
-        close_to_others()
+        protect_process()
         asyncio.run(
             run(
                 settings,

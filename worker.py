@@ -51,8 +51,8 @@ from holdfast.runtime.config.state_folder import make_private
 from holdfast.runtime.config.webhooks import read_receivers
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.encryption.fleet_keys import knowing_fleet_keys, required_seals
-from holdfast.runtime.hardening import ROOT_NOTICE, close_to_others, is_root
+from holdfast.runtime.encryption.fleet_keys import required_seals, with_stack_key
+from holdfast.runtime.hardening import ROOT_NOTICE, is_root, protect_process
 from holdfast.runtime.llm.client import llm_client
 from holdfast.runtime.llm.embeddings import Embeddings
 from holdfast.runtime.llm.prices import price
@@ -221,10 +221,10 @@ async def run(settings: Settings, *, dev: bool) -> None:
     secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     if settings.home.exists() and not dev:
-        make_private(settings.home, say=_say)
+        make_private(settings.home, report=_say)
     async with AsyncExitStack() as cleanup:
         if dev:
-            servers = DevStack(settings.home, say=_say)
+            servers = DevStack(settings.home, report=_say)
             stack = await asyncio.to_thread(servers.start)
             cleanup.push_async_callback(asyncio.to_thread, servers.stop)
             ends.append(asyncio.create_task(_keep_up(servers, stack)))
@@ -233,7 +233,7 @@ async def run(settings: Settings, *, dev: bool) -> None:
             config, database_url = stack_config(stack), settings.database_url or stack.database_url
         else:
             config, database_url = connect_config(os.environ, home=settings.home), _required_database(settings)
-        settings = knowing_fleet_keys(settings, config)
+        settings = with_stack_key(settings, config)
         seals = required_seals(settings, config)
         secrets |= own_secrets(settings)
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
@@ -358,7 +358,7 @@ def main(
         settings = Settings.from_env(environ, root=ROOT)
         os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
-        close_to_others()
+        protect_process()
         asyncio.run(_run_and_exit(settings, dev=dev))
     except HoldfastError as error:
         if debug:

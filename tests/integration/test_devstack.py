@@ -62,7 +62,7 @@ def usual() -> Ports:
 def servers(home: Path) -> list[psutil.Process]:
     """Return the servers that run on a state folder."""
     kinds = (TemporalServer, Postgres, WebUI)
-    found = [kind(home, say=ignore).find() for kind in kinds]
+    found = [kind(home, report=ignore).find() for kind in kinds]
     return [process for process in found if process is not None]
 
 
@@ -143,15 +143,15 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
 def test_taken_ports_are_replaced_told_and_recorded(home: Path, usual: Ports) -> None:
     """Where somebody else has a port, the stack takes another, says so, and records which."""
     lines: list[str] = []
-    devstack = DevStack(home, usual=usual, say=lines.append)
+    devstack = DevStack(home, usual=usual, report=lines.append)
     with ExitStack() as taken:
         for port in (usual.grpc, usual.ui):
             taken.enter_context(socket.create_server((HOST, port)))
         stack = devstack.start()
     try:
         assert {usual.grpc, usual.ui}.isdisjoint({stack.temporal_port, stack.ui_port})
-        assert f"port {usual.grpc} is taken; Temporal uses {stack.temporal_port}" in lines
-        assert f"port {usual.ui} is taken; the Web UI uses {stack.ui_port}" in lines
+        assert f"port {usual.grpc} is in use; Temporal uses {stack.temporal_port}" in lines
+        assert f"port {usual.ui} is in use; the Web UI uses {stack.ui_port}" in lines
         assert stack == read_stack(home)
     finally:
         devstack.stop()

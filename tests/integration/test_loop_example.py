@@ -11,13 +11,13 @@ import pytest
 
 from examples.loop import repository
 from examples.loop.catalog import MEMORY_TOOLS, catalog
+from examples.loop.commits import BY_HAND, commit_calls, commits
 from examples.loop.jobs import COMMAND, GIVEN_UP, HELP, JOBS, LINES, PLAN, TOP, TOP_MENTIONED, WORDS
 from examples.loop.report import Ending, rows
-from examples.loop.scenes import edit_by_hand
+from examples.loop.scenario import edit_by_hand
 from examples.loop.script import script
-from examples.loop.story import BY_HAND, commit_calls, commits
 from examples.loop.tools import run_tests
-from examples.stage.git import run_git
+from examples.shared.git import run_git
 from holdfast import ToolContext
 from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.llm.messages import ToolCall
@@ -28,7 +28,7 @@ from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks
 from holdfast.runtime.llm.script import JSON, Conversation
 from holdfast.runtime.memory.repository import Repository
-from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.tools.decorator import bind
 from tests.integration.demos import play_demo
 
@@ -123,7 +123,7 @@ async def test_the_tests_run_and_leave_nothing_behind(tally: Path) -> None:
     assert git(tally, "status", "--porcelain", "--ignored") == "?? tests/test_one.py"
 
 
-@pytest.mark.skipif(why_not(DEFAULT) is not None, reason="commands cannot be confined on this machine")
+@pytest.mark.skipif(unavailable_reason(DEFAULT) is not None, reason="commands cannot be confined on this machine")
 async def test_what_the_llm_wrote_runs_confined(tally: Path, tmp_path: Path) -> None:
     """A test reaches nothing outside its repository, where the machine can see to that."""
     (tmp_path / "secret.txt").write_text("mine")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from bench.environment import open_stack
 from bench.loops import measure
-from bench.stage import open_stack
 from holdfast.runtime.config.stack_file import Stack
 from tests.integration.forked import run
 from tests.integration.looped import catalog, judge, prepare, script

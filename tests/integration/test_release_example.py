@@ -134,7 +134,7 @@ def test_a_tag_is_found_by_the_call_that_made_it(trickle: Path, context: ToolCon
     assert not git(trickle, "status", "--porcelain")
     other = context_of(trickle, key="key-2")
     assert find_tag("0.2.0", other) == Absent()
-    with pytest.raises(ReleaseRefused, match="there already"):
+    with pytest.raises(ReleaseRefused, match="exists already"):
         tag_release("0.2.0", other)
 
 
@@ -175,7 +175,7 @@ async def test_a_publication_is_found_by_the_call_that_made_it(trickle: Path, co
 @pytest.mark.usefixtures("at_once")
 async def test_nothing_is_published_without_a_tag(trickle: Path, context: ToolContext) -> None:
     """The refusal says which tool comes first, and the registry stays as it is."""
-    with pytest.raises(ReleaseRefused, match="tag_release comes first"):
+    with pytest.raises(ReleaseRefused, match="call tag_release first"):
         await publish("0.2.0", context)
 
     assert not registry_of(trickle).exists()
@@ -298,7 +298,7 @@ def test_the_demo_survives_two_kills(tmp_path: Path) -> None:
 
     assert facts["workers killed (SIGKILL)"] == "2"
     assert facts["chain of digests"] == "intact"
-    assert facts["found done after a kill, and adopted"] == "publish"
+    assert facts["effects found after a kill and adopted"] == "publish"
     assert facts["git tags: 1 expected"] == "1 done, 0 duplicated"
     assert facts["lines in the registry: 1 expected"] == "1 done, 0 duplicated"
     assert facts["rows in the ledger: 4 expected"] == "4 done, 0 duplicated"

@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 
 from holdfast.run.contracts import WORKFLOW
-from holdfast.runtime.takeover.sticky_queues import give_task_back
+from holdfast.runtime.takeover.sticky_queues import release_task
 from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity
 from tests.rig import eventually
@@ -171,7 +171,7 @@ async def test_a_task_that_was_taken_is_given_back_though_its_taker_is_stopped(
     """Cancelled in the middle of it, taking and giving back are done before the cancellation takes effect."""
     await dead.signal("approve", {})
     queues = {"sticky_queue": doomed.sticky.name, "task_queue": doomed.normal.name}
-    taking = asyncio.create_task(give_task_back(doomed.client, **queues, failure=WORKER_DIED, me=str(ME)))
+    taking = asyncio.create_task(release_task(doomed.client, **queues, failure=WORKER_DIED, me=str(ME)))
     await asyncio.sleep(0)
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -199,5 +199,5 @@ async def test_a_task_whose_answer_is_lost_is_given_back_once(doomed: Doomed, de
     await dead.signal("approve", {})
     queues = {"sticky_queue": doomed.sticky.name, "task_queue": doomed.normal.name}
     lossy = cast(Client, Lossy(doomed.client))
-    assert await give_task_back(lossy, **queues, failure=WORKER_DIED, me=str(ME))
+    assert await release_task(lossy, **queues, failure=WORKER_DIED, me=str(ME))
     assert is_freed(await waits_for(dead))

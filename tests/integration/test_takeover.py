@@ -139,7 +139,7 @@ async def test_siblings_take_over_as_soon_as_a_process_is_gone(rig: StartRig, cl
     async with rig(CATALOG, lambda _: hang(), identity=str(victim)) as at_work:
         queue, address = at_work.task_queue, client.service_client.config.target_host
         registry = WorkerRegistry(tmp_path, address, client.namespace, queue)
-        registry.enter(victim)
+        registry.add(victim)
         async with (
             taking_over(client, home=tmp_path, task_queue=queue) as name,
             taking_over(client, home=tmp_path, task_queue=queue),

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.temporal_server import HTTP_HOSTS
-from holdfast.runtime.devstack.web_ui_guard import why_not
+from holdfast.runtime.devstack.web_ui_guard import refusal
 from tests.rig import eventually
 
 EVIL = "http://evil.example"
@@ -196,9 +196,9 @@ def test_what_passes_the_guard(method: str, headers: dict[str, str], passes: boo
     """Names and origins are compared whole: nothing that merely contains a right one passes."""
     sent: Any = [(name.encode(), value.encode()) for name, value in headers.items()]
 
-    assert (why_not(method, sent) is None) is passes
+    assert (refusal(method, sent) is None) is passes
 
 
 def test_two_hosts_are_none() -> None:
     """A request with two `Host` headers is refused: programs differ on which one counts."""
-    assert why_not("GET", [(b"host", b"localhost"), (b"host", b"evil.example")]) is not None
+    assert refusal("GET", [(b"host", b"localhost"), (b"host", b"evil.example")]) is not None

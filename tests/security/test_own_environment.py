@@ -15,14 +15,14 @@ WORKER = """
 import asyncio, concurrent.futures.thread, ctypes, os, sys
 from pathlib import Path
 from holdfast.runtime.workspace.shell import run_shell
-from holdfast.runtime.hardening import PR_SET_DUMPABLE, close_to_others
+from holdfast.runtime.hardening import PR_SET_DUMPABLE, protect_process
 
 uid, close = int(sys.argv[1]), sys.argv[2] == "close"
 if uid:
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # as a process that was started by this user has it
 if close:
-    close_to_others()
+    protect_process()
 assert os.environ["OPENAI_API_KEY"] == sys.argv[4][::-1]
 getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p

@@ -25,7 +25,7 @@ import os, sys
 from pathlib import Path
 from holdfast.runtime.config.state_folder import make_private
 os.setgroups([]), os.setgid(54321), os.setuid(54321)
-make_private(Path(sys.argv[1]), say=print)
+make_private(Path(sys.argv[1]), report=print)
 """
 
 
@@ -84,14 +84,14 @@ def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
     outside.chmod(0o644)
 
     lines: list[str] = []
-    make_private(home, say=lines.append)
+    make_private(home, report=lines.append)
 
     assert lines == [f"closing the state folder {home} to other users (chmod 700)"]
     assert mode(home) == 0o700
     for path in home.rglob("*"):
         assert path.is_symlink() or mode(path) == (0o700 if path.is_dir() else 0o600)
     assert mode(outside) == 0o644  # a link leads to no other file
-    make_private(home, say=lines.append)
+    make_private(home, report=lines.append)
     assert len(lines) == 1
 
 
@@ -107,7 +107,7 @@ def test_a_folder_with_other_files_is_not_closed_but_refused(tmp_path: Path) -> 
 
     assert mode(home) == 0o755
     home.chmod(0o700)
-    make_private(home, say=ignore)
+    make_private(home, report=ignore)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -143,7 +143,7 @@ async def test_file_tools_do_not_reach_the_state_folder(tmp_path: Path, monkeypa
     """In a workspace that has the state folder in it, as a project has, keys are neither read, listed nor found."""
     home = tmp_path / ".holdfast"
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
-    make_private(home, say=print)
+    make_private(home, report=print)
     ensure_key(home)
     (tmp_path / "mine.txt").write_text("dev: is not the key")
     context = ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)

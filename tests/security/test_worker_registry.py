@@ -16,23 +16,23 @@ ME = WorkerIdentity("build-7", "0" * 16, 4711, 1)
 def test_a_queue_has_its_own_workers(tmp_path: Path) -> None:
     """Who enters is seen by those of the same queue until it leaves, and by nobody else."""
     ours, theirs = WorkerRegistry(tmp_path, "host", "queue"), WorkerRegistry(tmp_path, "host", "other")
-    ours.enter(ME)
-    ours.enter(ME)
+    ours.add(ME)
+    ours.add(ME)
     assert WorkerRegistry(tmp_path, "host", "queue").workers() == [ME]
     assert theirs.workers() == []
-    ours.leave([ME, replace(ME, pid=1)])
+    ours.remove([ME, replace(ME, pid=1)])
     assert ours.workers() == []
 
 
 def test_names_that_say_nothing_are_passed_over(tmp_path: Path) -> None:
     """Files of any name may lie there, and the lock does."""
     registry = WorkerRegistry(tmp_path, "queue")
-    registry.enter(ME)
+    registry.add(ME)
     (name,) = (path.name for path in (tmp_path / "workers").iterdir())
     for forged in ("x", ".", name + "0" * 30, name.upper(), name.replace("4711", "-1"), name.partition(".")[0] + ".a"):
         if forged != ".":
             (tmp_path / "workers" / forged).mkdir()
-    with registry.alone() as alone:
+    with registry.try_lock() as alone:
         assert alone
         assert registry.workers() == [ME]
 
@@ -43,8 +43,8 @@ def test_a_forged_file_ends_nothing_that_lives(tmp_path: Path) -> None:
     me = this_process()
     assert me is not None
     registry = WorkerRegistry(tmp_path, "queue")
-    registry.enter(me)
-    registry.enter(replace(me, place="f" * 16, pid=2**32 - 1))
+    registry.add(me)
+    registry.add(replace(me, place="f" * 16, pid=2**32 - 1))
     assert [each for each in registry.workers() if is_gone(each, seen_from=me)] == []
 
 
@@ -60,17 +60,17 @@ def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     """Neither a worker's file nor the lock opens what somebody else has linked there."""
     registry = WorkerRegistry(tmp_path, "queue")
-    registry.enter(ME)
-    with registry.alone():
+    registry.add(ME)
+    with registry.try_lock():
         pass
     for path in list((tmp_path / "workers").iterdir()):
         path.unlink()
         path.symlink_to(tmp_path / "target")
     with pytest.raises(OSError, match="symbolic"):
-        registry.enter(ME)
-    with pytest.raises(OSError, match="symbolic"), registry.alone():
+        registry.add(ME)
+    with pytest.raises(OSError, match="symbolic"), registry.try_lock():
         pass
-    registry.leave([ME])
+    registry.remove([ME])
     assert not (tmp_path / "target").exists()
 
 
@@ -87,9 +87,9 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
 def test_one_process_sweeps_at_a_time(tmp_path: Path) -> None:
     """While somebody has the dead to itself, another process is told so at once; afterwards it may."""
     mine, other = WorkerRegistry(tmp_path, "queue"), WorkerRegistry(tmp_path, "queue")
-    with mine.alone() as first, other.alone() as second:
+    with mine.try_lock() as first, other.try_lock() as second:
         assert (first, second) == (True, False)
-    with other.alone() as alone:
+    with other.try_lock() as alone:
         assert alone
 
 

@@ -6,7 +6,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from bench.storm import Claims, Storm, judge
 from holdfast.runtime.takeover.takeover import WORKER_DIED
 
-DEAD, LIVING = "holdfast:build-7:0123456789abcdef:4711:1", "holdfast:build-7:0123456789abcdef:4712:1"
+DEAD, LIVING = "hf:build-7:0123456789abcdef:4711:1", "hf:build-7:0123456789abcdef:4712:1"
 
 
 def died(identity: str) -> Failure:
@@ -56,12 +56,12 @@ def test_what_temporal_or_a_takeover_of_the_dead_has_ended_is_right() -> None:
 
 def test_a_claim_that_was_ended_of_a_living_process_is_wrong() -> None:
     """An activity, a workflow task, or a line of the log that names it: each is told by itself."""
-    assert wrong(attempt(died(LIVING))) == [f"1 claims of {LIVING} were ended, which lived"]
-    assert wrong(task(died(LIVING))) == [f"1 claims of {LIVING} were ended, which lived"]
+    assert wrong(attempt(died(LIVING))) == [f"1 claims of {LIVING} were ended although it was alive"]
+    assert wrong(task(died(LIVING))) == [f"1 claims of {LIVING} were ended although it was alive"]
     taken = f"[info] taken_over [takeover] activities=1 workers=['{DEAD}', '{LIVING}'] workflows=1"
-    assert wrong(log=taken) == [f"the log says that {LIVING} was taken over, which lived"]
+    assert wrong(log=taken) == [f"the log reports a takeover of {LIVING}, which was alive"]
 
 
 def test_an_effect_that_nobody_asked_for_is_wrong() -> None:
     """Its key is in no run's log."""
-    assert wrong(effects={"thread-1/7": 1}) == ["effect thread-1/7 is of no call of any run"]
+    assert wrong(effects={"thread-1/7": 1}) == ["effect thread-1/7 belongs to no call of any run"]

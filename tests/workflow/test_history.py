@@ -43,7 +43,7 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.encryption.codec import EncryptionCodec, converting
+from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.worker.graceful import at_work
 from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
@@ -319,7 +319,7 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
     """A Temporal server of its own, on which time passes when nothing else happens."""
     binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
     server = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(binary), data_converter=converting(EncryptionCodec(), SEALS)
+        test_server_existing_path=str(binary), data_converter=build_converter(EncryptionCodec(), SEALS)
     )
     async with server:
         kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}

@@ -29,7 +29,7 @@ from holdfast.runtime.client.connect import connect
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import read_stack
-from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 _LIMIT = timedelta(seconds=5)
@@ -165,7 +165,7 @@ def _catalog(settings: Settings) -> Check:
 
 
 def _commands() -> Check:
-    if reason := why_not(DEFAULT):
+    if reason := unavailable_reason(DEFAULT):
         mend = "optional; docs/operating.md, Confined commands, says what it takes"
         return Check("confined commands", "open", f"do not work on this machine: {reason}", mend)
     return Check("confined commands", "ok", "work on this machine")

@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 from holdfast.errors import ServerUnreachable, StackError
 from holdfast.runtime.config.stack_file import Stack, read_stack
-from holdfast.runtime.encryption.codec import EncryptionCodec, converting
+from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import LeanPayloadConverter
@@ -59,7 +59,7 @@ async def connect(
         ServerUnreachable: Nothing answers there, or it does not let us in.
     """
     address = config["target_host"]
-    converter = converting(codec or EncryptionCodec(), seals or Seals())
+    converter = build_converter(codec or EncryptionCodec(), seals or Seals())
     try:
         # An address that swallows packets would keep us for minutes, and one that never answers for ever.
         async with asyncio.timeout(CONNECT_SECONDS):

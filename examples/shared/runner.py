@@ -1,4 +1,4 @@
-"""How a demo is run: its folder, its table, its exit code, and nothing left behind."""
+"""Runs a demo: creates its folder, prints its table, stops everything it started, and sets the exit code."""
 
 import asyncio
 import os
@@ -11,28 +11,28 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from examples.stage.backstage import Backstage
-from examples.stage.facts import show
-from examples.stage.folders import DemoFolder
-from examples.stage.workers import ROOT, DemoFailed
+from examples.shared.demo import BaseDemo
+from examples.shared.facts import show
+from examples.shared.folders import DemoFolder
+from examples.shared.workers import ROOT, DemoFailed
 from holdfast.errors import HoldfastError
 from holdfast.runtime.config.settings import Settings
 
 PLAIN_WIDTH = 120
-"""Columns where there is no terminal to ask."""
+"""The line width without a terminal."""
 
-Make = Callable[[DemoFolder, Console, bool], Backstage]
-"""A demo, of its folder, the console, and whether the LLM is scripted."""
+Make = Callable[[DemoFolder, Console, bool], BaseDemo]
+"""Makes a demo from its folder, the console, and whether the LLM is scripted."""
 
 
 def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str, look: str, keep: bool) -> NoReturn:
-    """Play a demo, and end the process: with 0 if every fact of its table is right.
+    """Run a demo and end the process, with 0 if every fact of its table is right.
 
     Args:
         make: Makes the demo.
-        new_folder: Makes its folder, under the state folder.
-        title: What it shows, in a sentence.
-        look: A command of `starter.py` to look at it with, such as `log release-1`.
+        new_folder: Creates the demo's folder under the state folder.
+        title: A sentence that says what the demo shows.
+        look: A command of `starter.py` that shows the run, such as `log release-1`.
         keep: Leave the stack and the worker running at the end.
     """
     console = Console(highlight=False)
@@ -44,14 +44,14 @@ def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str
         folder = new_folder(settings.home)
         console.print(f"[bold]Holdfast[/]: {title}")
         console.print(f"Files: {_shown(folder.path)}\n", style="dim")
-        right, kept = asyncio.run(_play(make(folder, console, settings.scripted), console, keep=keep))
-        console.print(_closing_words(folder, look, kept=kept), soft_wrap=True)
+        right, kept = asyncio.run(_run(make(folder, console, settings.scripted), console, keep=keep))
+        console.print(_next_steps(folder, look, kept=kept), soft_wrap=True)
         console.print(
-            "[bold green]Everything is as it should be.[/]" if right else "[bold red]Something is off: see ✗.[/]"
+            "[bold green]All facts are as expected.[/]" if right else "[bold red]Some facts are wrong: see ✗.[/]"
         )
         code = 0 if right else 1
     except asyncio.CancelledError:
-        print("demo: interrupted; everything it started is stopped", file=sys.stderr)
+        print("demo: interrupted; everything it started has been stopped", file=sys.stderr)
         code = 130
     except (DemoFailed, HoldfastError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -59,14 +59,14 @@ def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+    os._exit(code)  # temporalio can crash the interpreter at exit, which would change the exit code
 
 
-async def _play(demo: Backstage, console: Console, *, keep: bool) -> tuple[bool, int | None]:
-    """Play the demo, show the table, and stop what was started.
+async def _run(demo: BaseDemo, console: Console, *, keep: bool) -> tuple[bool, int | None]:
+    """Run the demo, show the table, and stop everything unless `keep` is set.
 
     Returns:
-        Whether every fact is right; and the worker's process id, if it was kept.
+        Whether every fact is right, and the process id of the worker if it keeps running.
     """
     current = asyncio.current_task()
     assert current is not None
@@ -81,16 +81,16 @@ async def _play(demo: Backstage, console: Console, *, keep: bool) -> tuple[bool,
         return right, demo.workers.pid if keep else None
     finally:
         if stop:
-            console.print("\nStopping what the demo started …", style="dim")
+            console.print("\nStopping the worker and the servers …", style="dim")
             demo.workers.stop()
 
 
-def _closing_words(folder: DemoFolder, look: str, *, kept: int | None) -> str:
-    """What to look at now, and how; `kept` is the process id of the worker that goes on running."""
+def _next_steps(folder: DemoFolder, look: str, *, kept: int | None) -> str:
+    """Return what to look at next; `kept` is the process id of the worker if it keeps running."""
     if kept is None:
-        return f"Files: {_shown(folder.path)}. With --keep the stack goes on running, and the Web UI with it."
+        return f"Files: {_shown(folder.path)}. With --keep, the stack and its Web UI keep running."
     command = f"HOLDFAST_HOME={_shown(folder.home)} python starter.py {look}"
-    return f"Still running. Look: {command}\n               Stop: kill {kept}"
+    return f"Still running. Inspect: {command}\n               Stop: kill {kept}"
 
 
 def _shown(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Git on one repository: fixed arguments, no shell, and none of the user's or the machine's configuration."""
+"""Runs git on one repository: without a shell, and without the user's or the machine's configuration."""
 
 import os
 import subprocess
@@ -11,20 +11,20 @@ SECONDS = 30.0
 
 
 class GitFailed(Exception):
-    """Git refused; the text says what it said."""
+    """Git failed; the text contains its error message."""
 
 
 def run_git(repository: Path, *arguments: str, author: str, date: str | None = None) -> str:
-    """Run `git ARGUMENTS…` in a repository and return what it printed, without the last line break.
+    """Run `git ARGUMENTS…` in a repository and return its output without the final line break.
 
     Args:
-        repository: The folder that holds `.git`; a repository further up is never taken for it.
-        arguments: As on a command line. What comes from outside must be checked before.
-        author: Name of who commits and tags.
-        date: When, as git reads it (`2026-01-05T10:00:00Z`); None for now.
+        repository: The folder that contains `.git`; a repository in a parent folder is never used.
+        arguments: Git's arguments. The caller must validate those that come from outside.
+        author: The name of the author of commits and tags.
+        date: Their date in git's format (`2026-01-05T10:00:00Z`); None for now.
 
     Raises:
-        GitFailed: Git ended with an error, or took longer than `SECONDS`.
+        GitFailed: Git failed, or took longer than `SECONDS`.
     """
     command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false"]
     command += ["-c", "tag.gpgSign=false", *arguments]
@@ -38,7 +38,7 @@ def run_git(repository: Path, *arguments: str, author: str, date: str | None = N
             text=True,
             errors="replace",
             timeout=SECONDS,
-            check=False,  # git's own words say more than CalledProcessError
+            check=False,  # git's own message says more than CalledProcessError
         )
     except subprocess.TimeoutExpired:
         raise GitFailed(f"git {arguments[0]} took longer than {SECONDS:g} s and was stopped; try it again") from None
@@ -48,7 +48,7 @@ def run_git(repository: Path, *arguments: str, author: str, date: str | None = N
 
 
 def _environment(repository: Path, author: str, date: str | None) -> dict[str, str]:
-    """What git gets to see: no `GIT_*` of ours, no configuration outside the repository."""
+    """Return git's environment: without our `GIT_*` variables, and without configuration outside the repository."""
     address = f"{author.lower().replace(' ', '.')}@example.invalid"
     environment = command_environment() | {
         "GIT_CEILING_DIRECTORIES": str(repository.parent),

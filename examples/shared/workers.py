@@ -1,5 +1,5 @@
-"""The worker of a demo, one process at a time: started as a user would, killed, started again, and stopped with
-the servers it leaves behind. Everything is found by process id or by its state folder; nothing else is touched.
+"""The worker of a demo, one process at a time: starts it as a user would, kills it, restarts it, and stops it with its
+servers. Processes are found by id or by their state folder; no other process is affected.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ ROOT = Path(__file__).resolve().parents[2]
 """The folder of `worker.py` and `starter.py`."""
 
 READY_SECONDS = 90.0
-"""How long a worker may take to be ready: the first start sets up a database."""
+"""Time limit for a worker's start: the first start sets up a database."""
 
 _KEPT = ("HOLDFAST_LLM",)
 _FOREIGN = ("HOLDFAST_", "TEMPORAL_", "DATABASE_URL", "PG")
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; the text says why, and where to look."""
+    """The demo cannot continue; the text says why, and where to look."""
 
 
 def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """Our environment for worker and starter: no server but the demo's own, and the demo's settings."""
+    """Return the environment of worker and starter: the demo's settings, and no other servers than the demo's."""
     ours = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
     return ours | {"HOLDFAST_HOME": str(home), "TEMPORAL_CONFIG_FILE": os.devnull, **settings}
 
 
 class Workers:
-    """Workers on one state folder, one after the other.
+    """Consecutive workers on one state folder.
 
     Args:
         home: The state folder.
-        logs: Where what they print goes: `worker-1.log`, `worker-2.log`, …
-        settings: Environment variables: catalog, script, and what else the demo sets.
+        logs: The folder of their output: `worker-1.log`, `worker-2.log`, …
+        settings: Environment variables: catalog, script, and other settings of the demo.
     """
 
     def __init__(self, home: Path, logs: Path, settings: Mapping[str, str]) -> None:
@@ -51,21 +51,21 @@ class Workers:
         self._logs = logs
         self._process: subprocess.Popen[bytes] | None = None
         self.started = 0
-        """How many were started; the number of the newest."""
+        """How many workers were started; the number of the newest."""
 
     @property
     def pid(self) -> int:
-        """Process id of the newest."""
+        """The process id of the newest worker."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def log(self) -> Path:
-        """What the newest prints."""
+        """The output of the newest worker."""
         return self._logs / f"worker-{self.started}.log"
 
     def start(self) -> None:
-        """Run `python worker.py --dev`, in a session of its own: a Ctrl-C reaches the demo alone, which stops it."""
+        """Run `python worker.py --dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker."""
         self.started += 1
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as output:
@@ -80,41 +80,41 @@ class Workers:
             )
 
     async def ready(self) -> None:
-        """Wait until the newest says that it is ready.
+        """Wait until the newest worker is ready.
 
         Raises:
-            DemoFailed: It ended, or takes longer than `READY_SECONDS`.
+            DemoFailed: The worker ended, or took longer than `READY_SECONDS`.
         """
-        give_up = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + READY_SECONDS
         while b"\nReady" not in self.log.read_bytes():
             if not self.alive():
                 raise DemoFailed(f"worker {self.started} ended while starting:\n{processes.tail(self.log)}")
-            if time.monotonic() > give_up:
-                raise DemoFailed(f"worker {self.started} is not ready after {READY_SECONDS:g} s; look at {self.log}")
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"worker {self.started} is not ready after {READY_SECONDS:g} s; see {self.log}")
             await asyncio.sleep(0.02)
 
     def alive(self) -> bool:
-        """Whether the newest runs."""
+        """Whether the newest worker runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL the worker, and only it: its servers live on, as they would on other machines."""
+        """SIGKILL the worker only: its servers keep running, as they would on other machines."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """Stop the worker, which stops its servers; then whatever of them is left, where it was killed before."""
+        """Stop the worker, which stops its servers; then stop servers left by a killed worker."""
         if self._process is not None and self.alive():
             self._process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(30)
             if self.alive():
                 self.kill()
-        for server in (TemporalServer(self._home, say=_silent), Postgres(self._home, say=_silent)):
+        for server in (TemporalServer(self._home, report=_silent), Postgres(self._home, report=_silent)):
             if process := server.find():
                 server.stop(process)
 
 
 def _silent(line: str) -> None:
-    """Say nothing."""
+    """Discard a line of progress."""

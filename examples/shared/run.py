@@ -1,4 +1,4 @@
-"""A demo's view of an agent run: events through the workflow's query, and what the server alone knows of it."""
+"""A demo's view of an agent run: its events by the workflow's query, and its state on the Temporal server."""
 
 import asyncio
 from contextlib import suppress
@@ -11,39 +11,39 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from examples.stage.workers import DemoFailed
+from examples.shared.workers import DemoFailed
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import EVENTS, AgentEvent
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 ANSWER_SECONDS = timedelta(seconds=5)
-"""How long a query may take."""
+"""Time limit of a query."""
 _CLOSE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class ServerView:
-    """What Temporal says of the run; no worker is needed for it."""
+    """The state of the run on the Temporal server, which needs no worker."""
 
     status: str
-    """Temporal's word: RUNNING, COMPLETED, …"""
+    """Temporal's status: RUNNING, COMPLETED, …"""
     history_events: int
     history_bytes: int
     holdfast_status: str
     """The search attribute: `waiting_approval`, …"""
     open_requests: int
     activities: tuple[str, ...]
-    """What was started and has not ended: type, attempt, and how the last attempt failed."""
+    """The pending activities: type, attempt, and the failure of the last attempt."""
     parent: str
-    """The workflow that started it; empty if none did."""
+    """The workflow that started the run; empty if none did."""
 
 
 class Run:
-    """One agent run, and its events as far as they were read.
+    """One agent run, and its events read so far.
 
     Args:
-        client: Connected to the demo's server.
+        client: A client of the demo's server.
         thread: The thread's id.
     """
 
@@ -53,14 +53,14 @@ class Run:
         self.events: list[AgentEvent] = []
 
     async def news(self) -> list[AgentEvent]:
-        """Events recorded since the last call; none when nobody is there to answer."""
+        """Return the events recorded since the last call; none if no worker answers."""
         try:
             fresh = await self._read(len(self.events))
             if first_altered([*self.events, *fresh]) is None:
                 self.events += fresh
                 return fresh
-            # A worker that takes a run over may answer ahead of the workflow task that records what it has replayed:
-            # then the time of the last events, and so their digest, was not final.
+            # A worker that takes over a run may answer before the workflow task that records the replayed events:
+            # then the time of the last events, and with it their digest, was not final.
             everything = await self._read_all()
         except RPCError:  # no worker has the run yet
             return []
@@ -69,18 +69,18 @@ class Run:
         return [event for event in everything if _body(event) not in known]
 
     async def close(self) -> None:
-        """Wait until the run is closed, and read its log once more: from here on nothing changes.
+        """Wait until the run is closed, and read its final log.
 
         Raises:
-            DemoFailed: It does not close.
+            DemoFailed: The run does not close.
         """
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                with suppress(WorkflowFailureError):  # the log says why
+                with suppress(WorkflowFailureError):  # the log has the reason
                     await self._handle.result()
                 self.events = await self._read_all()
         except TimeoutError:
-            raise DemoFailed(f"{self.thread} said its last word and is not closed; look at it in the Web UI") from None
+            raise DemoFailed(f"{self.thread} has finished but does not close; inspect it in the Web UI") from None
 
     async def _read(self, start: int) -> list[AgentEvent]:
         lines = await self._handle.query("log", start, result_type=bytes, rpc_timeout=ANSWER_SECONDS)
@@ -93,7 +93,7 @@ class Run:
         return events
 
     async def on_server(self) -> ServerView:
-        """Ask the server."""
+        """Return the run's state on the server."""
         described = await self._handle.describe()
         found = described.raw_description
         attributes = described.typed_search_attributes
@@ -103,7 +103,7 @@ class Run:
             history_bytes=found.workflow_execution_info.history_size_bytes,
             holdfast_status=attributes.get(_STATUS, ""),
             open_requests=attributes.get(_PENDING, 0),
-            activities=tuple(_under_way(activity) for activity in found.pending_activities),
+            activities=tuple(_pending(activity) for activity in found.pending_activities),
             parent=described.parent_id or "",
         )
 
@@ -112,6 +112,6 @@ def _body(event: AgentEvent) -> dict[str, Any]:
     return event.model_dump(exclude={"position", "at", "digest"})
 
 
-def _under_way(activity: PendingActivityInfo) -> str:
+def _pending(activity: PendingActivityInfo) -> str:
     failure = f" ({activity.last_failure.message})" if activity.last_failure.message else ""
     return f"{activity.activity_type.name}, attempt {activity.attempt}{failure}"

@@ -1,4 +1,4 @@
-"""The door a person uses, in a process of its own: `starter.py`."""
+"""A person's commands, run as separate processes: `starter.py`."""
 
 import asyncio
 import json
@@ -7,34 +7,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from examples.stage.workers import ROOT, DemoFailed, environment
+from examples.shared.workers import ROOT, DemoFailed, environment
 
 
-class Authenticator:
-    """Commands of a person, against one stack.
+class Commands:
+    """A person's commands to one stack.
 
     Args:
-        home: Its state folder.
-        settings: Environment variables, as the worker has them.
+        home: The stack's state folder.
+        settings: Environment variables, the same as the worker's.
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         self._environment = environment(home, settings)
 
     async def starter(self, *arguments: str) -> dict[str, Any]:
-        """Run `python starter.py … --json`; returns what it prints.
+        """Run `python starter.py … --json`; return its output.
 
         Raises:
-            DemoFailed: It ends with an error.
+            DemoFailed: The command failed.
         """
         found: dict[str, Any] = json.loads(await self.run(sys.executable, "starter.py", *arguments, "--json"))
         return found
 
     async def run(self, *command: str) -> str:
-        """Run a command; returns what it prints.
+        """Run a command; return its output.
 
         Raises:
-            DemoFailed: It ends with an error.
+            DemoFailed: The command failed.
         """
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -1,4 +1,6 @@
-"""The stage: one embedded stack, one LLM server, and a worker for each contender, built alike, in one process."""
+"""The benchmark environment: an embedded stack, an LLM server, and equally built workers of all contenders, in one
+process.
+"""
 
 import os
 import random
@@ -29,11 +31,11 @@ from worker import EFFECTS_AT_ONCE, build_worker
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)
-"""A run that takes longer is ended by the server, and the measurement fails."""
+"""The time limit of a run, after which the server ends it and the measurement fails."""
 
 
 def observation() -> str:
-    """Text of constant size that compresses like text: words of a fixed vocabulary in a fixed, random order."""
+    """Return a text of constant size that compresses like prose: fixed words in a fixed random order."""
     chance = random.Random(2048)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(300)]
     return " ".join(chance.choices(words, k=1000))[:OBSERVATION_BYTES]
@@ -41,21 +43,21 @@ def observation() -> str:
 
 @dataclass(frozen=True)
 class Contender:
-    """Something that makes steps."""
+    """An implementation of the benchmark's steps."""
 
     name: str
     start: Callable[[int, str], Awaitable[WorkflowHandle[Any, Any]]]
-    """Starts a run of so many steps under a workflow id."""
+    """Starts a run of a number of steps under a workflow id."""
     calls_made: Callable[[Any], int]
-    """LLM calls, from the run's result."""
+    """Extracts the number of LLM calls from a run's result."""
 
 
 @contextmanager
 def open_stack() -> Iterator[tuple[Stack, Path]]:
-    """The embedded servers in a temporary folder that is gone afterwards.
+    """Run the embedded servers in a temporary folder during the block.
 
     Yields:
-        Where the servers answer, and the folder.
+        The stack, and the folder.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder).resolve()
@@ -77,10 +79,10 @@ async def serving(
     connections: int = 4,
     client: Client | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
-    """A worker of ours at work, in this process, with the takeover that `worker.py` has.
+    """Run a Holdfast worker in this process during the block, with takeover as in `worker.py`.
 
     Yields:
-        The client it shares, the worker, and its client of the LLM.
+        The Temporal client, the worker, and the worker's LLM client.
     """
     client = client or await connect_stack(stack)
     await ensure_search_attributes(client)
@@ -106,7 +108,7 @@ async def serving(
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End the process. temporalio can crash the interpreter at exit, and the exit code must not lie."""
+    """End the process at once: temporalio can crash the interpreter at exit, which would change the exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -114,10 +116,10 @@ def leave(code: int = 0) -> NoReturn:
 
 @asynccontextmanager
 async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterator[tuple[Client, dict[str, Contender]]]:
-    """All contenders, with their workers running.
+    """Run the workers of all contenders during the block.
 
     Yields:
-        The client they share, and the contenders by name.
+        The client that they share, and the contenders by name.
     """
     text = observation()
 
@@ -146,11 +148,11 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         ours,
         llm,
     ):
-        # Every option that the other worker has: sandbox, pass-through modules, timeouts.
+        # With the options of the other worker: sandbox, pass-through modules, time-outs.
         options = ours.config()
         options["task_queue"] = FLOOR
         options["workflows"] = [FloorWorkflow]
-        options["interceptors"] = []  # its activities take no orders of ours
+        options["interceptors"] = []  # its activities do not check Holdfast's orders
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
         async with at_work(Worker(**options)):
             acting = _holdfast(client, EFFECTS, agent="actor", task="Do things: uses=act steps=")

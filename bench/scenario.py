@@ -1,4 +1,4 @@
-"""One worker of `bench.kills`, its runs, and who kills it."""
+"""A scenario of `bench.kills`: one worker with its runs, killed again and again while people decide."""
 
 import asyncio
 import random
@@ -32,32 +32,32 @@ WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (
         4,
     ),
 )
-"""A kill hits one of these, each as likely: any moment, any boundary, an effect, a decision; and how many such
-boundaries the worker passes first, at the most."""
+"""Where kills hit, with equal probability: any moment, any boundary, an effect, a decision. Each with the most such
+boundaries that the worker passes first."""
 
 
 @dataclass
 class Figures:
-    """What is counted while it goes on."""
+    """Counts of all scenarios."""
 
     boundaries: Counter[str] = field(default_factory=Counter)
-    """Kills, by boundary."""
+    """Kills by boundary."""
     frozen: int = 0
-    """Decisions that were sent while the worker was frozen, right before it was killed."""
+    """Decisions sent to a frozen worker just before it was killed."""
     updates: int = 0
-    """Decisions whose sender got an answer, by the update `decide`."""
+    """Decisions sent by the update `decide` that were answered."""
 
 
-class Lane:
+class Scenario:
     """One worker and its runs.
 
     Args:
-        name: Its task queue.
-        client: Of the server.
-        worker: Started.
-        outside: The world.
-        chance: What is random.
-        figures: Where to count.
+        name: The worker's task queue.
+        client: A connected client.
+        worker: The worker, started.
+        outside: The systems in which effects happen.
+        chance: The source of randomness.
+        figures: The counts to update.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Lane:
             self.people[thread] = Person(self._client, log, self._outside.effects)
 
     async def kill(self, times: int) -> None:
-        """Kill the worker so often."""
+        """Kill the worker that many times."""
         while self._worker.kills < times:
             where, most = self._chance.choice(WHERE)
             if where is None:
@@ -121,7 +121,7 @@ class Lane:
                         await log.refresh()
 
     async def _decide(self) -> None:
-        """Decide what is open in those runs that wait."""
+        """Decide the open requests of the waiting runs."""
         self._worker.check()
         query = f"TaskQueue = '{self._name}' AND HoldfastStatus = 'waiting_approval' AND ExecutionStatus = 'Running'"
         async for waiting in self._client.list_workflows(query):
@@ -136,7 +136,7 @@ class Lane:
         await asyncio.sleep(0.1)
 
     async def _update(self, thread: str, answer: dict[str, str]) -> None:
-        """Send a decision by update, and wait for its outcome; a sender who gets none sends a signal instead."""
+        """Send a decision by update and wait for its outcome; without one, send it by signal."""
         handle = self._client.get_workflow_handle(thread)
         try:
             outcome = await handle.execute_update("decide", answer, rpc_timeout=timedelta(seconds=30))

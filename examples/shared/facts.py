@@ -1,4 +1,4 @@
-"""What a demo ends with: a table of facts, counted in the real things; and are they right?"""
+"""The table of facts at the end of a demo, counted in the real systems and compared with the expected values."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,15 +10,15 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Kill:
-    """A worker that was killed."""
+    """A kill of the worker."""
 
     what: str
     """What the run was doing."""
     at: datetime
     seen: str
-    """What the server, and the files, had while no worker was alive."""
+    """The state on the server and in files while no worker was alive."""
     wanted: str
-    """What they should have had."""
+    """The expected state."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class Row:
     fact: str
     found: object
     expected: object = None
-    """None where any value will do."""
+    """None if any value is right."""
 
     @property
     def right(self) -> bool:
-        """Whether it is as it should be."""
+        """Whether the fact is as expected."""
         return self.expected is None or self.found == self.expected
 
 
 def show(console: Console, facts: list[Row]) -> bool:
-    """Print the table; returns whether every fact is right."""
+    """Print the table; return whether every fact is right."""
     table = Table(title="What happened", title_justify="left", title_style="bold", show_header=False)
     for _ in range(3):
         table.add_column()

@@ -1,23 +1,23 @@
-"""The doors a person uses, each in a process of its own: `starter.py`, and the `temporal` command for signals."""
+"""A person's commands, run as separate processes: `starter.py`, and the `temporal` program for signals."""
 
 import json
 import sys
 from pathlib import Path
 
-from examples.stage import doors
+from examples.shared import commands
 from holdfast.runtime.config.stack_file import Stack
 
 
-class Authenticator(doors.Authenticator):
-    """Commands of a person, against one stack."""
+class Commands(commands.Commands):
+    """A person's commands to one stack."""
 
     async def signal(self, stack: Stack, thread: str, payload: dict[str, str]) -> str:
-        """Send the signal `approve` as the Web UI does; returns the command, shortened for a person to read.
+        """Send the signal `approve` as the Web UI does; return the command, shortened for display.
 
         Raises:
-            DemoFailed: The server does not take it.
+            DemoFailed: The server rejects the signal.
         """
-        # Beside the interpreter: that one belongs to our installation, and its folder need not be on PATH.
+        # Beside the interpreter: that program belongs to our installation, and its folder need not be on PATH.
         temporal = str(Path(sys.executable).parent / "temporal")
         written = json.dumps(payload, separators=(",", ":"))
         command = ["workflow", "signal", "--workflow-id", thread, "--name", "approve", "--input", written]

@@ -1,18 +1,18 @@
-"""What happened, told three times: by git, by the logs of the runs, and by the files. The report compares them."""
+"""The commits of a loop, by git and by the logs of its runs. The report compares them with each other and the files."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from examples.loop.repository import AUTHOR
-from examples.stage.git import run_git
+from examples.shared.git import run_git
 from holdfast.authority.statements import parsed
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 
 COMPLETED = "Complete: "
-"""How the subject of a commit begins that completes a task."""
+"""The beginning of the subject of a commit that completes a task."""
 BY_HAND = "Take in what was changed by hand: "
-"""How that of one begins that has what people changed."""
+"""The beginning of the subject of a commit with people's changes (`holdfast.runtime.memory.repository`)."""
 
 
 @dataclass(frozen=True)
@@ -22,35 +22,35 @@ class Commit:
     hash: str
     subject: str
     key: str
-    """The action that it is of."""
+    """The effect key of the action that made it."""
     thread: str
-    """The iteration's; empty for what the loop commits before one."""
+    """The thread of the iteration; empty for the loop's commits before one."""
     settled: bool
-    """The loop has made it, at the end of an iteration."""
+    """Whether the loop made it at the end of an iteration."""
     paths: tuple[str, ...]
-    """What it changed."""
+    """The files changed."""
 
     @property
     def task(self) -> str:
-        """The task that it completes; empty if it completes none."""
+        """The title of the task that it completes; empty if none."""
         return self.subject.removeprefix(COMPLETED) if self.subject.startswith(COMPLETED) else ""
 
 
 @dataclass(frozen=True)
 class CommitCall:
-    """A tool call that ended well and, by what its result says, with a commit."""
+    """A successful tool call whose result names a commit."""
 
     thread: str
     tool: str
     title: str
-    """The task that it is about; empty if it names none."""
+    """The title of its task; empty if it names none."""
     key: str
     commit: str
     """The hash that the result names."""
 
 
 def commits(repository: Path, since: str) -> list[Commit]:
-    """The commits after `since`, oldest first."""
+    """Return the commits after `since`, oldest first."""
     trailers = "".join(f"%x1f%(trailers:key=Holdfast-{name},valueonly)" for name in ("Key", "Thread", "Iteration"))
     form = f"--format=%x1e%H%x1f%s{trailers}%x1f"
     log = run_git(repository, "log", "--reverse", "--name-only", form, f"{since}..HEAD", author=AUTHOR)
@@ -63,7 +63,7 @@ def _commit(entry: str) -> Commit:
 
 
 def commit_calls(thread: str, events: Iterable[AgentEvent]) -> Iterator[CommitCall]:
-    """The calls of a run that ended with a commit, in their order."""
+    """Yield the calls of a run that ended with a commit, in order."""
     calls, keys = {}, {}
     for event in events:
         match event:

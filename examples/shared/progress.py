@@ -1,4 +1,4 @@
-"""What a demo prints while it runs: a line for everything that happens, with the seconds since the start."""
+"""The output of a demo while it runs: a line for each event, with the seconds since the start."""
 
 import time
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from holdfast.base.text import one_line
 _STYLES = {"kill": "bold red", "worker": "cyan", "person": "bold yellow", "policy": "yellow", "server": "blue"}
 
 
-class Narrator:
-    """Tells a demo, line by line.
+class Progress:
+    """Prints the progress of a demo, line by line.
 
     Args:
-        console: Where to; on a terminal in colour, elsewhere as plain text.
+        console: The output; coloured on a terminal, otherwise plain text.
     """
 
     def __init__(self, console: Console) -> None:
@@ -28,10 +28,10 @@ class Narrator:
         """Seconds since the start."""
         return time.monotonic() - self._begun
 
-    def say(self, who: str, what: str, *, note: str = "", style: str = "", whole: bool = False) -> None:
-        """Print one line: the time, who acts, what happens, and in grey what else there is to know.
+    def report(self, who: str, what: str, *, note: str = "", style: str = "", whole: bool = False) -> None:
+        """Print one line: the time, who acts, what happens, and a note in grey.
 
-        What does not fit the line is cut, unless `whole` is true.
+        Text that does not fit on the line is cut, unless `whole` is true.
         """
         line = Text.assemble((f"{self.elapsed:6.1f}  ", "dim"), (f"{who:<8}", _STYLES.get(who, "green")), "  ")
         room = self._console.width - line.cell_len - (len(note) + 2 if note else 0)
@@ -40,13 +40,13 @@ class Narrator:
         self._console.print(line, soft_wrap=True)
 
     def gap(self) -> None:
-        """Print an empty line: another scene begins."""
+        """Print an empty line before a new part of the demo."""
         self._console.print()
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Say what is being waited for; on a terminal it moves."""
-        self.say("…", what, style="dim")
+        """Report what the demo waits for during the block, with an animation on a terminal."""
+        self.report("…", what, style="dim")
         if not self._console.is_terminal:
             yield
             return

@@ -1,9 +1,9 @@
-"""What the release demo prints of its run."""
+"""The release demo's output for the events of its run."""
 
 from rich.console import Console
 from rich.text import Text
 
-from examples.stage import narrator
+from examples.shared import progress
 from holdfast.llm.messages import ToolCall
 from holdfast.log.events import (
     AgentEvent,
@@ -22,12 +22,12 @@ from holdfast.log.events import (
 from holdfast.run.details import describe_call
 
 
-class Narrator(narrator.Narrator):
-    """Tells a run, line by line.
+class Progress(progress.Progress):
+    """Prints the events of a run, line by line.
 
     Args:
-        console: Where to; on a terminal in colour, elsewhere as plain text.
-        scripted: Whether the scripted LLM drives the run, whatever the agent calls it.
+        console: The output; coloured on a terminal, otherwise plain text.
+        scripted: Whether the scripted LLM drives the run, regardless of the agent's `llm`.
     """
 
     def __init__(self, console: Console, *, scripted: bool) -> None:
@@ -37,35 +37,35 @@ class Narrator(narrator.Narrator):
         self._calls: dict[int, ToolCall] = {}
 
     def event(self, event: AgentEvent) -> None:
-        """Tell one event of the run, if it means something to a person who watches."""
+        """Print one event of the run, if it is of interest to a viewer."""
         match event:
             case AgentLoaded(spec=spec):
                 llm = "scripted LLM" if self._scripted else spec.llm
-                self.say("run", f"agent {spec.name}: {len(spec.tools)} tools, {len(spec.policy.rules)} rules, {llm}")
+                self.report("run", f"agent {spec.name}: {len(spec.tools)} tools, {len(spec.policy.rules)} rules, {llm}")
             case LLMReplied(message=message):
                 self._step += 1
                 if message and message.text and message.tool_calls:
-                    self.say(f"step {self._step}", f"“{message.text}”")
+                    self.report(f"step {self._step}", f"“{message.text}”")
             case ToolCallRequested():
                 self._calls[event.number] = event.call
             case VerdictGiven():
-                self.say(f"step {self._step}", describe_call(self._calls[event.number]), note=event.rule)
+                self.report(f"step {self._step}", describe_call(self._calls[event.number]), note=event.rule)
             case ToolCallFinished():
                 name = self._calls[event.number].name
                 if event.adopted:
-                    self.say("tool", f"{name} is not run again: its check found it done, and the result is adopted")
+                    self.report("tool", f"{name} is not run again: its check found the effect and adopted the result")
                 status = "" if event.status == "ok" else f" {event.status}"
-                self.say("tool", f"{name}{status}: {event.content}", style="bold" if event.adopted else "")
+                self.report("tool", f"{name}{status}: {event.content}", style="bold" if event.adopted else "")
             case ApprovalRequested(request=request) | ReconcileRequested(request=request):
                 question = "may it run?" if request.kind == "approval" else "did it happen?"
                 call = describe_call(self._calls[request.number])
-                self.say("policy", f"request {request.id}: {call} {question}", note=request.why)
+                self.report("policy", f"request {request.id}: {call} {question}", note=request.why)
             case DecisionReceived():
-                self.say("person", f"{event.decision} {event.request} by {event.by}: {event.outcome}")
+                self.report("person", f"{event.decision} {event.request} by {event.by}: {event.outcome}")
             case ReplyRejected(reason=why) | RunBlocked(message=why):
-                self.say("run", why, style="red")
+                self.report("run", why, style="red")
             case RunFinished():
-                self.say("run", event.outcome, style="bold")
+                self.report("run", event.outcome, style="bold")
                 for line in event.result.splitlines():
                     self._console.print(Text(f"{'':18}{line}"), soft_wrap=True)
             case _:

@@ -1,6 +1,6 @@
-"""Where a demo keeps its files: a folder of its own under `<state folder>/demo`, never a running stack's.
+"""The files of a demo: a separate folder under `<state folder>/demo`, never that of a running stack.
 
-Earlier ones are removed when a new one is made, unless their demo or their servers still run: each has a database.
+A new demo removes the folders of earlier ones, unless their demo or their servers still run.
 """
 
 import fcntl
@@ -25,22 +25,22 @@ class DemoFolder:
 
     path: Path
     project: str
-    """Name of the folder that the agent works in."""
+    """The name of the agent's repository."""
     _lock: IO[bytes] = field(repr=False)
-    """Held as long as the demo runs."""
+    """Held while the demo runs."""
 
     def close(self) -> None:
-        """Let go of the folder: a later demo may remove it, unless servers run there."""
+        """Release the folder: a later demo may remove it, unless servers run there."""
         self._lock.close()
 
     @property
     def home(self) -> Path:
-        """The state folder of its stack: `HOLDFAST_HOME`."""
+        """The state folder of the demo's stack: `HOLDFAST_HOME`."""
         return self.path / _HOME
 
     @property
     def logs(self) -> Path:
-        """What its workers print."""
+        """The output of the demo's workers."""
         return self.path / "logs"
 
     @property
@@ -50,21 +50,21 @@ class DemoFolder:
 
 
 def new_folder(state: Path, project: str) -> DemoFolder:
-    """Make the folder of a new demo, and remove earlier ones.
+    """Create the folder of a new demo, and remove earlier ones.
 
     Args:
-        state: The state folder that it is made under.
-        project: Name of the folder that the agent works in.
+        state: The state folder.
+        project: The name of the agent's repository.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The folder cannot be created.
     """
     demos = state.resolve() / "demo"
     demos.mkdir(parents=True, exist_ok=True)
     path = demos / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"  # noqa: DTZ005  # for people: local time
     path.mkdir()
     lock = _locked(path)
-    assert lock is not None, "nobody else knows the folder yet"
+    assert lock is not None, "the folder is new"
     for earlier in demos.iterdir():
         if earlier != path and (earlier / _LOCK).exists():
             _remove_unless_used(earlier)
@@ -77,12 +77,12 @@ def _remove_unless_used(demo: Path) -> None:
             return
         with lock:
             home = demo / _HOME
-            if not any(server.find() for server in (TemporalServer(home, say=print), Postgres(home, say=print))):
+            if not any(server.find() for server in (TemporalServer(home, report=print), Postgres(home, report=print))):
                 shutil.rmtree(demo, ignore_errors=True)
 
 
 def _locked(demo: Path) -> IO[bytes] | None:
-    """The folder's lock, held until it is closed or the process ends; None where another process holds it."""
+    """Lock the folder until the lock is closed or the process ends; None if another process holds the lock."""
     file = (demo / _LOCK).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

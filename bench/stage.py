@@ -22,10 +22,10 @@ from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE, migrate, open_pool
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.worker.graceful import at_work
-from worker import EFFECTS_AT_ONCE, build_worker
+from worker import build_worker
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)

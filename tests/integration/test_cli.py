@@ -25,10 +25,12 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Agent, Catalog, Limits, tool
-from holdfast.errors import TaskInvalid, ThreadIdInvalid
+from holdfast import Agent, Catalog, Limits, errors, tool
+from holdfast.errors import HoldfastError, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.cli import exits
 from holdfast.runtime.cli.event_lines import event_summary, running_calls
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
@@ -552,8 +554,8 @@ def test_start_refuses_what_cannot_run(shell: Shell) -> None:
         (("say", "x", "--content", "no-such-file"), "--content no-such-file cannot be read"),
         (("say", "x", "hello", "--when-busy", "shout"), "--when-busy"),
         (("show", "x", "--at", "-1"), "--at"),
-        (("prune", "--older-than", "soon", "--yes"), "no age; write it as 48h, 30d, 8w or 1y"),
-        (("prune", "--older-than", "30d"), "nobody can be asked here"),
+        (("prune", "--older-than", "soon", "--yes"), "is not an age; write it as 48h, 30d, 8w or 1y"),
+        (("prune", "--older-than", "30d"), "there is no terminal to ask on"),
         (("prune", "--older-than", "30d", "--yes"), "set DATABASE_URL"),
     ],
 )
@@ -589,14 +591,63 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
         assert "--debug" in ran.out
 
 
-def test_help_and_usage_load_nothing_heavy() -> None:
-    """The command line parses without Temporal's client, rich or pydantic; no verb loads the LLM's client."""
+HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "activities", "workflows")
+"""Modules that take longer to import than help or a refusal may take."""
+AT_EXIT = """
+import os, sys, starter
+end = os._exit
+def report(code):
+    print(*(sys.modules.keys() & {modules!r}), file=sys.stderr, flush=True)
+    end(0)
+os._exit = report
+starter.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (("--help",), {*HEAVY, "pydantic", "asyncio"}),
+        (("start", "--help"), {*HEAVY, "asyncio"}),  # typer itself reads types with pydantic
+        (("show", "x", "--at", "many"), {*HEAVY, "asyncio"}),
+        (("reconcile", "x", "1"), {*HEAVY}),
+        (("start", ""), {*HEAVY}),
+        (("show", ""), {*HEAVY}),
+        (("show", "x"), {*HEAVY}),  # nothing listens there
+    ],
+)
+def test_help_and_refusals_load_nothing_heavy(nowhere: Shell, words: tuple[str, ...], modules: set[str]) -> None:
+    """Help, bad usage and a closed port need neither Temporal's client nor rich, nor the models of events."""
+    ran = subprocess.run(
+        [sys.executable, "-c", AT_EXIT.format(modules=modules), *words],
+        cwd=REPOSITORY,
+        env=nowhere.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr.splitlines()[-1].split() == []
+
+
+def test_no_verb_loads_the_llm_client() -> None:
+    """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
-        "import sys, starter; print(sorted({'temporalio', 'rich', 'pydantic'} & set(sys.modules)));"
-        "import holdfast.runtime.cli.verbs; print(sorted({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
+        "import sys, holdfast.runtime.cli.screens, holdfast.runtime.audit.verify, holdfast.runtime.client.threads;"
+        "print(*({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["[]", "[]"]
+    assert ran.stdout.split() == []
+
+
+def test_every_error_with_an_exit_code_is_ours() -> None:
+    """The table of exit codes names errors by the names of their classes, and no other names."""
+    named = {name: getattr(errors, name, None) for name in exits._CODES}
+    named |= {kind.__name__: kind for kind in (ItemNotFound, ItemRefused)}
+    assert all(isinstance(kind, type) and issubclass(kind, HoldfastError) for kind in named.values()), named
+    assert tuple(
+        exits.exit_code(error)
+        for error in (ItemNotFound("x"), errors.Refused("x"), errors.NoWorker("x"), ValueError("x"))
+    ) == (3, 5, 4, 1)
 
 
 def test_an_unknown_thread_is_3(shell: Shell) -> None:
@@ -847,7 +898,7 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
 
 
 def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
-    """Ctrl-C ends the live view with 0, says that the run goes on, and so it does."""
+    """Ctrl-C ends the live view with 0, and the run continues."""
     assert shell("start", "two", "--thread", "left").code == 0
 
     def talk(terminal: int, read: Read) -> None:
@@ -855,7 +906,7 @@ def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
         os.write(terminal, CTRL_C)
 
     code, shown = on_terminal(shell, ["watch", "left"], talk)
-    assert (code, "the run goes on." in shown) == (0, True)
+    assert (code, "the run continues." in shown) == (0, True)
     assert shell("show", "left", "--json").json["status"] == "waiting_approval"
 
 

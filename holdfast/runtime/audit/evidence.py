@@ -55,7 +55,7 @@ class Unchecked:
 async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
     """The ledger's rows of a thread; None, and a line in `unchecked`, where they cannot be read."""
     why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
-    if evidence:
+    if evidence and evidence.effects:
         try:
             return await answered(evidence.effects(thread))
         except RecordUnavailable as error:
@@ -99,7 +99,7 @@ async def ledger_faults(
         if whole and (row.key, row.epoch) not in began and row.key not in past
     ]
     try:
-        rows = await answered(evidence.effects(thread))
+        rows = await answered(evidence.effects(thread)) if evidence.effects else ()
     except RecordUnavailable:
         return faults
     kept = {(row.key, row.epoch): row for row in rows}

@@ -14,4 +14,4 @@ class Check:
     name: str
     status: Standing
     detail: str
-    mend: str = ""
+    fix: str = ""

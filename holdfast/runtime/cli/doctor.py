@@ -1,4 +1,4 @@
-"""`doctor`: what Holdfast needs, whether it is there, and how to mend it. Never prints a secret."""
+"""`doctor`: what Holdfast needs, whether it is there, and how to fix it. Never prints a secret."""
 
 import asyncio
 from collections.abc import Sequence
@@ -63,8 +63,8 @@ def report(checks: Sequence[Check]) -> Text:
         shown = "–" if check.status == "open" else check.status
         screen.append(f"{shown:<8}", styles[check.status]).append(f"{check.name:<19}", "bold")
         screen.append(visible(check.detail) + "\n")
-        if check.mend and check.status != "ok":
-            screen.append(f"{'':<27}→ {check.mend}\n", "dim")
+        if check.fix and check.status != "ok":
+            screen.append(f"{'':<27}→ {check.fix}\n", "dim")
     screen.rstrip()
     return screen
 
@@ -101,8 +101,8 @@ async def _search_attributes(client: Client) -> Check:
     missing = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
     if missing:
         flags = " ".join(f"--name {name} --type {SEARCH_ATTRIBUTES[name]}" for name in missing)
-        mend = f"start a worker, which registers them; or: temporal operator search-attribute create {flags}"
-        return Check("search attributes", "missing", ", ".join(missing), mend)
+        fix = f"start a worker, which registers them; or: temporal operator search-attribute create {flags}"
+        return Check("search attributes", "missing", ", ".join(missing), fix)
     return Check("search attributes", "ok", ", ".join(SEARCH_ATTRIBUTES))
 
 
@@ -136,19 +136,19 @@ def _database(settings: Settings, migrations: Path) -> Check:
             table = connection.execute("SELECT to_regclass('holdfast.migrations') IS NOT NULL").fetchone()
             rows = connection.execute("SELECT name FROM holdfast.migrations").fetchall() if table == (True,) else []
     except psycopg.Error as error:
-        mend = "check DATABASE_URL" if settings.database_url else "python worker.py --dev"
-        return Check("database", "missing", _without_password(str(error), url), mend)
+        fix = "check DATABASE_URL" if settings.database_url else "python worker.py --dev"
+        return Check("database", "missing", _without_password(str(error), url), fix)
     wanted = {file.stem for file in migrations.glob("*.sql")}
     if left := sorted(wanted - {name for (name,) in rows}):
-        mend = "start a worker, which migrates it"
-        return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", mend)
+        fix = "start a worker, which migrates it"
+        return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", fix)
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
 
 
 def _llm(settings: Settings) -> Check:
     if settings.scripted:
-        mend = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
-        return Check("llm", "open", "neither key nor endpoint is set here; `worker.py --dev` uses a scripted LLM", mend)
+        fix = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
+        return Check("llm", "open", "neither key nor endpoint is set here; `worker.py --dev` uses a scripted LLM", fix)
     parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     key = "key set" if settings.openai_api_key else "no key"
@@ -166,8 +166,8 @@ def _catalog(settings: Settings) -> Check:
 
 def _commands() -> Check:
     if reason := why_not(DEFAULT):
-        mend = "optional; docs/operating.md, Confined commands, says what it takes"
-        return Check("confined commands", "open", f"do not work on this machine: {reason}", mend)
+        fix = "optional; docs/operating.md, Confined commands, says what it takes"
+        return Check("confined commands", "open", f"do not work on this machine: {reason}", fix)
     return Check("confined commands", "ok", "work on this machine")
 
 

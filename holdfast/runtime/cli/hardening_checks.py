@@ -97,16 +97,16 @@ def _transport(config: Mapping[str, Any]) -> Check:
     if _is_local(address.rpartition(":")[0]):
         return Check("transport", "ok", f"{address}: this machine alone")
     if not config.get("tls") and not config.get("api_key"):
-        mend = "mTLS and an authoriser for Temporal: examples/hardened"
-        return Check("transport", "weak", f"{address}: without TLS", mend)
+        fix = "mTLS and an authoriser for Temporal: examples/hardened"
+        return Check("transport", "weak", f"{address}: without TLS", fix)
     return Check("transport", "ok", f"{address}: TLS")
 
 
 def _gateway(settings: Settings) -> Check:
     if _is_local(settings.gateway_host):
         return Check("gateway bind", "ok", f"{settings.gateway_host}: this machine alone")
-    mend = "bind it to loopback or a private address, behind a proxy that ends TLS"
-    return Check("gateway bind", "weak", f"{settings.gateway_host}: reachable from elsewhere, in plain HTTP", mend)
+    fix = "bind it to loopback or a private address, behind a proxy that ends TLS"
+    return Check("gateway bind", "weak", f"{settings.gateway_host}: reachable from elsewhere, in plain HTTP", fix)
 
 
 def _database_password(settings: Settings) -> Check:

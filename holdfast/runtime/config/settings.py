@@ -60,7 +60,7 @@ def _absolute(path: Path) -> Path:
 
 ANSWER_SECONDS = 8.0
 """How long a worker may take to answer. Longer than Temporal keeps a query for the worker that has the run cached
-(`worker.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
+(`holdfast.runtime.worker.construction.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
 
 EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"

@@ -21,8 +21,8 @@ ADVICE: Mapping[Where, str] = {
     "history": "Trust nothing from there on, and find out who could write to Temporal's database.",
     "ledger": "Ask the system that the effect is in whether it happened, and find out who could write to the database.",
     "artifacts": (
-        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where they "
-        "keep artifacts in a store of your own, leave them out with --no-artifacts."
+        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where their "
+        "catalog has a store of its own, name the catalog with --catalog."
     ),
 }
 """What to do about a fault, by where it is."""

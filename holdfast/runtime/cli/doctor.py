@@ -161,7 +161,10 @@ def _catalog(settings: Settings) -> Check:
     except HoldfastError as error:
         return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
     agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
-    return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}")
+    stores = {"threads": catalog.threads, "artifacts": catalog.artifacts, "memories": catalog.memories}
+    own = ", ".join(name for name, store in stores.items() if store is not None)
+    kept = f"; stores of its own: {own}" if own else ""
+    return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}{kept}")
 
 
 def _commands() -> Check:

@@ -725,7 +725,7 @@ def test_without_a_worker_what_is_settled_is_told_and_a_decision_is_kept(unanswe
         assert "no worker answered for thread 'lonely' on task queue 'nobody'" in each.err
     assert log.out == ""
     assert approved.json["outcome"] == "sent"
-    assert "nobody listens on task queue nobody" in doctor.out
+    assert "no worker listens on task queue nobody" in doctor.out
 
 
 def test_a_run_whose_code_cannot_go_on_says_so(unanswered: dict[str, Ran]) -> None:
@@ -1021,14 +1021,14 @@ def test_events_about_messages_and_folds_are_told() -> None:
         "message 7 is shown to the LLM": {"type": "message_taken", "message": 7},
         "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
         "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},
-        "12 messages into one, 2 messages kept: so far": {
+        "12 messages summarized, 2 messages kept: so far": {
             "type": "context_compacted",
             "summary_message": "h",
             "summary": "so far",
             "messages": 12,
             "kept": 2,
         },
-        "call 1: ok: head  [clipped, 9,000 bytes; whole in sha256:ab]": {
+        "call 1: ok: head  [clipped, 9,000 bytes; full text in sha256:ab]": {
             "type": "tool_call_finished",
             "number": 1,
             "status": "ok",

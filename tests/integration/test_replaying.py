@@ -238,7 +238,7 @@ async def test_the_command_line_replays_what_a_server_has(
     assert by_thread.code == 0
     assert by_thread.out.splitlines() == [
         f"ok        {closed.id}  {closed.first_execution_run_id}",
-        "1 run, and today's code goes on with it.",
+        "1 run, and today's code can resume it.",
     ]
     bad = tmp_path / "bad.json"
     bad.write_text(file.read_text().replace('"call_tool"', '"call_somebody"'))

@@ -18,7 +18,7 @@ def policy_screen(file: Path, policy: Policy) -> Text:
         roles = f" ({', '.join(person.roles)})" if person.roles else ""
         screen.append(f"    {person.name}{roles}: {count(len(person.keys), 'key')}\n")
     if not policy.approvers:
-        screen.append("    no approvers are named: anybody decides\n")
+        screen.append("    the policy names no approvers: anybody may decide\n")
     for gateway in policy.gateways:
         screen.append(f"    gateway {gateway.name}: {count(len(gateway.keys), 'key')}\n")
     screen.rstrip()
@@ -26,7 +26,7 @@ def policy_screen(file: Path, policy: Policy) -> Text:
 
 
 def explanation_screen(explanation: Explanation) -> Text:
-    """The verdict, the rules that were tried, and who may decide."""
+    """The verdict, the rules up to the one that matched, and who may decide."""
     verdict = explanation.verdict
     style = {"allow": "green", "ask": "bold yellow", "deny": "bold red"}[verdict.verdict]
     screen = Text.assemble((verdict.verdict, style), f"  {brief(verdict.rule, 300)}\n")
@@ -52,7 +52,7 @@ def _people(explanation: Explanation) -> Text:
     if explanation.veto:
         lines.append(f"Denied also by {', '.join(explanation.veto)}")
     if not terms.requester_may_decide:
-        lines.append("Not by who gave the task or a message")
+        lines.append("Not by the person who gave the task or a message")
     lines += [f"After {span_text(after)} also {', '.join(who)}" for after, who in explanation.later]
     if terms.remind_every:
         lines.append(f"Reminded every {span_text(terms.remind_every)}")

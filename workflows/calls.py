@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """How long a worker may be silent before its calls are given to another: half of what a SIGKILL costs where no process
 of its machine takes over (`holdfast/runtime/takeover/takeover.py`). The other half is the sticky queue's timeout
-(`worker.py`).
+(`holdfast/runtime/worker/construction.py`).
 """
 
 PATIENT = RetryPolicy(

@@ -40,7 +40,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from tests.integration.forked import run
 from tests.rig import LEAVE, environ_of
@@ -695,7 +695,7 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
 
     async def ask() -> list[Ran]:
         client = await connect_stack(stack)
-        async with at_work(Worker(client, task_queue="broken", workflows=[Broken]), leave_within=LEAVE):
+        async with running(Worker(client, task_queue="broken", workflows=[Broken]), within=LEAVE):
             started = [
                 await client.start_workflow(WORKFLOW, RunInput(task="go"), id=thread, task_queue=task_queue)
                 for thread, task_queue in (("lonely", "nobody"), ("stuck", "broken"))

@@ -36,7 +36,7 @@ PAGE, PAGES = 20, 10
 
 POLL_TIMEOUT = timedelta(seconds=4)
 """A task that lies there comes at once. The server gives an empty poll up a second before this, and after the sticky
-time-out there is nothing to wait for (`worker.py`, 3 s). It takes no deadline below 2 s."""
+time-out there is nothing to wait for (`STICKY_TIMEOUT`, 3 s). It takes no deadline below 2 s."""
 
 POLLS = 3
 """So often a poll is made, at the most: it may get somebody's query, which then goes on as it would have anyway."""

@@ -28,7 +28,7 @@ from holdfast.runtime.hardening import ROOT_NOTICE, is_root
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.tools.secrets import Secrets
 
 THREADS = 64
@@ -83,7 +83,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
         )
         await ensure_search_attributes(client)
         await parts.migrated_pool()
-        async with at_work(await build(parts, secrets, identity)):
+        async with running(await build(parts, secrets, identity)):
             _say_ready(settings, catalog)
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             say("Stopping …")

@@ -20,10 +20,10 @@ from holdfast.log.events import EVENTS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.cli.event_lines import event_line, running_calls
+from holdfast.runtime.cli.keyboard import typed_characters
 from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
 from holdfast.runtime.cli.text import arguments_text, brief, command, indented, visible
-from holdfast.runtime.cli.typed import typed_characters
 from holdfast.runtime.client.decisions import Decided, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say

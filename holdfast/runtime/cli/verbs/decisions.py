@@ -59,7 +59,7 @@ async def deny(
     digest: Digest = None,
     key: Key = None,
 ) -> int:
-    """Refuse a tool call; the agent sees the denial and the reason."""
+    """Refuse a tool call; the agent sees the reason."""
     payload = {"decision": "deny", "request": request, "by": by, "reason": reason, "digest": digest}
     return await _decide(session, thread, payload, key=key)
 
@@ -124,7 +124,7 @@ async def delegate_authority(
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Delegate your approval authority to another approver, within a thread."""
+    """Delegate your approval authority within a thread."""
     from holdfast.runtime.config.durations import read_seconds
 
     try:
@@ -156,7 +156,7 @@ async def revoke(
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Revoke a remembered rule, or a delegation of your approval authority."""
+    """Revoke a remembered rule, or a delegation."""
     if (remembered is None) == (delegated_to is None):
         raise typer.BadParameter("say one of --remembered and --delegated-to")
     private = session.private_key(key)
@@ -177,9 +177,9 @@ async def keygen(
     session: Session,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the private key goes.")] = Path("holdfast.key"),
 ) -> int:
-    """Make a key to sign decisions with; prints the public one, for the policy.
+    """Make a key to sign decisions with.
 
-    Only you can read the file, and it is never overwritten.
+    Prints the public key, for the policy. Only you can read the file, and it is never overwritten.
     """
     from rich.text import Text
 

@@ -32,7 +32,7 @@ async def show(
         int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
     ] = None,
 ) -> int:
-    """Show where a thread is, what it waits for, and its result."""
+    """Show a thread's status, open requests and result."""
     threads = await session.connect(thread)
     from holdfast.runtime.client.loops import find_loop
 
@@ -165,9 +165,9 @@ async def pending(
 
 @verbs.verb("watch rel-1.2", interrupted=OK, farewell="Left; the run continues.")
 async def watch(session: Session, thread: Thread, by: By = None, key: Key = None) -> int:
-    """Watch a run live, decide its requests and send it messages.
+    """Watch a run live, and act on it in place.
 
-    Without a terminal, this prints the log until the run ends.
+    Keys decide its requests and send messages. Without a terminal, this prints the log until the run ends.
     """
     live = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not live or session.output.as_json:

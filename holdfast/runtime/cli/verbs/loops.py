@@ -50,9 +50,10 @@ async def loop(
         bool, typer.Option("--wait", help="Wait until it is done, blocked or paused; exit 1 if it is not done.")
     ] = False,
 ) -> int:
-    """Work off a folder's TASKS.md: one fresh agent run for each task, until all are done.
+    """Work off a folder's TASKS.md, task by task.
 
-    People may edit the files at any time. Every step is a commit in the folder's git repository.
+    Each task gets a fresh agent run, until all are done. People may edit the files at any time. Every step is a commit
+    in the folder's git repository.
     """
     threads = await session.connect(name)
     from holdfast.loop.state import LoopInput

@@ -105,7 +105,10 @@ async def doctor(
         bool, typer.Option("--hardened", help="Fail where something is below the hardening profile.")
     ] = False,
 ) -> int:
-    """Check what Holdfast needs here, and the hardening profile (docs/security.md)."""
+    """Check what Holdfast needs, and the hardening profile.
+
+    docs/security.md explains the profile.
+    """
     from holdfast.runtime.cli.doctor import examine, exit_code, report
 
     checks = await examine(session.settings, session.parts.connection, root=session.root)

@@ -101,7 +101,7 @@ async def say(
     blocks: Blocks = None,
     key: Key = None,
 ) -> int:
-    """Send a message to a run; a closed thread continues with it."""
+    """Send a message to a run, or continue a closed thread."""
     content = read_content(message, blocks)
     private, name = session.private_key(key), session.person(by)
     threads = await session.connect(thread)
@@ -122,7 +122,7 @@ async def say(
 
 @verbs.verb('retry rel-1.2 --reason "new key"')
 async def retry(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
-    """Resume a blocked run or loop, after its cause is fixed."""
+    """Resume a blocked run or loop, once its cause is fixed."""
     threads = await session.connect(thread)
     from holdfast.runtime.client import decisions, loops
 
@@ -134,7 +134,7 @@ async def retry(session: Session, thread: Thread, by: By = None, reason: Reason 
 
 @verbs.verb("cancel rel-1.2")
 async def cancel(session: Session, thread: Thread) -> int:
-    """Stop a run; it ends when the tools under way have stopped."""
+    """Stop a run, after the tools under way have stopped."""
     threads = await session.connect(thread)
     from holdfast.runtime.client import decisions
 

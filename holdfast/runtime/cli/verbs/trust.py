@@ -34,9 +34,10 @@ async def trust(
     ] = None,
     by: By = None,
 ) -> int:
-    """Approve the strategies and skills that a folder holds for agents.
+    """Approve the instructions in a folder for agents.
 
-    Without approval no agent gets them. An approval covers the exact text: any change needs its own.
+    Those are strategies and skills; without approval no agent gets them. An approval covers the exact text: any change
+    needs its own.
     """
     from datetime import UTC, datetime
 

@@ -24,10 +24,10 @@ from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE, migrate, open_pool
 from holdfast.runtime.takeover.takeover import taking_over
-from holdfast.runtime.worker.graceful import at_work
-from worker import EFFECTS_AT_ONCE, build_worker
+from holdfast.runtime.worker.graceful import running
+from worker import build_worker
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)
@@ -103,7 +103,7 @@ async def serving(
             workspaces=home / "workspaces",
             identity=identity,
         )
-        async with at_work(worker):
+        async with running(worker):
             yield client, worker, llm
 
 
@@ -154,7 +154,7 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         options["workflows"] = [FloorWorkflow]
         options["interceptors"] = []  # its activities do not check Holdfast's orders
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
-        async with at_work(Worker(**options)):
+        async with running(Worker(**options)):
             acting = _holdfast(client, EFFECTS, agent="actor", task="Do things: uses=act steps=")
             reading = _holdfast(client, HOLDFAST, agent="reader", task="Look at things: steps=")
             yield client, {one.name: one for one in (_floor(client), reading, acting)}

@@ -27,7 +27,7 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.runtime.workspace.approved_instructions import Approvals
 from holdfast.stores import ThreadStore
 from holdfast.temporal.converter import data_converter
@@ -41,7 +41,7 @@ PATIENCE = 60.0
 
 
 LEAVE = 10.0
-"""Seconds after which a worker that does not end is left behind."""
+"""Seconds after which a worker that does not end is abandoned."""
 
 
 @dataclass
@@ -139,7 +139,7 @@ async def start_rig(
                 # On a busy machine, two seconds pass easily; that is no deadlock.
                 **{"debug_mode": True, **options},
             )
-            async with at_work(worker, leave_within=LEAVE):
+            async with running(worker, within=LEAVE):
                 yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
 
 

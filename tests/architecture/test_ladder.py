@@ -32,7 +32,6 @@ PURE = {
 RUNTIME = {
     "config": "",
     "telemetry": "",
-    "worker": "",
     "takeover": "",
     "llm": "config",
     "workspace": "config",
@@ -43,9 +42,11 @@ RUNTIME = {
     "hardening": "devstack",
     "reading": "encryption",
     "client": "config encryption reading",
+    "composition": "client config encryption hardening llm reading stores telemetry",
+    "worker": "client composition config devstack encryption hardening stores takeover telemetry",
     "audit": "client reading",
-    "gateway": "client config encryption reading",
-    "cli": "audit client config encryption memory reading workspace",
+    "gateway": "client composition config encryption reading",
+    "cli": "audit client composition config encryption memory reading workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 

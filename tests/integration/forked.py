@@ -93,8 +93,12 @@ def serve(address: str) -> NoReturn:
     import worker
 
     del starter, worker
+    import holdfast.runtime.audit.replay
+    import holdfast.runtime.audit.verify
+    import holdfast.runtime.cli.doctor
     import holdfast.runtime.cli.main
-    import holdfast.runtime.cli.verbs  # noqa: F401
+    import holdfast.runtime.cli.prompt_screens
+    import holdfast.runtime.cli.watch  # noqa: F401
 
     gc.freeze()
     parent = os.getppid()

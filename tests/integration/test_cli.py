@@ -25,10 +25,12 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Agent, Catalog, Limits, tool
-from holdfast.errors import TaskInvalid, ThreadIdInvalid
+from holdfast import Agent, Catalog, Limits, errors, tool
+from holdfast.errors import HoldfastError, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.cli import exits
 from holdfast.runtime.cli.event_lines import event_summary, running_calls
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
@@ -38,7 +40,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from tests.integration.forked import run
 from tests.rig import LEAVE, environ_of
@@ -552,8 +554,8 @@ def test_start_refuses_what_cannot_run(shell: Shell) -> None:
         (("say", "x", "--content", "no-such-file"), "--content no-such-file cannot be read"),
         (("say", "x", "hello", "--when-busy", "shout"), "--when-busy"),
         (("show", "x", "--at", "-1"), "--at"),
-        (("prune", "--older-than", "soon", "--yes"), "no age; write it as 48h, 30d, 8w or 1y"),
-        (("prune", "--older-than", "30d"), "nobody can be asked here"),
+        (("prune", "--older-than", "soon", "--yes"), "is not an age; write it as 48h, 30d, 8w or 1y"),
+        (("prune", "--older-than", "30d"), "there is no terminal to ask on"),
         (("prune", "--older-than", "30d", "--yes"), "set DATABASE_URL"),
     ],
 )
@@ -589,14 +591,63 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
         assert "--debug" in ran.out
 
 
-def test_help_and_usage_load_nothing_heavy() -> None:
-    """The command line parses without Temporal's client, rich or pydantic; no verb loads the LLM's client."""
+HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "activities", "workflows")
+"""Modules that take longer to import than help or a refusal may take."""
+AT_EXIT = """
+import os, sys, starter
+end = os._exit
+def report(code):
+    print(*(sys.modules.keys() & {modules!r}), file=sys.stderr, flush=True)
+    end(0)
+os._exit = report
+starter.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (("--help",), {*HEAVY, "pydantic", "asyncio"}),
+        (("start", "--help"), {*HEAVY, "asyncio"}),  # typer itself reads types with pydantic
+        (("show", "x", "--at", "many"), {*HEAVY, "asyncio"}),
+        (("reconcile", "x", "1"), {*HEAVY}),
+        (("start", ""), {*HEAVY}),
+        (("show", ""), {*HEAVY}),
+        (("show", "x"), {*HEAVY}),  # nothing listens there
+    ],
+)
+def test_help_and_refusals_load_nothing_heavy(nowhere: Shell, words: tuple[str, ...], modules: set[str]) -> None:
+    """Help, bad usage and a closed port need neither Temporal's client nor rich, nor the models of events."""
+    ran = subprocess.run(
+        [sys.executable, "-c", AT_EXIT.format(modules=modules), *words],
+        cwd=REPOSITORY,
+        env=nowhere.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr.splitlines()[-1].split() == []
+
+
+def test_no_verb_loads_the_llm_client() -> None:
+    """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
-        "import sys, starter; print(sorted({'temporalio', 'rich', 'pydantic'} & set(sys.modules)));"
-        "import holdfast.runtime.cli.verbs; print(sorted({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
+        "import sys, holdfast.runtime.cli.screens, holdfast.runtime.audit.verify, holdfast.runtime.client.threads;"
+        "print(*({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["[]", "[]"]
+    assert ran.stdout.split() == []
+
+
+def test_every_error_with_an_exit_code_is_ours() -> None:
+    """The table of exit codes names errors by the names of their classes, and no other names."""
+    named = {name: getattr(errors, name, None) for name in exits._CODES}
+    named |= {kind.__name__: kind for kind in (ItemNotFound, ItemRefused)}
+    assert all(isinstance(kind, type) and issubclass(kind, HoldfastError) for kind in named.values()), named
+    assert tuple(
+        exits.exit_code(error)
+        for error in (ItemNotFound("x"), errors.Refused("x"), errors.NoWorker("x"), ValueError("x"))
+    ) == (3, 5, 4, 1)
 
 
 def test_an_unknown_thread_is_3(shell: Shell) -> None:
@@ -644,7 +695,7 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
 
     async def ask() -> list[Ran]:
         client = await connect_stack(stack)
-        async with at_work(Worker(client, task_queue="broken", workflows=[Broken]), leave_within=LEAVE):
+        async with running(Worker(client, task_queue="broken", workflows=[Broken]), within=LEAVE):
             started = [
                 await client.start_workflow(WORKFLOW, RunInput(task="go"), id=thread, task_queue=task_queue)
                 for thread, task_queue in (("lonely", "nobody"), ("stuck", "broken"))
@@ -674,7 +725,7 @@ def test_without_a_worker_what_is_settled_is_told_and_a_decision_is_kept(unanswe
         assert "no worker answered for thread 'lonely' on task queue 'nobody'" in each.err
     assert log.out == ""
     assert approved.json["outcome"] == "sent"
-    assert "nobody listens on task queue nobody" in doctor.out
+    assert "no worker listens on task queue nobody" in doctor.out
 
 
 def test_a_run_whose_code_cannot_go_on_says_so(unanswered: dict[str, Ran]) -> None:
@@ -847,7 +898,7 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
 
 
 def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
-    """Ctrl-C ends the live view with 0, says that the run goes on, and so it does."""
+    """Ctrl-C ends the live view with 0, and the run continues."""
     assert shell("start", "two", "--thread", "left").code == 0
 
     def talk(terminal: int, read: Read) -> None:
@@ -855,7 +906,7 @@ def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
         os.write(terminal, CTRL_C)
 
     code, shown = on_terminal(shell, ["watch", "left"], talk)
-    assert (code, "the run goes on." in shown) == (0, True)
+    assert (code, "the run continues." in shown) == (0, True)
     assert shell("show", "left", "--json").json["status"] == "waiting_approval"
 
 
@@ -970,14 +1021,14 @@ def test_events_about_messages_and_folds_are_told() -> None:
         "message 7 is shown to the LLM": {"type": "message_taken", "message": 7},
         "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
         "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},
-        "12 messages into one, 2 messages kept: so far": {
+        "12 messages summarized, 2 messages kept: so far": {
             "type": "context_compacted",
             "summary_message": "h",
             "summary": "so far",
             "messages": 12,
             "kept": 2,
         },
-        "call 1: ok: head  [clipped, 9,000 bytes; whole in sha256:ab]": {
+        "call 1: ok: head  [clipped, 9,000 bytes; full text in sha256:ab]": {
             "type": "tool_call_finished",
             "number": 1,
             "status": "ok",

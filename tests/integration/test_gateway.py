@@ -25,7 +25,7 @@ from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, Sent, digest_of, sign_request
+from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, SignedParts, digest_of, sign_request
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, events_of, eventually, status_of
 from tests.serving import served, sha256
@@ -178,7 +178,7 @@ async def test_a_signed_request_counts_once(rig: StartRig) -> None:
 def _stale(headers: dict[str, str], seconds: int) -> dict[str, str]:
     """The same request, signed at another time."""
     timestamp = str(int(headers[TIMESTAMP]) + seconds)
-    message = Sent(AUDIENCE, "GET", "/pending", digest_of(b"")).signed_bytes(timestamp, headers[NONCE])
+    message = SignedParts(AUDIENCE, "GET", "/pending", digest_of(b"")).signed_bytes(timestamp, headers[NONCE])
     return {**headers, TIMESTAMP: timestamp, SIGNATURE: sign(ALICE_KEY, message)}
 
 

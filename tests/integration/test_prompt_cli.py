@@ -131,7 +131,7 @@ async def test_what_waits_is_shown_before_it_is_sent(rig: StartRig, prompt: Star
         assert (code, err) == (0, "")
         screen = out.decode()
         assert "\x1b" not in screen
-        assert "  a message that waits: and\\x1b[2J hurry\n" in screen
+        assert "  a queued message: and\\x1b[2J hurry\n" in screen
         assert "transcript" in screen
 
 

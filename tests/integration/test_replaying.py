@@ -17,7 +17,7 @@ from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.audit.replay import Recorded, Replayed, latest_runs, recorded_in, replay, runs_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES
@@ -184,7 +184,7 @@ async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client
     """A thread that was continued is replayed whole, the latest run first; an unknown one is told as such."""
     unsandboxed = UnsandboxedWorkflowRunner()
     worker = Worker(client, task_queue="continued", workflows=[Continued], workflow_runner=unsandboxed)
-    async with at_work(worker, leave_within=LEAVE):
+    async with running(worker, within=LEAVE):
         run = await client.start_workflow(WORKFLOW, RunInput(task="x"), id="continued", task_queue="continued")
         assert await run.result() == "xxx"
     found = [each async for each in runs_of(Threads(client), "continued")]
@@ -208,8 +208,8 @@ async def test_the_command_line_replays_what_a_server_has(
     async def starter(*words: str) -> Ran:
         return await asyncio.to_thread(shell, "replay", *words)
 
-    async with rig(CATALOG, steps([call("pay", amount=1), say("done")])) as at_work:
-        closed, waiting = await at_work.start(), await at_work.start()
+    async with rig(CATALOG, steps([call("pay", amount=1), say("done")])) as running:
+        closed, waiting = await running.start(), await running.start()
         await status_of(closed, "waiting_approval")
         await closed.signal("approve", {"request": "1", "by": "ann"})
         await closed.result()
@@ -238,7 +238,7 @@ async def test_the_command_line_replays_what_a_server_has(
     assert by_thread.code == 0
     assert by_thread.out.splitlines() == [
         f"ok        {closed.id}  {closed.first_execution_run_id}",
-        "1 run, and today's code goes on with it.",
+        "1 run, and today's code can resume it.",
     ]
     bad = tmp_path / "bad.json"
     bad.write_text(file.read_text().replace('"call_tool"', '"call_somebody"'))

@@ -47,7 +47,7 @@ from holdfast.runtime.stores.blocks import Block, pack, unpack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.prune import prunable, prune
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from tests.rig import LEAVE, PATIENCE, Rig, StartRig, eventually
@@ -180,7 +180,7 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
                 workspaces=folder,
                 debug_mode=True,
             )
-            async with at_work(worker, leave_within=LEAVE):
+            async with running(worker, within=LEAVE):
                 yield Site(client, llm, "elsewhere")
 
 

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from tests.integration.forked import run
 from tests.rig import environ_of
 from workflows import WORKFLOWS
@@ -107,13 +107,13 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     refused(start(tmp_path, "--dev"), "cannot be written", "HOLDFAST_HOME")
 
 
-async def test_a_worker_that_does_not_end_is_left_behind(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's last stage of a shutdown can hang; whoever ends the worker does not."""
+async def test_a_worker_that_does_not_end_is_abandoned(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last stage of the SDK's shutdown can hang; the block that runs the worker does not."""
     worker = Worker(client, task_queue=f"test-{uuid4().hex[:8]}", workflows=WORKFLOWS)
     never = asyncio.Event()
     monkeypatch.setattr(worker._bridge_worker, "finalize_shutdown", never.wait)
     with capture_logs() as logs:
-        async with at_work(worker, leave_within=0.5):
+        async with running(worker, within=0.5):
             pass
-    assert [log["event"] for log in logs] == ["worker_left_behind"]
+    assert [log["event"] for log in logs] == ["worker_abandoned"]
     never.set()

@@ -139,7 +139,7 @@ def test_the_live_view_takes_no_approval_of_what_has_no_room(command: str) -> No
     screen = shown(view)
 
     assert HIDDEN not in screen
-    assert "not all is shown" in screen
+    assert "more is not shown" in screen
     assert request.digest in screen
     assert "[a]" not in screen
     assert "[d]" in screen

@@ -14,7 +14,7 @@ from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.connections import CONNECTIONS, HEADER_SECONDS
 from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import ADDRESSES, Quota, Quotas, address_of
 from tests.integration.test_gateway import TRUSTING, bearer, site
 from tests.rig import StartRig
@@ -207,7 +207,7 @@ def test_what_is_remembered_of_callers_is_bounded() -> None:
     for number in range(ADDRESSES + 500):
         shares.take(str(number))
     assert len(shares._left) == ADDRESSES
-    with pytest.raises(Trouble):
+    with pytest.raises(HTTPProblem):
         shares.take(str(ADDRESSES + 499))
     assert address_of(("2001:db8::1", 1)) == address_of(("2001:db8::ffff", 2)) == "2001:db8::/64"
     assert address_of(("10.0.0.1", 1)) != address_of(("10.0.0.2", 1))
@@ -222,7 +222,7 @@ def test_a_share_comes_back_with_time() -> None:
         for count in range(100):
             try:
                 shares.take("alice")
-            except Trouble:
+            except HTTPProblem:
                 return count
         return 100
 

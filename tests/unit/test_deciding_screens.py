@@ -57,7 +57,7 @@ def test_the_answers_that_fit_are_shown_as_commands() -> None:
     assert "--undo" not in request_screen(view(doubtful)).plain
     undoable = doubtful.model_copy(update={"undoable": True})
     assert "reconcile t 1 --undo" in request_screen(view(undoable)).plain
-    assert "[u] take it back" in hints_for(view(undoable))
+    assert "[u] undo it" in hints_for(view(undoable))
     assert "[u]" not in hints_for(view(doubtful))
 
 
@@ -116,14 +116,14 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({"type": "approval_reminded", "request": "1"}, "request 1: nobody has decided yet"),
+        ({"type": "approval_reminded", "request": "1"}, "request 1: still waiting for a decision"),
         (
             {"type": "approval_escalated", "request": "1", "by": ["cfo", "dan"]},
-            "request 1: cfo, dan may decide, too",
+            "request 1: cfo, dan may now decide, too",
         ),
         (
             {"type": "approval_expired", "request": "1", "decision": "deny"},
-            "request 1: nobody has decided; the policy says deny",
+            "request 1: expired; by the policy, deny",
         ),
         (
             {"type": "rule_remembered", "rule": "1", "tool": "pay", "call_digest": "c", "by": ["alice", "bob"]},
@@ -131,7 +131,7 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
         ),
         (
             {"type": "rule_revoked", "rule": "1", "by": "bob", "proof": "signed"},
-            "rule 1 counts no more, by bob (signed)",
+            "rule 1 revoked, by bob (signed)",
         ),
         (
             {"type": "authority_delegated", "by": "a", "to": "b", "until": "2026-01-02T03:04:05Z", "reason": "off"},
@@ -158,7 +158,7 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
         ({**FINISHED, "status": "answered"}, "call 1: answered: c"),
         ({**FINISHED, "status": "undone"}, "call 1: undone: c"),
         ({"type": "tool_call_started", "number": 1, "key": "k", "request": "2"}, "call 1, by request 2"),
-        ({"type": "tool_call_started", "number": 1, "key": "k", "undo": True}, "call 1, to take it back"),
+        ({"type": "tool_call_started", "number": 1, "key": "k", "undo": True}, "call 1, to undo it"),
     ],
 )
 def test_every_event_about_deciding_has_words_of_its_own(event: dict[str, Any], words: str) -> None:

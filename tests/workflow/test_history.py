@@ -44,7 +44,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
@@ -310,7 +310,7 @@ async def deciding(
         sticky_queue_schedule_to_start_timeout=sticky,
         debug_mode=True,  # on a busy machine, two seconds pass easily; that is no deadlock
     )
-    async with at_work(worker, leave_within=LEAVE):
+    async with running(worker, within=LEAVE):
         yield
 
 
@@ -333,7 +333,7 @@ async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Have activities run; gives the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
     worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[CheckedOrders(Chains())])
-    async with at_work(worker, leave_within=LEAVE):
+    async with running(worker, within=LEAVE):
         yield queue
 
 

@@ -21,8 +21,8 @@ ADVICE: Mapping[Where, str] = {
     "history": "Trust nothing from there on, and find out who could write to Temporal's database.",
     "ledger": "Ask the system that the effect is in whether it happened, and find out who could write to the database.",
     "artifacts": (
-        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where they "
-        "keep artifacts in a store of your own, leave them out with --no-artifacts."
+        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where their "
+        "catalog has a store of its own, name the catalog with --catalog."
     ),
 }
 """What to do about a fault, by where it is."""
@@ -55,7 +55,7 @@ class Unchecked:
 async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
     """The ledger's rows of a thread; None, and a line in `unchecked`, where they cannot be read."""
     why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
-    if evidence:
+    if evidence and evidence.effects:
         try:
             return await answered(evidence.effects(thread))
         except RecordUnavailable as error:
@@ -99,7 +99,7 @@ async def ledger_faults(
         if whole and (row.key, row.epoch) not in began and row.key not in past
     ]
     try:
-        rows = await answered(evidence.effects(thread))
+        rows = await answered(evidence.effects(thread)) if evidence.effects else ()
     except RecordUnavailable:
         return faults
     kept = {(row.key, row.epoch): row for row in rows}

@@ -1,4 +1,4 @@
-"""The verb `replay`: recorded runs through today's workflow code, one line a run."""
+"""The verb `replay`: recorded runs through today's workflow code, a line for each run."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.reading.histories import opened
 
 PATIENCE = 1.0
-"""Seconds of silence before a word of progress; after each word, twice as many."""
+"""Seconds before the first line of progress; each next line comes after twice as many."""
 
 
 async def replay_all(
@@ -29,9 +29,9 @@ async def replay_all(
     strict: bool,
     runtime: Runtime | None,
 ) -> int:
-    """Replay `runs`, say what became of each, and return the exit code."""
+    """Replay `runs`, print the result of each, and return the exit code."""
     if runtime:
-        # The SDK would show a traceback of each failure; we say what it means. None: it is wanted (--debug).
+        # The SDK would log a traceback of each failure. With --debug, `runtime` is None, and it does.
         logging.getLogger("temporalio").addHandler(logging.NullHandler())
     results: list[Replayed] = []
     async with _progress(output, results):
@@ -69,7 +69,7 @@ def _verdict(total: int, diverged: int) -> Text:
     if not total:
         return Text("There are no agent runs to replay.")
     if not diverged:
-        return Text(f"{count(total, 'run')}, and today's code goes on with {'it' if total == 1 else 'all of them'}.")
+        return Text(f"{count(total, 'run')}, and today's code can resume {'it' if total == 1 else 'all of them'}.")
     return Text(
         f"{diverged:,} of {count(total, 'run')} {'diverges' if diverged == 1 else 'diverge'}. A run that is still "
         "open needs workers of the release that recorded it, or a workflow.patched() around what changed."
@@ -78,15 +78,15 @@ def _verdict(total: int, diverged: int) -> Text:
 
 @asynccontextmanager
 async def _progress(output: Output, results: Sequence[Replayed]) -> AsyncIterator[None]:
-    async def tell() -> None:
+    async def print_progress() -> None:
         pause = PATIENCE
         while True:
             await asyncio.sleep(pause)
             output.progress(Text(f"Replaying; {count(len(results), 'run')} done …", "dim"))
             pause *= 2
 
-    teller = asyncio.create_task(tell())
+    printing = asyncio.create_task(print_progress())
     try:
         yield
     finally:
-        teller.cancel()
+        printing.cancel()

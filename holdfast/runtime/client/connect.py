@@ -13,6 +13,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
 from holdfast.errors import ServerUnreachable, StackError
+from holdfast.runtime.client.unreachable import unreachable
 from holdfast.runtime.config.stack_file import Stack, read_stack
 from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.encryption.fleet_keys import stack_seals
@@ -65,10 +66,7 @@ async def connect(
         async with asyncio.timeout(CONNECT_SECONDS):
             return await Client.connect(**config, data_converter=converter)
     except (RuntimeError, ValueError, TimeoutError) as error:
-        raise ServerUnreachable(
-            f"no Temporal server answers at {address} ({_reason(error)}). "
-            "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
-        ) from None
+        raise unreachable(address, _reason(error)) from None
 
 
 async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -> Client:

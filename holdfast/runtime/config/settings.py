@@ -60,7 +60,8 @@ def _absolute(path: Path) -> Path:
 
 ANSWER_SECONDS = 8.0
 """How long the CLI waits for a worker's answer. It exceeds the time that Temporal holds a query for the worker that
-has the run cached (`worker.STICKY_TIMEOUT`), so that another worker can answer after a kill."""
+has the run cached (`STICKY_TIMEOUT` in `holdfast.runtime.worker.construction`), so that another worker can answer after
+a kill."""
 
 EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"

@@ -36,7 +36,7 @@ class Reader:
 
     def __init__(self, runs: Runs, store: ThreadStore | None) -> None:
         self.runs = runs
-        self.record = Record(store) if store else None
+        self.record = None if store is None else Record(store)
         self._begun: set[str] = set()
         """Temporal runs that have loaded what came before them."""
 

@@ -1,10 +1,8 @@
 """The permanent record, read for people and programs: checked, and told from one that is away."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.base.text import one_line
@@ -76,8 +74,8 @@ class Prune(Protocol):
 class Evidence:
     """What is kept beside the log, and has to agree with it."""
 
-    effects: Callable[[str], Awaitable[Sequence[EffectRow]]]
-    """The ledger's rows of a thread."""
+    effects: Callable[[str], Awaitable[Sequence[EffectRow]]] | None
+    """The ledger's rows of a thread; None where no ledger is known here."""
     asides: Callable[[str], Awaitable[Sequence[str]]]
     """The ids under which resets have left events of a thread behind."""
     artifacts: ArtifactStore | None
@@ -92,46 +90,6 @@ class OpenRecord:
     prunable: Callable[[timedelta], Awaitable[Sequence[Ended]]]
     prune: Prune
     evidence: Evidence | None = None
-
-
-Opener = Callable[[str, Path | None], AbstractAsyncContextManager[OpenRecord]]
-"""Connects to the database at a URL; artifacts are in it, or in a folder."""
-
-
-class LazyRecord:
-    """A `ThreadStore` that connects when it is first read: most verbs never need it.
-
-    Args:
-        opener: Connects.
-        url: To this database.
-        cleanup: Closes it.
-        artifacts: The folder that has them; None for the database.
-    """
-
-    def __init__(self, opener: Opener, url: str, cleanup: AsyncExitStack, *, artifacts: Path | None = None) -> None:
-        self._opener = opener
-        self._artifacts = artifacts
-        self._url = url
-        self._cleanup = cleanup
-        self._record: OpenRecord | None = None
-
-    async def open(self) -> OpenRecord:
-        """The database, connected."""
-        if self._record is None:
-            self._record = await self._cleanup.enter_async_context(self._opener(self._url, self._artifacts))
-        return self._record
-
-    async def append(self, thread: str, start: int, lines: object) -> None:
-        """Only workers write."""
-        raise NotImplementedError
-
-    async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """A page of lines from position `start` on."""
-        return await (await self.open()).threads.read(thread, start)
-
-    async def length(self, thread: str) -> int:
-        """How many events are kept."""
-        return await (await self.open()).threads.length(thread)
 
 
 async def answered(asking: Awaitable[_T]) -> _T:

@@ -35,7 +35,7 @@ PAGE, PAGES = 20, 10
 
 POLL_TIMEOUT = timedelta(seconds=4)
 """A waiting task is returned at once. The server ends an empty poll a second before this, and after the sticky time-out
-(`worker.py`, 3 s) there is nothing to wait for. The server accepts no deadline below 2 s."""
+(`STICKY_TIMEOUT`, 3 s) there is nothing to wait for. The server accepts no deadline below 2 s."""
 
 POLLS = 3
 """The most polls per task: a poll may receive a query instead, which is unaffected by that."""

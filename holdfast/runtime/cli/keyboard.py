@@ -1,4 +1,4 @@
-"""The characters that somebody types, one by one."""
+"""Reads the terminal's keyboard, character by character."""
 
 import asyncio
 import codecs
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
-"""What arrow and function keys send: more than one character, and nothing to us."""
+"""The sequences that arrow and function keys send; they are ignored."""
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def typed_characters() -> Iterator["asyncio.Queue[str]"]:
 
     def read() -> None:
         typed = os.read(file, 1024)
-        if not typed:  # the terminal is gone
+        if not typed:  # the terminal was closed
             loop.remove_reader(file)
             queue.put_nowait("q")
         for character in _SEQUENCE.sub("", decoder.decode(typed)):

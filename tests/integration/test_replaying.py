@@ -14,7 +14,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from holdfast import Agent, Catalog, tool
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
 from holdfast.run.contracts import WORKFLOW, RunInput
-from holdfast.runtime.audit.replay import Recorded, Replayed, latest_runs, recorded_in, replay, runs_of
+from holdfast.runtime.audit.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.worker.graceful import at_work
@@ -113,20 +113,20 @@ async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
     run = recorded_in(file)
     thread, _, _ = file.stem.partition(".")  # a thread of several runs has several files
     assert (run.thread, len(run.run_id)) == (thread, 36)
-    assert await replay(run, WORKFLOWS, strict=strict) == Replayed(run.thread, run.run_id, True)
+    assert await replay(run, WORKFLOWS, strict=strict) == ReplayResult(run.thread, run.run_id, True)
 
 
 @pytest.mark.parametrize(
     ("change", "event_id", "reason"),
     [
-        (renamed, 7, "the history has the activity 'other' where today's code asks for 'call_llm'"),
-        (dropped, 6, "today's code cannot go on with this history: Fatal error in workflow machines: History is out"),
-        (left_out, 6, "today's code does something else than the history holds: "),
-        (ended_otherwise, 35, "today's code does something else than the history holds: Complete workflow machine"),
+        (renamed, 7, "the history has activity 'other' where the current code schedules 'call_llm'"),
+        (dropped, 6, "the current code cannot continue this history: Fatal error in workflow machines: History is out"),
+        (left_out, 6, "the current code diverges from the history: "),
+        (ended_otherwise, 35, "the current code diverges from the history: Complete workflow machine"),
         (
             undecodable,
             6,
-            "today's code cannot go on with this history: Failed decoding arguments: 2 validation errors",
+            "the current code cannot continue this history: Failed decoding arguments: 2 validation errors",
         ),
         (asks_for_another_transcript, 16, "replays, but cannot be read without a worker: event 16 of the history"),
     ],
@@ -145,18 +145,18 @@ async def test_a_divergence_is_named(
 async def test_a_run_that_has_not_gone_far_passes(length: int) -> None:
     """An open run passes as far as it has come, and one that no worker has had does not keep the replay waiting."""
     run = recorded_in(RELEASED / "plain.json")
-    begun = Recorded(run.thread, run.run_id, run.events[:length])
+    begun = RecordedRun(run.thread, run.run_id, run.events[:length])
     assert (await asyncio.wait_for(replay(begun, WORKFLOWS), 10)).ok
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "holds no history of a run (JSONDecodeError"),
-        ("[]", "holds no history of a run"),
-        ('{"events": []}', "holds no history of a run"),
-        ('{"events": [{"eventId": "5"}]}', "no workflow from its first event on, and not of an agent run"),
-        ('{"events": [{"eventId": "one"}]}', "holds no history of a run (ParseError"),
+        ("{", "does not hold the history of a run (JSONDecodeError"),
+        ("[]", "does not hold the history of a run"),
+        ('{"events": []}', "does not hold the history of a run"),
+        ('{"events": [{"eventId": "5"}]}', "a workflow without its first event, not of an agent run"),
+        ('{"events": [{"eventId": "one"}]}', "does not hold the history of a run (ParseError"),
     ],
 )
 def test_a_file_that_holds_no_agent_run_is_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_history_of_another_workflow_is_refused(tmp_path: Path) -> None:
     def change(events: Events) -> None:
         events[0]["workflowExecutionStartedEventAttributes"]["workflowType"]["name"] = "Payroll"
 
-    with pytest.raises(HistoryFileInvalid, match="a workflow of type 'Payroll', and not of an agent run"):
+    with pytest.raises(HistoryFileInvalid, match="a workflow of type 'Payroll', not of an agent run"):
         recorded_in(altered("plain", change, tmp_path))
 
 
@@ -261,7 +261,7 @@ async def test_the_command_line_replays_what_a_server_has(
         (("--file", "x", "--last", "1"), 2, "say one of THREAD, --file and --last"),
         (("--last", "0"), 2, "--last"),
         (("--file", "no-such-file.json"), 3, "there is no file 'no-such-file.json'"),
-        (("--file", "pyproject.toml"), 2, "file 'pyproject.toml' holds no history of a run"),
+        (("--file", "pyproject.toml"), 2, "file 'pyproject.toml' does not hold the history of a run"),
     ],
 )
 def test_what_cannot_be_replayed_has_a_code_of_its_own(

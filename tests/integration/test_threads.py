@@ -35,9 +35,9 @@ from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.decisions import decide
 from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.listing import overview
+from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say
-from holdfast.runtime.client.prune import candidates
+from holdfast.runtime.client.prune import list_prunable
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -197,7 +197,7 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
             events = await all_of(threads.events(thread))
             assert [event["position"] for event in events] == list(range(len(events)))
             assert len(events) >= waiting["events"]  # it may have gone on in another Temporal run since
-            settled = [event.digest for event in await threads.settled(thread)]
+            settled = [event.digest for event in await threads.recorded_events(thread)]
             assert settled[: len(events)] == [each["digest"] for each in events]
             assert (await all_of(threads.events(thread, after=4)))[0]["position"] == 5
         assert sum(event["type"] == "run_continued" for event in events) >= 2
@@ -233,7 +233,7 @@ async def test_a_closed_thread_goes_on(rig: StartRig, pool: AsyncConnectionPool)
         recorded, alone = both(r, pool)
         thread = fresh()
         await run_to_end(alone, thread)
-        first = await alone.settled(thread)
+        first = await alone.recorded_events(thread)
         again = await alone.start("slow, please", thread=thread)
         assert again.continued
         with pytest.raises(ThreadExists, match=f"starter.py say {thread}"):
@@ -250,7 +250,7 @@ async def test_a_closed_thread_goes_on(rig: StartRig, pool: AsyncConnectionPool)
         early, late = (request.body for request in r.llm.requests)
         assert late.startswith(early[: -len(b"]}")])
         rows = await eventually(
-            partial(overview, alone, status="completed"), lambda rows: thread in [row["thread"] for row in rows]
+            partial(list_threads, alone, status="completed"), lambda rows: thread in [row["thread"] for row in rows]
         )
         assert [row["thread"] for row in rows].count(thread) == 1
 
@@ -393,7 +393,7 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
         with pytest.raises(RecordUnreadable, match="event 1 of thread"):
             await all_of(forgotten.events(thread))
         await threads.start("more", thread=thread)
-        failed = await threads.loaded(thread, within=20)
+        failed = await threads.wait_until_loaded(thread, within=20)
         assert failed is not None
         assert (failed["status"], "event 1 of thread" in failed["result"]) == ("failed", True)
         assert await threads.state(thread) == failed
@@ -437,9 +437,9 @@ async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnecti
             )
         record = OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
         held = await r.client.start_workflow("AgentRunWorkflow", {}, id=live, task_queue="nobody")
-        found = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
+        found = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
         await held.terminate()
-        again = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
+        again = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
         assert (old in found, live in found) == (True, False)
         assert {old, live} <= again
 

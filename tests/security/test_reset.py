@@ -17,7 +17,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
 from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.audit.verify import Verified, verify
+from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.reading.record import Evidence
@@ -99,7 +99,7 @@ async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:
     return result
 
 
-async def verified(rig: Rig, stack: Stack, thread: str) -> Verified:
+async def verified(rig: Rig, stack: Stack, thread: str) -> Verification:
     """What `starter.py verify` says of a thread."""
     async with open_pool(stack.database_url, size=2) as pool:
         store = PostgresThreads(pool)

@@ -28,7 +28,7 @@ from holdfast.log.events import (
 )
 from holdfast.log.stored_lines import read_lines
 from holdfast.run.contracts import WORKFLOW
-from holdfast.runtime.audit.verify import Verified, verify
+from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -94,7 +94,7 @@ class Desk:
     """The same, where Temporal has no history any more."""
     thread: str
 
-    async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verified:
+    async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verification:
         """What the check comes to."""
         threads = self.forgotten if forgotten else self.threads
         return await verify(threads, self.thread, evidence=self.evidence, trusted=trusted)
@@ -244,7 +244,7 @@ async def test_a_log_that_was_written_anew_does_not_follow(
 
         forgeries: list[tuple[Forge, type[Any], str]] = [
             (without(ApprovalRequested, DecisionReceived), ToolCallStarted, "leads to approval_requested"),
-            (without(DecisionReceived), ToolCallStarted, "was not cleared to run: it is asked"),
+            (without(DecisionReceived), ToolCallStarted, "was not cleared to run: it is awaiting_approval"),
             (with_one_vote, DecisionReceived, "comes to waiting_for_quorum"),
             (with_keys_of_their_own, ApprovalRequested, "its digest is"),
             (with_another_payment, ApprovalRequested, "its digest is"),
@@ -319,7 +319,7 @@ async def test_a_tail_that_was_cut_is_seen_by_what_it_left(
         await desk.write(log)
         gone = await desk.verify(forgotten=True)
         assert (gone.ok, gone.where) == (False, "ledger")
-        assert "the log has its result, and the ledger does not have it" in gone.reason
+        assert "the log has its result, but the ledger does not have the effect" in gone.reason
 
 
 async def test_history_record_ledger_and_artifacts_are_compared(
@@ -335,7 +335,7 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         await desk.write(with_another_task(log))
         found = await desk.verify()
         assert (found.ok, found.where, found.position) == (False, "record", 1)
-        assert "another event here than Temporal's history" in found.reason
+        assert "a different event here than Temporal's history" in found.reason
         assert (await desk.verify(forgotten=True)).ok  # nobody signs a task: that it stands alone is said
         await desk.write(log)
 
@@ -343,7 +343,7 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         await desk.sql(plant, "k" * 40)
         found = await desk.verify()
         assert (found.ok, found.where, found.position) == (False, "ledger", None)
-        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, and no event starts it" in found.reason
+        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, but no event starts it" in found.reason
         await desk.sql("DELETE FROM holdfast.effects WHERE key = %s AND thread = %s", "k" * 40)
         assert (await desk.verify()).ok
 
@@ -357,7 +357,7 @@ async def test_history_record_ledger_and_artifacts_are_compared(
             assert (found.ok, found.where, found.position) == (False, "ledger", finished[-1].position)
             await desk.sql(kept, row.outcome)
         await desk.sql("UPDATE holdfast.effects SET tool = 'look' WHERE thread = %s")
-        assert "the ledger has it as one of look" in (await desk.verify()).reason
+        assert "in the ledger it is an effect of look" in (await desk.verify()).reason
         await desk.sql("UPDATE holdfast.effects SET tool = 'pay' WHERE thread = %s")
         assert (await desk.verify()).ok
 
@@ -392,7 +392,7 @@ async def test_the_record_of_an_open_run_cannot_be_cut(rig: StartRig, pool: Asyn
         log = await desk.log()
         assert len(log) == length
 
-        async def cut() -> Verified:
+        async def cut() -> Verification:
             await desk.write(log[:-2])
             return await desk.verify()
 

@@ -41,7 +41,7 @@ from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.snapshot import snapshot_of
 from holdfast.run.state import RunState
 from holdfast.runtime.encryption.signing_keys import signed
-from holdfast.runtime.reading.histories import Recorded
+from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, sealing
 from tests.replay.record import HISTORIES, LOOP
@@ -110,7 +110,7 @@ def test_a_log_can_be_judged_from_any_of_its_states(seed: int, data: st.DataObje
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_recorded_history_passes(file: Path) -> None:
     """Every history that a release has recorded, from where its Temporal run began."""
-    run = Recorded("", "", WorkflowHistory.from_json("", file.read_text()).events)
+    run = RecordedRun("", "", WorkflowHistory.from_json("", file.read_text()).events)
     audit = Audit(file.stem.partition(".")[0], state=run.begin.state if run.begin.position else None)
     audit.take(run.log)
     assert audit.fault is None
@@ -317,11 +317,11 @@ def test_an_answer_that_the_run_did_not_take_is_not_looked_at() -> None:
     history = WorkflowHistory.from_json("", file.read_text()).events
     place = WorkflowSerializationContext(namespace="default", workflow_id="plain")
     by = sealing(Seals({"ours": bytes(32)}))().with_context(place)
-    assert Recorded("plain", "", history).archived > 0
+    assert RecordedRun("plain", "", history).archived > 0
     for event in history:
         for payload in event.activity_task_completed_event_attributes.result.payloads:
             payload.metadata.pop(SEAL, None)
-    assert Recorded("plain", "", history, by).archived == 0
+    assert RecordedRun("plain", "", history, by).archived == 0
 
 
 # Keys from elsewhere.

@@ -14,7 +14,7 @@ from holdfast.runtime.client import follow as follow_module
 from holdfast.runtime.client.decisions import retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.reading import runs
-from holdfast.runtime.reading.runs import REFUSALS, Runs
+from holdfast.runtime.reading.runs import QUERY_RETRIES, Runs
 
 Answers = Iterable[Any]
 
@@ -114,7 +114,7 @@ class FakeThreads:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to wait between two polls."""
     monkeypatch.setattr(follow_module, "POLL_SECONDS", 0)
-    monkeypatch.setattr(runs, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(runs, "RETRY_SECONDS", 0)
 
 
 async def followed(threads: Any, **options: Any) -> tuple[list[int], list[str], int]:
@@ -140,7 +140,7 @@ async def test_a_refusal_in_the_middle_loses_no_event_and_repeats_none() -> None
     """What was yielded before a worker refused is not yielded again."""
     positions, notes, _ = await followed(FakeThreads([[BEGUN, REFUSED], [BEGUN, FINISHED]]))
     assert positions == [0, 1]
-    assert notes == [f"{REFUSED}. Asking again."]
+    assert notes == [f"{REFUSED}. Retrying."]
 
 
 async def test_a_reason_is_told_again_after_an_answer() -> None:
@@ -246,12 +246,12 @@ class Handle:
 async def test_a_query_that_was_refused_is_asked_again() -> None:
     """Refusals pass for about a second, after which they are told; every other error goes through."""
     refused = WorkflowQueryFailedError("a divergence")
-    passing = FakeRuns([*[refused] * REFUSALS, {"status": "running"}])
+    passing = FakeRuns([*[refused] * QUERY_RETRIES, {"status": "running"}])
     assert await passing.query("t", "state") == {"status": "running"}
     lasting = FakeRuns([refused] * 100)
     with pytest.raises(QueryRefused, match="a divergence"):
         await lasting.query("t", "state")
-    assert lasting.asked == REFUSALS + 1
+    assert lasting.asked == QUERY_RETRIES + 1
     other = FakeRuns([ValueError("something else")])
     with pytest.raises(ValueError, match="something else"):
         await other.query("t", "state")

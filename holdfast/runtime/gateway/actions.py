@@ -2,7 +2,7 @@
 
 from holdfast.authority.statements import Decision, read_decision
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.client.decisions import SENT, Decided, decide
+from holdfast.runtime.client.decisions import SENT, UpdateResult, decide
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
@@ -90,10 +90,10 @@ class Acting:
         except ServerUnreachable:
             words = "nobody confirms the message, and it may still arrive; look at the events before you say it again"
             raise Trouble(503, words) from None
-        return _told(Decided(said.outcome, said.explanation), by=by)
+        return _told(UpdateResult(said.outcome, said.explanation), by=by)
 
 
-def _told(decided: Decided, *, by: str) -> tuple[int, Outcome]:
+def _told(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:
     status = STATUS.get(decided.outcome, 409)
     if status >= 400:
         words = f"{decided.outcome}: {decided.explanation or 'not done'}. {ADVICE.get(decided.outcome, '')}"

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from temporalio.service import RPCError
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.client.listing import all_pending
+from holdfast.runtime.client.listing import list_pending
 from holdfast.runtime.client.start_options import check_thread_id
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.actions import Acting
@@ -130,7 +130,7 @@ def router(threads: Threads, doors: Authenticator, acting: Acting, followers: Fo
     async def pending_of_all() -> PendingOfAll:
         """The open requests of all threads. Temporal finds the threads, and lags a little behind."""
         async with _in("") as _:
-            pending, silent = await all_pending(threads)
+            pending, silent = await list_pending(threads)
         why = [Unanswered(thread=each.thread, why=str(trouble_of(each.error, each.thread))) for each in silent]
         return PendingOfAll(pending=pending, unanswered=why)
 

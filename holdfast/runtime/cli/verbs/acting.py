@@ -52,7 +52,7 @@ class Acting(Looking):
             by=giver,
             by_proven=self._is_own(giver),
         )
-        state = await threads.loaded(started.thread)
+        state = await threads.wait_until_loaded(started.thread)
         if state is None:
             self._output.note(
                 f"No worker has picked it up yet; start one with `python worker.py --dev` "
@@ -99,7 +99,7 @@ class Acting(Looking):
         threads = await self._connect(thread)
         return self._acted(thread, await decisions.cancel(threads, thread))
 
-    def _acted(self, thread: str, decided: decisions.Decided) -> int:
+    def _acted(self, thread: str, decided: decisions.UpdateResult) -> int:
         self._output.result({"outcome": decided.outcome}, Text(f"{visible(thread)}: {decided.explanation}"))
         return OK if decided.counts else REFUSED
 

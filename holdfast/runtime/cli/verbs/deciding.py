@@ -75,7 +75,7 @@ class Deciding(Invocation):
                 self._output.note(signing_screen(request, payload, public_key(private)))
         return payload
 
-    def _outcome(self, what: str, decided: decisions.Decided) -> int:
+    def _outcome(self, what: str, decided: decisions.UpdateResult) -> int:
         words = decided.explanation or decided.outcome
         told = {"outcome": decided.outcome, "explanation": decided.explanation}
         self._output.result(told, Text(visible(f"{what}: {words}")) if decided.counts else None)

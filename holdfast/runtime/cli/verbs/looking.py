@@ -17,11 +17,11 @@ from holdfast.runtime.cli.screens import list_screen, request_screen, show_scree
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
 from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.listing import all_pending, overview
+from holdfast.runtime.client.listing import list_pending, list_threads
 from holdfast.runtime.client.prompts import prompt_of
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.config.policy_file import load_policy
-from holdfast.runtime.reading.record import Evidence, answered
+from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.runtime.reading.runs import retrying
 from holdfast.runtime.reading.states import CLOSED
 
@@ -60,7 +60,7 @@ class Looking(Invocation):
     async def list(self, *, status: str | None, limit: int) -> int:
         """Threads, newest first."""
         threads = await self._connect()
-        rows = await overview(threads, status=status, limit=limit)
+        rows = await list_threads(threads, status=status, limit=limit)
         if self._output.as_json:
             for row in rows:
                 self._output.result({name: row[name] for name in ("thread", "agent", "status", "step")})
@@ -114,7 +114,7 @@ class Looking(Invocation):
         """Open requests, of one thread or of all."""
         threads = await self._connect(thread)
         if thread is None:
-            requests, unanswered = await all_pending(threads)
+            requests, unanswered = await list_pending(threads)
         else:
             requests, unanswered = await threads.pending(thread), []
         for request in requests:
@@ -154,7 +154,7 @@ class Looking(Invocation):
     async def _evidence(self) -> Evidence | None:
         """Ledger and artifacts; None where the database does not answer, which the record will say."""
         try:
-            return (await answered(self._record.open())).evidence if self._record else None
+            return (await call_store(self._record.open())).evidence if self._record else None
         except RecordUnavailable:
             return None
 

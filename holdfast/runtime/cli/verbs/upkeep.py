@@ -9,9 +9,9 @@ from holdfast.runtime.cli.exits import OK
 from holdfast.runtime.cli.screens import prunable_line
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.client.prune import candidates, prune
+from holdfast.runtime.client.prune import list_prunable, prune
 from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.reading.record import Ended, answered
+from holdfast.runtime.reading.record import EndedThread, call_store
 
 
 class Upkeep(Invocation):
@@ -38,7 +38,7 @@ class Upkeep(Invocation):
             raise SettingsError("there is no permanent record to prune: set DATABASE_URL to the one that workers have")
         threads = await self._connect()
         record = await self._record.open()
-        found = await answered(candidates(threads.runs, record, older_than=older_than))
+        found = await call_store(list_prunable(threads.runs, record, older_than=older_than))
         if dry_run or ask:
             for one in found:
                 self._pruned(one, removed=False)
@@ -66,7 +66,7 @@ class Upkeep(Invocation):
         self._output.result({"ok": code == OK, "checks": found}, report(checks))
         return code
 
-    def _pruned(self, one: Ended, *, removed: bool) -> None:
+    def _pruned(self, one: EndedThread, *, removed: bool) -> None:
         told = {"thread": one.thread, "events": one.events, "bytes": one.bytes, "last_at": one.last_at.isoformat()}
         self._output.result({**told, "removed": removed}, prunable_line(one))
 

@@ -27,7 +27,7 @@ from holdfast.runtime.client.connect import connect_stack, ensure_search_attribu
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
 from holdfast.testing.kill_matrix.audit import audit
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Api, Outside
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,7 +95,7 @@ async def measure(
     return Result(made, sum(len(lane.logs) for lane in lanes), workers, time.monotonic() - began, wrong, lines)
 
 
-def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> DoomedWorker:
+def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> KillableWorker:
     """A worker on a task queue of its own."""
     environ = {
         "HOLDFAST_HOME": str(home),
@@ -104,7 +104,7 @@ def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outsid
         "OPENAI_BASE_URL": llm.base_url,
         "DATABASE_URL": stack.database_url,
     }
-    return DoomedWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
+    return KillableWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
 
 
 def judge(lanes: Sequence[Lane], outside: Outside) -> list[str]:
@@ -118,7 +118,7 @@ def judge(lanes: Sequence[Lane], outside: Outside) -> list[str]:
     return wrong + [f"effect {key} is of no call of any run" for key in effects if key not in keys]
 
 
-async def _tell(doomed: list[DoomedWorker]) -> None:
+async def _tell(doomed: list[KillableWorker]) -> None:
     """Say now and then how far it is."""
     while True:
         await asyncio.sleep(30)

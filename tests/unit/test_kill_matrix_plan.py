@@ -13,12 +13,12 @@ from holdfast.testing.kill_matrix.plan import Plan, read_stops, write_plan
 WORKER = """
 import sys
 from pathlib import Path
-from holdfast.testing.kill_matrix.plan import Doom
+from holdfast.testing.kill_matrix.plan import Stopper
 for folder in sys.argv[1:]:
-    doom = Doom(Path(folder))
+    stopper = Stopper(Path(folder))
     for place in ("1", "1", "2", "3"):
-        doom.passing("before verdict_given", place)
-        doom.passing("after verdict_given", place)
+        stopper.reached("before verdict_given", place)
+        stopper.reached("after verdict_given", place)
 """
 BEFORE, AFTER = "before verdict_given", "after verdict_given"
 

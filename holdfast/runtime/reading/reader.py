@@ -98,7 +98,7 @@ class Reader:
                         yield line
             for line in continuity.join(current):
                 yield line
-        if not has_current and not await self._has_begun(found):
+        if not has_current and not await self._has_begun(found, use_worker=use_worker):
             async for part in self._earlier_runs(thread, start, None):
                 for line in continuity.join(part):
                     yield line
@@ -162,11 +162,14 @@ class Reader:
         if lines := [event_line(event) for event in run.log if event.position >= start]:
             yield lines
 
-    async def _has_begun(self, found: WorkflowExecutionDescription) -> bool:
+    async def _has_begun(self, found: WorkflowExecutionDescription, *, use_worker: bool) -> bool:
         """Return whether a run that has no events from some position on has loaded the events before it.
 
-        A run that re-opens a closed thread is empty until it has loaded the thread's past.
+        A run that re-opens a closed thread is empty until it has loaded the thread's past; without a worker, one that
+        has just continued as new looks the same.
         """
+        if not use_worker:
+            return bool((await self.history(found)).log)
         if found.run_id not in self._begun and found.status not in ENDED:
             with contextlib.suppress(NeverRan, NoWorker):
                 if (await self.runs.query(found.id, "state"))["events"]:

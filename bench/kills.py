@@ -27,7 +27,7 @@ from holdfast.runtime.client.connect import connect_stack, ensure_search_attribu
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
 from holdfast.testing.kill_matrix.audit import audit
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Api, Outside
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,7 +99,7 @@ async def measure(
     )
 
 
-def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> DoomedWorker:
+def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> KillableWorker:
     """Return a worker with its own task queue."""
     environ = {
         "HOLDFAST_HOME": str(home),
@@ -108,7 +108,7 @@ def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outsid
         "OPENAI_BASE_URL": llm.base_url,
         "DATABASE_URL": stack.database_url,
     }
-    return DoomedWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
+    return KillableWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
 
 
 def judge(scenarios: Sequence[Scenario], outside: Outside) -> list[str]:
@@ -122,7 +122,7 @@ def judge(scenarios: Sequence[Scenario], outside: Outside) -> list[str]:
     return wrong + [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
 
 
-async def _report_progress(doomed: list[DoomedWorker]) -> None:
+async def _report_progress(doomed: list[KillableWorker]) -> None:
     """Print the number of kills every 30 seconds."""
     while True:
         await asyncio.sleep(30)

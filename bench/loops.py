@@ -22,7 +22,7 @@ from holdfast.runtime.client.connect import connect_stack, ensure_search_attribu
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import ScriptedLLM
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.looped import judge, prepare, script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
     with ScriptedLLM(script) as llm:
         client = await connect_stack(stack)
         await ensure_search_attributes(client)
-        worker = DoomedWorker(
+        worker = KillableWorker(
             home / "doomed",
             worker=ROOT / "worker.py",
             environ={

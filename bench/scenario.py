@@ -15,7 +15,7 @@ from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Outside
 
 WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (
@@ -64,7 +64,7 @@ class Scenario:
         self,
         name: str,
         client: Client,
-        worker: DoomedWorker,
+        worker: KillableWorker,
         outside: Outside,
         *,
         chance: random.Random,
@@ -90,7 +90,7 @@ class Scenario:
         while self._worker.kills < times:
             where, most = self._chance.choice(WHERE)
             if where is None:
-                self._worker.doom(None)
+                self._worker.set_plan(None)
                 moment = time.monotonic() + self._chance.uniform(0.2, 10)
                 while time.monotonic() < moment:
                     await self._decide()
@@ -98,7 +98,7 @@ class Scenario:
                 self._worker.kill()
                 self._figures.boundaries["any moment"] += self._worker.kills - before
                 continue
-            self._worker.doom(Plan(boundaries=where, skip=self._chance.randrange(most), most=1))
+            self._worker.set_plan(Plan(boundaries=where, skip=self._chance.randrange(most), most=1))
             while not (stop := self._worker.stopped()):
                 await self._decide()
             if (person := self.people.get(stop.place.split("/")[0])) and self._chance.random() < 0.5:
@@ -111,7 +111,7 @@ class Scenario:
 
     async def end(self) -> None:
         """Wait until every run has ended."""
-        self._worker.doom(None)
+        self._worker.set_plan(None)
         while not all(log.closed for log in self.logs):
             await self._decide()
             for log in self.logs:
@@ -129,7 +129,7 @@ class Scenario:
             await person.log.refresh()
             if self._chance.random() < 0.3 and (open_requests := person.undecided()):
                 answer = await person.answer(open_requests[0])
-                person.has_sent(answer)
+                person.mark_sent(answer)
                 self._updates.add(task := asyncio.create_task(self._update(waiting.id, answer)))
                 task.add_done_callback(self._updates.discard)
             await person.decide()

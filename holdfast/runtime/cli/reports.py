@@ -10,7 +10,7 @@ from holdfast.runtime.cli.text import visible
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
-    from holdfast.runtime.client.decisions import Decided
+    from holdfast.runtime.client.decisions import UpdateResult
     from holdfast.runtime.client.threads import JSON, Threads
 
 
@@ -49,7 +49,7 @@ async def print_loop(session: Session, threads: "Threads", found: "WorkflowExecu
     session.output.result({**state, "ui": link}, loop_screen(state, ui=link))
 
 
-def report_outcome(session: Session, thread: str, decided: "Decided") -> int:
+def report_outcome(session: Session, thread: str, decided: "UpdateResult") -> int:
     """Print what became of an order to a run or a loop."""
     from rich.text import Text
 

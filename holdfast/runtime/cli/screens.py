@@ -7,10 +7,10 @@ from rich.text import Text
 
 from holdfast.authority.approvals import ANSWERS
 from holdfast.run.details import votes_words
-from holdfast.runtime.audit.verify import Verified
+from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
 from holdfast.runtime.client.threads import JSON
-from holdfast.runtime.reading.record import Ended
+from holdfast.runtime.reading.record import EndedThread
 from holdfast.runtime.reading.runs import Retrying
 
 STATUS_STYLES = {
@@ -184,7 +184,7 @@ def list_screen(rows: Sequence[JSON]) -> Text:
     return screen
 
 
-def verify_screen(verified: Verified) -> Text:
+def verify_screen(verified: Verification) -> Text:
     """The result of checking a thread."""
     where = " and ".join(
         {"history": "Temporal's histories", "record": "the permanent record"}[s] for s in verified.sources
@@ -202,7 +202,7 @@ def verify_screen(verified: Verified) -> Text:
     return screen
 
 
-def prunable_line(one: Ended) -> Text:
+def prunable_line(one: EndedThread) -> Text:
     """A thread that ended long ago, in one line."""
     size = f"{count(one.events, 'event')}, {one.bytes:,} bytes"
     return Text.assemble((clock(one.last_at.isoformat()), "dim"), f"  {visible(one.thread)}  ({size})")

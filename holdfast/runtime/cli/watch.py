@@ -24,7 +24,7 @@ from holdfast.runtime.cli.keyboard import typed_characters
 from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
 from holdfast.runtime.cli.text import arguments_text, brief, command, indented, visible
-from holdfast.runtime.client.decisions import Decided, decide, retry
+from holdfast.runtime.client.decisions import UpdateResult, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.threads import JSON, Threads
@@ -220,7 +220,7 @@ async def _send(
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
 
 
-async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, private: str | None) -> Decided:
+async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, private: str | None) -> UpdateResult:
     payload = {
         "decision": answer.decision,
         "request": answer.request["request"],

@@ -5,7 +5,7 @@ A Slack button arrives here, too: `slack.py` reads who pressed it, and calls `Ac
 
 from holdfast.authority.statements import Decision, read_decision
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.client.decisions import SENT, Decided, decide
+from holdfast.runtime.client.decisions import SENT, UpdateResult, decide
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
@@ -95,10 +95,10 @@ class Actions:
                 "no worker confirmed the message, and it may still arrive; check the events before you send it again"
             )
             raise HTTPProblem(503, words) from None
-        return _response(Decided(said.outcome, said.explanation), by=by)
+        return _response(UpdateResult(said.outcome, said.explanation), by=by)
 
 
-def _response(decided: Decided, *, by: str) -> tuple[int, Outcome]:
+def _response(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:
     status = STATUS.get(decided.outcome, 409)
     if status >= 400:
         words = f"{decided.outcome}: {decided.explanation or 'not done'}. {ADVICE.get(decided.outcome, '')}"

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from temporalio.service import RPCError
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.client.listing import all_pending
+from holdfast.runtime.client.listing import list_pending
 from holdfast.runtime.client.start_options import check_thread_id
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.actions import Actions
@@ -130,7 +130,7 @@ def router(threads: Threads, authenticator: Authenticator, actions: Actions, fol
     async def pending_of_all() -> PendingOfAll:
         """The open requests of all threads. Temporal's index of threads lags a little behind."""
         async with _thread_in("") as _:
-            pending, unanswered = await all_pending(threads)
+            pending, unanswered = await list_pending(threads)
         threads_without_answer = [
             Unanswered(thread=each.thread, why=str(problem_of(each.error, each.thread))) for each in unanswered
         ]

@@ -13,7 +13,7 @@ from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import visible
 
 if TYPE_CHECKING:
-    from holdfast.runtime.client.decisions import Decided
+    from holdfast.runtime.client.decisions import UpdateResult
     from holdfast.runtime.client.threads import JSON, Threads
 
 verbs = Verbs()
@@ -235,7 +235,7 @@ async def _show_request(session: Session, threads: "Threads", thread: str, paylo
     return payload
 
 
-def _report(session: Session, what: str, decided: "Decided") -> int:
+def _report(session: Session, what: str, decided: "UpdateResult") -> int:
     """Print what became of a decision."""
     from rich.text import Text
 

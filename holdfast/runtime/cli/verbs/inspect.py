@@ -57,9 +57,9 @@ async def list_threads(
     """
     threads = await session.connect()
     from holdfast.runtime.cli.screens import list_screen
-    from holdfast.runtime.client.listing import overview
+    from holdfast.runtime.client.listing import list_threads
 
-    output, rows = session.output, await overview(threads, status=status, limit=limit)
+    output, rows = session.output, await list_threads(threads, status=status, limit=limit)
     if output.as_json:
         for row in rows:
             output.result({name: row[name] for name in ("thread", "agent", "status", "step")})
@@ -147,10 +147,10 @@ async def pending(
     """Print the requests that wait for a decision."""
     threads = await session.connect(thread)
     from holdfast.runtime.cli.screens import request_screen
-    from holdfast.runtime.client.listing import all_pending
+    from holdfast.runtime.client.listing import list_pending
 
     if thread is None:
-        requests, unanswered = await all_pending(threads)
+        requests, unanswered = await list_pending(threads)
     else:
         requests, unanswered = await threads.pending(thread), []
     output = session.output

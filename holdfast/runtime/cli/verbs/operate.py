@@ -14,7 +14,7 @@ from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import count, visible
 
 if TYPE_CHECKING:
-    from holdfast.runtime.reading.record import Ended
+    from holdfast.runtime.reading.record import EndedThread
 
 _AGE = re.compile(r"(\d{1,5})([hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
@@ -76,12 +76,12 @@ async def prune(
     # Before the connection: without a record, no server is needed to refuse.
     record = await session.parts.record()
     threads = await session.connect()
-    from holdfast.runtime.client.prune import candidates
+    from holdfast.runtime.client.prune import list_prunable
     from holdfast.runtime.client.prune import prune as prune_threads
-    from holdfast.runtime.reading.record import answered
+    from holdfast.runtime.reading.record import call_store
 
     older = timedelta(hours=int(age[1]) * _HOURS[age[2]])
-    found = await answered(candidates(threads.runs, record, older_than=older))
+    found = await call_store(list_prunable(threads.runs, record, older_than=older))
     if dry_run or not yes:
         for one in found:
             _print_pruned(session, one, removed=False)
@@ -118,7 +118,7 @@ async def doctor(
     return code
 
 
-def _print_pruned(session: Session, one: "Ended", *, removed: bool) -> None:
+def _print_pruned(session: Session, one: "EndedThread", *, removed: bool) -> None:
     from holdfast.runtime.cli.screens import prunable_line
 
     row = {"thread": one.thread, "events": one.events, "bytes": one.bytes, "last_at": one.last_at.isoformat()}

@@ -75,7 +75,7 @@ async def start(
         by=giver,
         by_proven=session.is_own(giver),
     )
-    state = await threads.loaded(started.thread)
+    state = await threads.wait_until_loaded(started.thread)
     if state is None:
         session.output.note(
             f"No worker has picked it up yet; start one with `python worker.py --dev` "

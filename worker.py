@@ -34,7 +34,7 @@ from activities.loop_iteration import Loops
 from activities.notify import Notifier
 from activities.notify_formats import Links
 from activities.orders import Chains, CheckedOrders
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast import __version__
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
@@ -55,9 +55,6 @@ from holdfast.runtime.encryption.fleet_keys import knowing_fleet_keys, required_
 from holdfast.runtime.hardening import ROOT_NOTICE, close_to_others, is_root
 from holdfast.runtime.llm.client import llm_client
 from holdfast.runtime.llm.embeddings import Embeddings
-from holdfast.runtime.llm.prices import price
-from holdfast.runtime.memory.loop_files import FileWorkbench
-from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.memories import PostgresMemories
@@ -141,13 +138,11 @@ def build_worker(
     memories = catalog.memories or PostgresMemories(pool, embeddings)
     catalog = _with_our_tools(catalog, artifacts, memories, secrets)
     notifier = notifier or Notifier()
-    sessions = Sessions(threads)
+    transcripts = TranscriptCache(threads)
     chains = Chains()
     ledger = Ledger(pool, database_url)
-    record = Record(threads, ledger, chains=chains, forget=sessions.forget)
-    loops = Loops(
-        catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price, notify=bool(notifier.receivers)
-    )
+    record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
+    loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
     return Worker(
         client,
         task_queue=task_queue,
@@ -160,7 +155,6 @@ def build_worker(
                 default_llm=default_llm,
                 workspaces=workspaces,
                 artifacts=artifacts,
-                reader=WorkspaceMemory(),
                 memories=memories,
                 notify=bool(notifier.receivers),
                 threads=threads,
@@ -168,8 +162,8 @@ def build_worker(
                 chains=chains,
                 plain_starts=plain_starts,
             ).load_agent,
-            LLM(llm, catalog, sessions, artifacts, secrets).call_llm,
-            Tools(catalog, ledger, chains, sessions, artifacts, secrets).call_tool,
+            LLM(llm, catalog, transcripts, artifacts, secrets).call_llm,
+            Tools(catalog, ledger, chains, transcripts, artifacts, secrets).call_tool,
             notifier.notify,
             record.archive,
             loops.survey_workspace,

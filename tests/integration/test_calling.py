@@ -16,14 +16,14 @@ async def test_a_run_that_no_worker_answers_for_is_not_waited_for(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that shuts down is the only one that could answer its own activity: it ends all the same."""
-    monkeypatch.setattr(calling_run, "ANSWER_WITHIN", timedelta(seconds=0.2))
+    monkeypatch.setattr(calling_run, "QUERY_TIMEOUT", timedelta(seconds=0.2))
     thread = f"test-{uuid4().hex[:8]}"
     run = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=thread, task_queue=thread)
     environment = ActivityEnvironment(client=client)
     environment.info = replace(environment.info, workflow_id=thread, workflow_run_id=run.first_execution_run_id)
 
     async def ask() -> None:
-        await calling_run.CallingRun.of().ask("state")
+        await calling_run.CallingRun.of().query("state")
 
     with pytest.raises(RPCError, match=r"(?i)deadline|timeout|timed out"):
         await environment.run(ask)

@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.call_tool import Tools
 from activities.orders import Chains
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
 from holdfast.llm.messages import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
@@ -227,7 +227,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
             Catalog(agents=[Agent(name="a", instructions="")], tools=[catalogued]),
             Ledger(pool, database_url),
             Chains(),
-            Sessions(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         order = ToolCall(id="c", name=catalogued.spec.name, arguments=arguments)
@@ -291,5 +291,5 @@ async def test_an_effect_that_broke_off_is_never_called_not_called(attempt: Atte
         await attempt(tool(name="deploy", effect="unsafe")(dies), arguments)
     outcome = await attempt(deploy, arguments)
     assert outcome.status == "unknown"
-    assert "an earlier attempt of deploy broke off" in outcome.content
+    assert "an earlier attempt of deploy was interrupted" in outcome.content
     assert received(tmp_path) == [["x", False, 1]]

@@ -92,7 +92,7 @@ def test_slack_has_no_button_for_what_it_does_not_show(arguments: JSON) -> None:
     message = slack(arguments)
 
     assert HIDDEN not in message
-    assert "Not all is shown" in message
+    assert "Not all arguments are shown" in message
     assert "d" * 64 in message
     assert buttons(message) == ["deny"]
     assert "starter.py pending t" in message
@@ -105,7 +105,7 @@ def test_slack_has_both_buttons_for_what_it_shows() -> None:
     message = slack({"command": HIDDEN})
 
     assert HIDDEN in message
-    assert "Not all is shown" not in message
+    assert "Not all arguments are shown" not in message
     assert buttons(message) == ["approve", "deny"]
     assert "starter.py approve t 1" in message
 

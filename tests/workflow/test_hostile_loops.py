@@ -19,7 +19,7 @@ from holdfast.agents.agent import Agent
 from holdfast.agents.catalog import Catalog
 from holdfast.authority.policy import Policy, allow
 from holdfast.loop.state import LoopLimits, SettleRequest, Survey, SurveyRequest
-from holdfast.runtime.memory.loop_files import FileWorkbench
+from holdfast.runtime.memory.loop_files import LoopFiles
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.testing import Conversation, Reply, call, hang, say
 from holdfast.tools.decorator import tool
@@ -212,15 +212,15 @@ async def test_a_pause_while_the_files_are_looked_at_begins_no_iteration(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was told that the loop is paused may edit the files at once: no agent starts on what they said before."""
-    looking, go_on, survey = threading.Event(), threading.Event(), FileWorkbench.survey
+    looking, go_on, survey = threading.Event(), threading.Event(), LoopFiles.survey
 
-    def slow(self: FileWorkbench, request: SurveyRequest) -> Survey:
+    def slow(self: LoopFiles, request: SurveyRequest) -> Survey:
         found = survey(self, request)
         looking.set()
         go_on.wait(30)
         return found
 
-    monkeypatch.setattr(FileWorkbench, "survey", slow)
+    monkeypatch.setattr(LoopFiles, "survey", slow)
     async with rig(catalog(), diligent) as at_work:
         tasks = at_work.workspace / "TASKS.md"
         tasks.write_text(TASKS)
@@ -307,7 +307,7 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
 def settle(root: Path, before: str, after: str) -> str:
     """The outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
     (root / "TASKS.md").write_text(before)
-    seen = FileWorkbench().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
+    seen = LoopFiles().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
     assert seen.next == "one"
     (root / "TASKS.md").write_text(after)
     request = SettleRequest(
@@ -322,7 +322,7 @@ def settle(root: Path, before: str, after: str) -> str:
         key="k",
         end="completed",
     )
-    return FileWorkbench().settle(request, "done", NOW).outcome
+    return LoopFiles().settle(request, "done", NOW).outcome
 
 
 @pytest.mark.parametrize(
@@ -348,9 +348,9 @@ def test_long_subjects_reasons_and_names_are_cut(tmp_path: Path) -> None:
     (tmp_path / "TASKS.md").write_text("- [ ] a (blocked: " + "x" * 300_000 + ")\n")
     (tmp_path / "features.json").write_text(f'[{{"name": "{"y" * 300_000}", "passes": false}}]')
     request = SurveyRequest(workspace=str(tmp_path), agent=None, key="s")
-    seen = FileWorkbench().survey(request)
+    seen = LoopFiles().survey(request)
     git(tmp_path, *PERSON, "commit", "--quiet", "--allow-empty", "-m", "z" * 100_000)
-    settled = FileWorkbench().settle(
+    settled = LoopFiles().settle(
         SettleRequest(
             workspace=str(tmp_path),
             thread="l-0",

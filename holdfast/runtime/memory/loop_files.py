@@ -34,7 +34,7 @@ _ENDS = {
 }
 
 
-class FileWorkbench:
+class LoopFiles:
     """An `activities.loop_iteration.Workbench` on files."""
 
     def survey(self, request: SurveyRequest) -> Survey:

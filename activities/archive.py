@@ -91,7 +91,7 @@ class Record:
         run = CallingRun.of()
         async with heartbeats():
             await self._ensure(run.handle, request.position, request.head)
-            return await self._ledger.made(run.thread, after=request.after)
+            return await self._ledger.past_effects(run.thread, after=request.after)
 
     async def _ensure(self, run: WorkflowHandle[object, object], position: int, head: str) -> None:
         """Make sure that the record leads up to `position`, where the digest before it is `head`.

@@ -115,7 +115,7 @@ class Agents:
             workspace = await asyncio.to_thread(self._workspace, request.workspace)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
-            past = await self._ledger.made(calling_thread(), after=request.after)
+            past = await self._ledger.past_effects(calling_thread(), after=request.after)
         return LoadedAgent(
             spec=spec,
             workspace=str(workspace),

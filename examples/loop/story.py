@@ -11,7 +11,7 @@ from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested,
 
 COMPLETED = "Complete: "
 """How the subject of a commit begins that completes a task."""
-BY_HAND = "Take in what was changed by hand: "
+BY_HAND = "Commit changes made by hand: "
 """How that of one begins that has what people changed."""
 
 

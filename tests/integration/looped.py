@@ -123,7 +123,8 @@ def _trailers(workspace: Path, threads: str) -> list[str]:
     """The keys of the agents' commits, as git has them: those of the loop itself, between iterations, are left out."""
     form = "--format=%(trailers:key=Holdfast-Key,valueonly,separator=)|%s"
     lines = [line.partition("|") for line in _git(workspace, "log", form)]
-    return [key for key, _, subject in lines if key and not subject.startswith(("Take in", "Keep", "Note that"))]
+    own = ("Commit changes", "Commit work", "Note that")
+    return [key for key, _, subject in lines if key and not subject.startswith(own)]
 
 
 def _git(workspace: Path, *arguments: str) -> list[str]:

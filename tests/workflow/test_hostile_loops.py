@@ -109,7 +109,7 @@ WAYS = {
     "binary": Hostile(tasks_are(b"- [ ] a\0\n"), "TASKS.md is not UTF-8 text"),
     "open fence": Hostile(tasks_are("```\n" + TASKS), "neither a TASKS.md with tasks", cause="NoTasks"),
     "too deep": Hostile(tasks_are("\n".join("  " * n + "- [ ] a" for n in range(99))), "line 49: it is nested"),
-    "long title": Hostile(tasks_are("# Tasks\n- [ ] " + "a" * 900_000), "line 2: a title of 900,000 characters"),
+    "long title": Hostile(tasks_are("# Tasks\n- [ ] " + "a" * 900_000), "line 2: the title has 900,000 characters"),
     "JSON": Hostile(features_are('{"features": [\n'), "line 2", lambda root: (root / "features.json").unlink()),
     "JSON depth": Hostile(features_are("[" * 99_999), "nested", lambda root: (root / "features.json").unlink()),
     "link outside": Hostile(link_to("../outside.md"), "outside"),
@@ -163,7 +163,7 @@ async def test_a_folder_that_takes_no_files_blocks(rig: StartRig) -> None:
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop(workspace="/sys/kernel", task="build")
         state = await status_of(handle, "blocked")
-        assert "kernel cannot be made a repository" in state["blocked"]["message"]
+        assert "no repository can be created in kernel" in state["blocked"]["message"]
         assert state["step"] == 0
         await handle.cancel()
 
@@ -204,7 +204,7 @@ async def test_what_an_agent_leaves_broken_is_kept_as_its_own(rig: StartRig) -> 
         state = await status_of(handle, "blocked")
         assert (state["iterations"][0]["outcome"], state["blocked"]["cause"]) == ("failed", "Workspace")
         subjects = git(at_work.workspace, "log", "--format=%s")
-        assert subjects == ["Note that iteration 0 failed: one", "Take in what was changed by hand: TASKS.md"]
+        assert subjects == ["Note that iteration 0 failed: one", "Commit changes made by hand: TASKS.md"]
         await handle.cancel()
 
 

@@ -185,7 +185,7 @@ async def test_why_a_skill_was_left_out_is_nobodys_word(rig: StartRig, tmp_path:
         run = await r.start()
         await run.result()
         (listing,) = await results_of(run)
-        assert ".agents/skills (left out): 1 not approved, or not to be used" in listing.content
+        assert ".agents/skills (left out): 1 not approved, or unusable" in listing.content
         assert "Mallory" not in listing.content
         assert listing.trust == "tool"
 

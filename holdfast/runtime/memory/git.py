@@ -2,7 +2,7 @@
 
 1. Git never opens a repository's own git folder. It works in a view of it (`views.py`), outside the workspace, so that
    it uses no configuration, hook or link placed in that folder, and writes nothing to it.
-2. Git cannot start programs: `PATH` and its own folder of programs are empty.
+2. Git cannot start programs: `PATH` and `GIT_EXEC_PATH` name a folder that does not exist.
 3. Where bubblewrap works, git runs confined: it can read the work tree and the objects, and write only to its view.
 """
 
@@ -154,7 +154,7 @@ def is_confined() -> bool:
 
 
 def _program() -> str:
-    """Git's full path: its `PATH` will be empty, so that it finds no other program."""
+    """Git's full path: its own `PATH` leads nowhere, so that it finds no other program."""
     if found := shutil.which("git"):
         return found
     raise _missing("not found")

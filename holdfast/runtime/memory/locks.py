@@ -3,7 +3,7 @@
 1. Our lock is held from the first read of the repository until git's changes are published to it. A git process that
    outlives its worker writes only to its own view, and does no harm.
 2. A stale lock file of git is removed only if nothing can be using it: our lock is held, no git process runs in the
-   repository, and the file is some seconds old. Otherwise we wait for it to go.
+   repository, and the file is some seconds old. Otherwise we wait until git removes it.
 """
 
 import fcntl

@@ -1,6 +1,6 @@
 """Searches semantic memory: by words and by vectors, each with a ranking of its own.
 
-1. Every word counts, rare words more; none is required. PostgreSQL's statistics tell how common a word is.
+1. Every word counts, rare words more; none is required. PostgreSQL's statistics show how common a word is.
 2. A search by words ranks about `CANDIDATES` items, however many there are: the rare words select the candidates, and
    common words only affect their ranking. A search by vectors uses the approximate index in large scopes.
 """

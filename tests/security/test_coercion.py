@@ -146,7 +146,7 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
         events = await check_thread(r.client, run)
         (ended,) = [event for event in events if isinstance(event, ToolCallFinished)]
         assert ended.status == "invalid"
-        assert 'its tool reads them as {"force":false,"target":"y","times":2}' in ended.content
+        assert 'the tool reads them as {"force":false,"target":"y","times":2}' in ended.content
 
 
 async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: StartRig) -> None:

@@ -115,7 +115,7 @@ async def test_a_loop_that_cannot_go_on_is_blocked_and_retry_lets_it(rig: StartR
         tasks.write_text("\n".join(line for line in tasks.read_text().splitlines() if "one" not in line) + "\n")
         assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "it goes on"}
         assert (await handle.result()).tasks == 1
-        assert any(each.startswith("Take in") for each in git(at_work.workspace, "log", "--format=%s"))
+        assert any(each.startswith("Commit changes") for each in git(at_work.workspace, "log", "--format=%s"))
 
 
 async def test_a_paused_loop_obeys_what_people_write_meanwhile(rig: StartRig) -> None:

@@ -19,8 +19,8 @@ from activities.orders import Chains
 from activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.log.events import ToolStatus
+from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.run.decide import CLOSED_EARLY, IN_DOUBT
 from holdfast.run.details import describe_call
 from holdfast.runtime.stores.ledger import Entry, Ledger
 from holdfast.stores import ArtifactStore
@@ -113,7 +113,8 @@ class Tools:
             return await _run(tool, arguments, context, outcomes)
         if request.undo and not request.settle:
             return await _undo(tool, arguments, context, outcomes)
-        async with self._ledger.claim(await self._effect(request), thread=context.thread) as entry:
+        claim = self._ledger.claim(await self._effect(request), thread=context.thread, start=not request.settle)
+        async with claim as entry:
             if request.settle:
                 return await _settle(entry, tool, arguments, context, outcomes)
             return await _run_once(entry, tool, arguments, context, outcomes)
@@ -176,7 +177,6 @@ async def _run_once(
             if earlier.status != "unknown":
                 await entry.finish(earlier)
             return earlier
-    await entry.start()
     outcome = await _run(tool, arguments, context, outcomes)
     if outcome.status == "unknown" and tool.check is not None and inspect.iscoroutinefunction(tool.function):
         # The function exceeded its limit and was stopped, so the tool's check can determine the outcome.
@@ -196,7 +196,7 @@ async def _settle(
     if not entry.started_before:
         return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
     if second_attempt(tool.spec.effect) != "check":
-        return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {IN_DOUBT}")
+        return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
     settled = await _earlier_outcome(tool, arguments, context, outcomes)
     if settled is None:
         return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} Its check says that it did not happen.")

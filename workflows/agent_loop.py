@@ -1,12 +1,13 @@
 """AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
 
-Each iteration is a child workflow, an agent run with a thread and a log of its own. What follows from what is in
-`holdfast.loop.decide`; between two iterations nothing is known but what the files say, and this state.
+Each iteration is a child workflow, an agent run with its own thread and log. `holdfast.loop.decide` has the rules. From
+one iteration to the next the loop carries nothing but the workspace's files and its `LoopState`. It continues as new
+(continue-as-new) between iterations.
 """
 
 import asyncio
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate, WorkflowIDReusePolicy
@@ -21,6 +22,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.text import one_line
 from holdfast.log.events import RunOutcome
+from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.decide import (
     Block,
@@ -49,6 +51,7 @@ from holdfast.loop.state import (
     SurveyRequest,
 )
 from holdfast.run import contracts
+from holdfast.run.activities import NOTIFY
 from holdfast.run.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.seals.orders import answers, order_name
@@ -60,41 +63,42 @@ _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
 
-FORGED = "the answer of the activity does not come from our own processes, or belongs to another call"
+FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
 
 HISTORY_EVENTS = 4_000
-"""Events of Temporal's history from which the loop goes on in a new Temporal run."""
+"""Events of Temporal's history from which the loop continues as new."""
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
 
 
 @workflow.defn(name=contracts.LOOP_WORKFLOW)
 class AgentLoopWorkflow:
-    """A loop: a goal and a workspace in, a workspace whose tasks are done out."""
+    """A loop: a goal and a workspace in, a workspace with all tasks done out."""
 
     @workflow.init
     def __init__(self, loop: LoopInput) -> None:
-        """Stand where the loop begins, or goes on, before any signal can arrive."""
+        """Begin or continue the loop, before any signal can arrive."""
         info = workflow.info()
         self._loop = loop
         self._refused = refusal(loop, first_run_id=info.first_execution_run_id, started_at=info.workflow_start_time)
         self._state = begin(loop, thread=info.workflow_id, at=workflow.now())
         self._published: tuple[object, ...] = ()
-        self._telling: list[asyncio.Future[Notified]] = []
+        self._notifying: list[asyncio.Future[Notified]] = []
+        """Notices under way."""
 
     @workflow.run
     async def run(self, loop: LoopInput) -> LoopResult:
-        """Work off the workspace's tasks.
+        """Work through the workspace's tasks.
 
         Raises:
-            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for it. After the first
-                iteration that blocks the loop instead.
-            CancelledError: The loop was cancelled; so was its iteration, and what came of that was recorded.
+            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for a loop. After the
+                first iteration that blocks the loop instead.
+            CancelledError: The loop was cancelled; so was its iteration, whose end was recorded.
         """
         if self._refused:
             raise ApplicationError(self._refused, type=contracts.START_REFUSED, non_retryable=True)
         try:
-            return await self._work_off()
+            return await self._work()
         except (asyncio.CancelledError, ActivityError):
             self._end("cancelled", "it was cancelled")
             raise
@@ -102,29 +106,32 @@ class AgentLoopWorkflow:
             self._end("failed", error.message)
             raise
 
-    async def _work_off(self) -> LoopResult:
+    async def _work(self) -> LoopResult:
         while True:
             self._publish()
             await workflow.wait_condition(lambda: not (self._state.paused or self._state.blocked))
-            await self._move_if_full()
+            await self._continue_as_new_if_due()
             survey = await self._survey()
             self._state = on_survey(self._state, survey, at=workflow.now())
-            if self._state.paused:  # meanwhile: whoever did it was told that nothing begins any more
+            if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
                 continue
-            match next_step(self._loop, self._state, survey, at=workflow.now()):
+            step = next_step(self._loop, self._state, survey, at=workflow.now())
+            match step:
                 case Finish():
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
-                    self._tell("run_finished", self._state.result)
-                    await self._told()
+                    self._notify("run_finished", self._state.result)
+                    await self._notices_sent()
                     return result
                 case Block() as block:
                     self._state = on_block(self._state, block, at=workflow.now())
-                    self._tell("run_blocked", f"{block.cause}: {block.message}")
+                    self._notify("run_blocked", f"{block.cause}: {block.message}")
                 case Work(task=task):
                     await self._iterate(survey, task)
                 case Initialize():
                     await self._iterate(survey, "")
+                case _:
+                    assert_never(step)
 
     def _end(self, outcome: RunOutcome, result: str) -> None:
         ended = {"outcome": outcome, "result": result, "updated_at": workflow.now()}
@@ -142,18 +149,18 @@ class AgentLoopWorkflow:
             priced=loop.limits.cost is not None,
         )
         try:
-            survey = await calls.survey(request, f"look at the files, before iteration {state.count}")
+            survey = await calls.start_activity(SURVEY, request, state)
             return survey if answers(survey, request) else Survey(problem=FORGED, cause=contracts.NOT_SEALED)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
             cause, message = cause_of(error)
-            if state.count:  # work was done: that it cannot go on here and now is no reason to end it
+            if state.count:  # work was done: a failure now blocks the loop, and does not end it
                 return Survey(problem=message, cause=cause)
             raise ApplicationError(message, type=cause, non_retryable=True) from error
 
     async def _iterate(self, survey: Survey, task: str) -> None:
-        """One iteration: a fresh agent run, and what became of it."""
+        """Run one iteration: a fresh agent run, and the record of its end."""
         state, number = self._state, self._state.count
         iteration = Iteration(number=number, thread=f"{state.thread}-{number}", task=task, started_at=workflow.now())
         brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
@@ -174,20 +181,20 @@ class AgentLoopWorkflow:
             end=end,
             explanation=explanation,
         )
-        settling = calls.settle(request, f"settle iteration {number}")
+        settling = calls.start_activity(SETTLE, request, self._state)
         try:
             settled = await asyncio.shield(settling)
-        except asyncio.CancelledError:  # what became of it is recorded all the same
+        except asyncio.CancelledError:  # the iteration's end is recorded all the same
             settled = await settling
         if not answers(settled, request):
             settled = Settled(outcome="failed", explanation=FORGED)
         self._state = on_settled(self._state, settled, at=workflow.now())
-        # Asked for, not caught: to a call that waits for a cancelled child, the loop's own cancellation looks the same.
+        # Checked, not caught: waiting for a cancelled child raises the same error as the loop's own cancellation.
         if workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
     def _order(self) -> str:
-        """The name of the next order to an activity."""
+        """Return the name of the next order to an activity."""
         self._state = self._state.model_copy(update={"orders": self._state.orders + 1})
         info = workflow.info()
         return order_name(
@@ -195,7 +202,7 @@ class AgentLoopWorkflow:
         )
 
     async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str]:
-        """Have the iteration's agent run: how it ended, and why if it failed. Cancelled, the loop waits for its end."""
+        """Run the iteration's agent; return how it ended, and why if it failed. A cancelled loop waits for it."""
         starting = asyncio.create_task(self._start_agent(iteration, brief))
         in_time = True
         try:
@@ -224,10 +231,10 @@ class AgentLoopWorkflow:
                 agent=loop.agent if iteration.task else loop.initializer or loop.agent,
                 workspace=loop.workspace,
                 idle_limit=0,
-                trust="tool" if iteration.task else "person",  # an agent may have written the task into the file
+                trust="tool" if iteration.task else "person",  # an agent may have written the task
             ),
             id=iteration.thread,
-            # A thread of that name has a log of its own, which this run must not be taken for.
+            # An existing thread of that name has its own log, which this run must not continue.
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             result_type=RunResult,
             static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
@@ -236,13 +243,13 @@ class AgentLoopWorkflow:
         )
 
     async def _in_time(self, run: Run, deadline: datetime | None) -> bool:
-        """Wait until the run ends, or the loop's time is up."""
+        """Wait until the run ends or the loop's time is up; return whether it ended."""
         left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
         done, _ = await workflow.wait([run], timeout=left)
         return bool(done)
 
-    def _tell(self, occasion: Occasion, text: str) -> None:
-        """Tell people who are elsewhere, if the worker knows any."""
+    def _notify(self, occasion: Occasion, text: str) -> None:
+        """Start a notice, if the worker has receivers."""
         if not self._state.notify:
             return
         self._state = self._state.model_copy(update={"notices": self._state.notices + 1})
@@ -255,22 +262,22 @@ class AgentLoopWorkflow:
             status=state.status,
             text=text[:TEXT_CHARS],
         )
-        self._telling.append(calls.tell(notice))
+        self._notifying.append(calls.start_activity(NOTIFY, notice, None))
 
-    async def _told(self) -> None:
-        """Wait until they were told, or could not be."""
-        await asyncio.gather(*self._telling, return_exceptions=True)
-        self._telling.clear()
+    async def _notices_sent(self) -> None:
+        """Wait until all notices were sent, or failed."""
+        await asyncio.gather(*self._notifying, return_exceptions=True)
+        self._notifying.clear()
 
-    async def _move_if_full(self) -> None:
+    async def _continue_as_new_if_due(self) -> None:
         info = workflow.info()
         if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
-            await self._told()
+            await self._notices_sent()
             chain = {"first_run_id": info.first_execution_run_id, "issued_at": None}
             workflow.continue_as_new(self._loop.model_copy(update={"state": self._state, **chain}))
 
     def _publish(self) -> None:
-        """Show the Web UI where the loop is."""
+        """Publish the loop's state for the Web UI."""
         state = self._state
         workflow.set_current_details(loop_details(state))
         published = (state.agent, state.status, state.count)
@@ -291,39 +298,39 @@ class AgentLoopWorkflow:
 
     @workflow.signal
     def resume(self, payload: Any = None, *more: Any) -> None:
-        """Go on after a pause: {"by": "alice"}."""
+        """Resume after a pause: {"by": "alice"}."""
         self._steer("resume", payload)
 
     @workflow.signal
     def retry(self, payload: Any = None, *more: Any) -> None:
-        """Go on after the cause of a block is mended, or grant as much again: {"by": "alice"}."""
+        """Continue after the cause of a block is fixed, or raise the limit that was reached: {"by": "alice"}."""
         self._steer("retry", payload)
 
     @workflow.update(name="pause")
-    def hold(self, payload: Any = None, *more: Any) -> View:
-        """Pause, as the signal does, and learn the outcome."""
+    def pause_update(self, payload: Any = None, *more: Any) -> View:
+        """Pause, as the signal `pause` does, and return the outcome."""
         return self._steer("pause", payload)
 
-    @hold.validator
-    def _may_hold(self, payload: Any = None, *more: Any) -> None:
+    @pause_update.validator
+    def _may_pause(self, payload: Any = None, *more: Any) -> None:
         self._refuse("pause", payload)
 
     @workflow.update(name="resume")
-    def go_on(self, payload: Any = None, *more: Any) -> View:
-        """Go on after a pause, as the signal does, and learn the outcome."""
+    def resume_update(self, payload: Any = None, *more: Any) -> View:
+        """Resume, as the signal `resume` does, and return the outcome."""
         return self._steer("resume", payload)
 
-    @go_on.validator
-    def _may_go_on(self, payload: Any = None, *more: Any) -> None:
+    @resume_update.validator
+    def _may_resume(self, payload: Any = None, *more: Any) -> None:
         self._refuse("resume", payload)
 
     @workflow.update(name="retry")
-    def try_again(self, payload: Any = None, *more: Any) -> View:
-        """Go on after a block, as the signal does, and learn the outcome."""
+    def retry_update(self, payload: Any = None, *more: Any) -> View:
+        """Continue after a block, as the signal `retry` does, and return the outcome."""
         return self._steer("retry", payload)
 
-    @try_again.validator
-    def _may_try_again(self, payload: Any = None, *more: Any) -> None:
+    @retry_update.validator
+    def _may_retry(self, payload: Any = None, *more: Any) -> None:
         self._refuse("retry", payload)
 
     def _refuse(self, what: Steering, payload: Any) -> None:
@@ -345,12 +352,12 @@ class AgentLoopWorkflow:
 
     @workflow.query
     def state(self) -> View:
-        """Where the loop stands, as `starter.py show` prints it."""
+        """Return where the loop stands, as `starter.py show` prints it."""
         return View(self._state.view())
 
 
 async def _end_of(run: Run) -> tuple[RunEnd, str]:
-    """How an agent run ended, and why if it failed."""
+    """Return how an agent run ended, and why if it failed."""
     try:
         if is_unsealed(result := await run):
             return "failed", str(result)

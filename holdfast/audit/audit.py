@@ -1,16 +1,17 @@
-"""An audit judges every event of a log anew, with the functions that led to it when it was recorded.
+"""An audit judges every event of a log anew, with the functions that decided it when it was recorded.
 
-A chain of digests shows that nothing was altered after it was written. It says nothing of who wrote it: whoever can
-write to the database can compute a chain, too. So the log is folded, and each event has to follow from those before:
+A chain of digests shows that nothing was altered after it was written. It does not show who wrote it: anyone who can
+write to the database can compute a chain. So the audit folds the log, and each event has to follow from those before:
 
-1. A fact from outside (a reply, an outcome, a statement, the time) is taken as it stands. What it led to is computed
-   again, verdicts, requests, outcomes of decisions and quorum included, and has to be what was recorded.
-2. A call starts where it was cleared to, once, with the key of its own effect.
-3. A signature that counted is verified by the recorded policy's keys, and by those of `trusted` where it is given.
+1. A fact from outside (a reply, an outcome, a statement, the time) is taken as it stands. What follows from it is
+   computed again, including verdicts, requests, outcomes of decisions and quorum, and has to be what was recorded.
+2. A call starts where it was allowed to, once, with the key of its own effect.
+3. A signature that counted is verified with the recorded policy's keys, and with those of `trusted` if it is given.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from holdfast.audit.events import Expected, as_outcome, as_reply, difference, same
 from holdfast.authority.approvals import COUNTING
@@ -21,6 +22,7 @@ from holdfast.log.events import (
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
+    ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
     ContextCompacted,
@@ -29,11 +31,13 @@ from holdfast.log.events import (
     DelegationRevoked,
     LLMReplied,
     MemoryRecalled,
+    MessageAwaited,
     MessageTaken,
     Proven,
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
+    RuleRemembered,
     RuleRevoked,
     RunBlocked,
     RunContinued,
@@ -44,14 +48,13 @@ from holdfast.log.events import (
     SignalRejected,
     StateVerified,
     ToolCallFinished,
+    ToolCallRequested,
     ToolCallStarted,
     UserMessageReceived,
+    VerdictGiven,
 )
 from holdfast.run.baseline import on_findings
-from holdfast.run.decide import (
-    StartCalls,
-    TakeMessages,
-    next_action,
+from holdfast.run.consequences import (
     on_cancel,
     on_loaded,
     on_outcome,
@@ -60,9 +63,11 @@ from holdfast.run.decide import (
     on_start,
     on_time,
 )
+from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.evolve import evolve
 from holdfast.run.inputs import on_message
+from holdfast.run.next_actions import StartCalls, TakeMessages
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.state import RunState
@@ -86,25 +91,25 @@ class Begun:
     position: int
     """Of its `tool_call_started`."""
     edited: bool
-    """A person has changed the arguments."""
+    """A person changed the arguments."""
     finished: ToolCallFinished | None = None
-    """What its tool returned; None where it has not, or people said what became of it."""
+    """What its tool returned; None if it returned nothing, or people said what became of it."""
 
 
 _RETURNING = ("started", "orphaned")
-"""Phases of calls whose tools say what came of them."""
+"""Phases of calls whose tools can still return a result."""
 
 Effects = dict[tuple[str, int], Begun]
-"""By key and epoch: what the ledger has rows of."""
+"""By key and epoch: each has a row in the ledger."""
 
 
 class Audit:
     """Judges a log from its beginning, or from a state that it had.
 
     Args:
-        thread: The id that the log has to be of.
-        state: Where it stood before the first event that is taken in; None for its beginning.
-        trusted: People, gateways and their keys, from outside the log; None to take the log's own.
+        thread: The id of the thread that the log has to belong to.
+        state: The state before the first event that is judged; None for the beginning of the log.
+        trusted: People, gateways and their keys, from outside the log; None to trust the log's own.
     """
 
     def __init__(self, thread: str, *, state: RunState | None = None, trusted: Policy | None = None) -> None:
@@ -112,21 +117,21 @@ class Audit:
         self.fault: Fault | None = None
         """The first event that does not follow; nothing after it was judged."""
         self.signatures = 0
-        """How many were verified."""
+        """How many signatures were verified."""
         self.effects: Effects = {}
         """All effects that were begun."""
         self.past: set[str] = set()
-        """Keys of effects of branches that a reset has left, as the log has them."""
+        """Keys of the effects of branches that a reset abandoned, as the log has them."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
         self.policies: set[str] = set()
-        """Digests of the policies that were in force."""
+        """Digests of the policies that have been in force."""
         self._thread = thread
         self._trusted = trusted
         self._under_way: dict[int, tuple[str, int]] = {}
-        """Number of a call → its effect, until it ends."""
+        """Number of a call → its effect, until the call has a result."""
         self._last = ""
-        """The type of the event before."""
+        """The type of the last event."""
 
     def take(self, events: Sequence[AgentEvent]) -> None:
         """Judge events that follow those before, up to the first fault."""
@@ -134,15 +139,17 @@ class Audit:
         while index < len(events) and self.fault is None:
             try:
                 index += self._judge(events[index : index + self._reach(events[index])])
-            # A forged log can hold anything, in any order, and the fold trips over it in as many ways.
+            # A forged log can hold anything, in any order, and the fold can fail on it in as many ways.
             except Exception as error:
-                told = str(error) if isinstance(error, _Wrong) else f"nothing that came before leads to it ({error!r})"
-                self.fault = Fault(events[index].position, f"{events[index].type}: {told}")
+                why = str(error) if isinstance(error, _Wrong) else f"nothing that came before leads to it ({error!r})"
+                self.fault = Fault(events[index].position, f"{events[index].type}: {why}")
 
     def _reach(self, event: AgentEvent) -> int:
-        """How many events can be recorded together with this one, at the most."""
+        """The most events that can be recorded together with this one."""
         state, calls = self.state, event.message.tool_calls if isinstance(event, LLMReplied) and event.message else ()
-        return 10 + 4 * max(len(calls), len(state.calls), len(state.requests), len(state.inbox))
+        return 10 + 4 * max(
+            len(calls), len(state.calls.current), len(state.authority.requests), len(state.inbox.waiting)
+        )
 
     def _judge(self, events: Sequence[AgentEvent]) -> int:
         """Judge the first of `events` and all that follows from it; returns how many those are.
@@ -158,7 +165,7 @@ class Audit:
             if differs is None:
                 own = [event for event, wanted in zip(events, expected, strict=False) if not isinstance(wanted, type)]
                 for event in own:
-                    self._compact(event)
+                    self._fold(event)
                 return len(own)
             if nearest is None or differs > nearest[0]:
                 nearest = differs, expected[differs]
@@ -168,7 +175,7 @@ class Audit:
         self.fault = Fault(events[place].position, f"{events[place].type}: {difference(wanted, events[place])}")
         return 1
 
-    def _compact(self, event: AgentEvent) -> None:
+    def _fold(self, event: AgentEvent) -> None:
         if isinstance(event, Proven):
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
@@ -189,16 +196,15 @@ class Audit:
     # What leads to what.
 
     def _leads_to(self, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
-        """What may be recorded where this event stands: it, and all that is recorded together with it.
+        """What may be recorded where this event stands: the event, and all that is recorded together with it.
 
         Args:
             event: The first of `events`.
-            events: It, and what comes after it.
+            events: The event, and what comes after it.
         """
         state, at = self.state, event.at
         if not state.events and not isinstance(event, RunStarted):
             raise _Wrong("a log begins with run_started")
-        open_calls = any(call.phase != "finished" for call in state.calls)
         match event:
             case RunStarted():
                 self._check_start(event)
@@ -210,11 +216,11 @@ class Audit:
                 yield [event]
             case MemoryRecalled() if self._last in ("agent_loaded", "run_reset"):
                 yield [event]
-            case LLMReplied() if state.spec and not open_calls and not state.outcome:
+            case LLMReplied() if state.spec and not state.calls.open and not state.outcome:
                 yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
             case DecisionReceived():
                 if event.outcome not in (*COUNTING, "judged_anew"):
-                    yield [event]  # it changed nothing, and is not kept whole
+                    yield [event]  # it changed nothing, and its body was not kept
                 else:
                     received, follows = on_decision(state, event.said, at=at)
                     yield [received, *follows]
@@ -223,9 +229,9 @@ class Audit:
             case RuleRevoked() | DelegationRevoked():
                 yield on_revocation(state, event.said)[1]
             case UserMessageReceived(task=False):
-                yield on_message(state, event.said.model_dump(), door="say", at=at)[2]
+                yield on_message(state, event.said.model_dump(), name="say", at=at)[2]
             case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
-                yield [MessageTaken(message=waiting.message) for waiting in state.inbox]
+                yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
             case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
                 yield on_due(state, at=at)
             case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
@@ -248,27 +254,39 @@ class Audit:
                 | ContextCompacted()
             ):
                 yield [event]  # none of these lets anything run
+            case (
+                AgentLoaded()
+                | MemoryRecalled()
+                | LLMReplied()
+                | UserMessageReceived()
+                | MessageTaken()
+                | BaselineRecorded()
+                | StateVerified()
+                | RunUnblocked()
+            ):
+                return  # not where it stands
+            case MessageAwaited() | ToolCallRequested() | VerdictGiven() | ApprovalRequested() | RuleRemembered():
+                return  # only together with the event that it follows from
             case _:
-                return
+                assert_never(event)
 
     def _starts(self, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
-        """The start of a call: it was cleared, nothing has to come before it, and somebody known has begun the run."""
+        """The start of a call: it was allowed, nothing has to come before it, and it is known who started the run."""
         state, action = self.state, next_action(self.state, at=event.at)
         if on_loaded(state):
-            raise _Wrong("it is not known who started the run, and the policy wants that")
+            raise _Wrong("it is not known who started the run, and the policy requires that")
         if isinstance(action, StartCalls) and event.number in action.numbers:
             yield [on_start(state, event.number)]
-        elif any(call.number == event.number for call in state.calls):
-            call = state.call(event.number)
+        elif call := state.calls.find(event.number):
             raise _Wrong(
-                f"call {event.number} was not cleared to run: it is {call.phase}, and what follows is {action}"
+                f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
             )
 
     def _ends(self, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
         """The end of calls, or of the run."""
         state = self.state
         number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
-        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls):
+        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls.current):
             yield on_outcome(state, number, as_outcome(event), at=event.at)
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
@@ -282,18 +300,18 @@ class Audit:
     def _check_start(self, event: RunStarted) -> None:
         if event.thread != self._thread:
             raise _Wrong(f"it is the log of thread {event.thread!r}, and this is {self._thread!r}")
-        if event.start and event.start in self.state.starts:
-            raise _Wrong(f"the start {event.start} has begun a run of this thread before")
+        if event.start and event.start in self.state.origin.starts:
+            raise _Wrong(f"the start {event.start} began another run of this thread before")
 
-    # What was said, and what was begun.
+    # Signatures and effects.
 
     def _check_proof(self, event: Proven) -> None:
-        """Whether the signature that counted is one of the people and gateways that are trusted."""
+        """Check that a signature that counted was made with a key that is trusted."""
         trusted, by = self._trusted, getattr(event, "by", "")
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
             if trusted and trusted.signatures == "required" and counts and not isinstance(event, UserMessageReceived):
-                raise _Wrong(f"it counted, {by} has not signed it, and the given keys are for signed decisions")
+                raise _Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
         if trusted is None:
@@ -304,10 +322,10 @@ class Audit:
             keys = tuple(key for gateway in trusted.gateways for key in gateway.keys)
         if event.key not in keys:
             whose = by if event.proof == "signed" else "any gateway"
-            raise _Wrong(f"it was signed with {event.key}, and that is no key of {whose} by the given keys")
+            raise _Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
 
     def _begun(self, event: ToolCallStarted) -> None:
-        call = self.state.call(event.number)
+        call = self.state.calls.get(event.number)
         tool = self.state.spec.tool(call.call.name) if self.state.spec else None
         if tool and tool.effect is not Effect.READ and not event.undo:
             begun = Begun(event.number, call.call.name, event.position, bool(call.edited_by))
@@ -316,13 +334,13 @@ class Audit:
 
     def _finished(self, event: ToolCallFinished) -> None:
         effect = self._under_way.pop(event.number, None)
-        returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls)
+        returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls.current)
         if effect and returned and event.status in ("ok", "failed"):
             self.effects[effect] = replace(self.effects[effect], finished=event)
 
 
 def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
-    """The tools that have looked."""
+    """The tools that have run."""
     return [finding.tool for finding in event.findings]
 
 

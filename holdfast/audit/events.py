@@ -1,6 +1,6 @@
-"""For an audit: facts from outside, read back from the events that they led to; and events compared.
+"""Facts from outside, read back from the events that recorded them, and the comparison of events, for an audit.
 
-Prose is not compared: a later release may put the same thing in other words.
+Prose is not compared: a later release may use other words for the same thing.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ _PROSE = {
     "run_finished": ("result",),
     "tool_call_finished": ("content",),
 }
-"""Fields that say in words what other fields say for programs."""
+"""Fields that say in prose what other fields say for programs."""
 
 Expected = AgentEvent | type[RunStarted]
-"""An event that has to come, but for its stamps; or a fact of that type."""
+"""An event that has to come, apart from its stamps; or a fact of that type."""
 
 
 def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
-    """The reply, as the worker read it: what it made of the calls is in the events that follow."""
+    """Return the reply as the worker returned it: its arguments and problems are in the events that follow."""
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     rejected = ""
@@ -57,7 +57,7 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
 
 
 def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
-    """What a tool returned, by the event that it led to."""
+    """Return what a tool returned, read back from the event that recorded it."""
     if isinstance(event, ToolCallFinished):
         given = {
             name: getattr(event, name) for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields
@@ -68,34 +68,32 @@ def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> To
 
 
 def same(expected: Expected, event: AgentEvent) -> bool:
-    """Whether an event is the one that has to stand in its place."""
+    """Return whether an event is the one that has to stand in its place."""
     if isinstance(expected, type):
         return isinstance(event, expected)
-    return expected is event or _told(expected) == _told(event)
+    return expected is event or _compared(expected) == _compared(event)
 
 
-def _told(event: AgentEvent) -> dict[str, Any]:
+def _compared(event: AgentEvent) -> dict[str, Any]:
     """An event's JSON without its stamps and its prose."""
     left_out = (*_STAMPS, *_PROSE.get(event.type, ()))
-    told = {name: value for name, value in event_json(event).items() if name not in left_out}
+    compared = {name: value for name, value in event_json(event).items() if name not in left_out}
     if isinstance(event, ApprovalRequested | ReconcileRequested):
-        told["request"] = {name: value for name, value in told["request"].items() if name != "why"}
-    return told
+        compared["request"] = {name: value for name, value in compared["request"].items() if name != "why"}
+    return compared
 
 
 def difference(expected: Expected, event: AgentEvent) -> str:
-    """What an event says, and what it would have to say."""
+    """Return a sentence that says how an event differs from the expected one."""
     if isinstance(expected, type):
-        return "run_started has to stand here: what is before it ends with the run before"
-    match event, expected:
-        case DecisionReceived(), DecisionReceived() if event.outcome != expected.outcome:
-            why = f": {expected.explanation}" if expected.explanation else ""
-            return f"it was recorded as {event.outcome}, and comes to {expected.outcome}{why}"
-        case _:
-            pass
+        return "run_started has to stand here, after the events that end the run before"
+    if isinstance(event, DecisionReceived) and isinstance(expected, DecisionReceived):
+        why = f": {expected.explanation}" if expected.explanation else ""
+        if event.outcome != expected.outcome:
+            return f"it was recorded as {event.outcome}, and has to be {expected.outcome}{why}"
     if isinstance(expected, SignalRejected):
         return f"it counted, and has to be refused ({expected.explanation})"
-    wanted, found = _told(expected), _told(event)
+    wanted, found = _compared(expected), _compared(event)
     if wanted["type"] != found["type"]:
         return f"what came before leads to {wanted['type']} here"
     name = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))

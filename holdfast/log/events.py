@@ -5,6 +5,10 @@
 2. Every event carries its position, its time and the digest of the chain up to and including itself.
 3. Fields are only added, with a default that never changes; anything else needs a new schema version and an
    upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
+4. Events that belong together share a field. `number` links the events of one tool call, `request` (or `request.id`)
+   those of one approval request, `rule` those of one remembered rule, `by` and `to` those of one delegation, and
+   `message` a message with the position of its `user_message_received`.
+5. "Followed by" names the events that come next where nothing else arrives. What people send can come at any time.
 """
 
 from datetime import UTC, datetime
@@ -25,60 +29,68 @@ from holdfast.tools.effects import PastEffect
 from holdfast.trust import Trust
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled"]
-"""How a call ended: returned · raised or timed out · not callable as asked · refused · a person answered in its place ·
-nobody can tell · took place and was taken back · stopped."""
+"""How a call ended: returned · raised or timed out · could not be called so · was denied · a person answered in its
+place · its outcome is unknown · happened and was undone · was stopped."""
 
 RunOutcome = Literal["completed", "failed", "cancelled"]
 
 
 class Event(Frozen):
-    """What every event carries. The log stamps the three fields without a meaningful default."""
+    """The fields of every event. The log sets the three that have no meaningful default."""
 
     schema_version: int = 1
     position: int = -1
     """0 for the first event of the thread, then without gaps."""
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    """Temporal's time of the workflow task that recorded it: the same on every replay."""
+    """Temporal's time of the workflow task that recorded the event: the same on every replay."""
     digest: str = ""
     """SHA-256 of the previous event's digest and this event's canonical JSON (`event_json`) without `digest`."""
 
 
 class Proven(Frozen):
-    """How it is known who said what an event records."""
+    """How it is known who sent what an event records."""
 
     proof: Proof = ""
     key: str = ""
-    """The public key whose signature was found right."""
+    """The public key that verified the signature."""
     signature: str = ""
 
 
 class RunStarted(Event):
-    """The run began."""
+    """The run began, or another run continues a closed thread.
+
+    Followed by: `user_message_received` (the task), then `agent_loaded` or `run_finished`.
+    Correlate: `run_id` is Temporal's; `first_run_id` is part of the `key` of every `tool_call_started` of this run.
+    """
 
     type: Literal["run_started"] = "run_started"
     thread: str
     run_id: str
-    """Temporal's run id; a run that is reset keeps the one that it began with."""
+    """Temporal's run id; a run that is reset keeps the id that it began with."""
     first_run_id: str
-    """The first of the chain of Temporal runs: it names the effects of this run, and of those that it continues in."""
+    """The first run id of the chain of Temporal runs: it names the effects of all runs of that chain."""
     sealed: bool = True
-    """One of our own processes has started it, and vouches for who gave the task; else all of it is a claim."""
+    """One of our own processes started the run, and vouches for who gave the task; else all of this is a claim."""
     start: str = ""
-    """Names the sealed start, which counts once."""
+    """The id of the sealed start, which counts once."""
     user_proven: bool = True
-    """Whether who started it is known to be the person it is for: only then is that person's memory in reach."""
+    """Whether it is proven that the person whose task it is started the run; only then is their memory in reach."""
     agent: str | None
-    """The agent asked for; None for the catalog's first."""
+    """The requested agent; None for the catalog's first."""
     idle_limit: float | None = None
-    """Seconds that the run stays open for follow-up messages; None for what the agent says."""
+    """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     depth: int = 0
     """How many agents stand between the run and a person."""
     trust: Trust = "person"
-    """Whose word the task is."""
+    """How far the task can be trusted."""
 
 
 class RunContinued(Event):
-    """The run goes on in a new Temporal run, from a snapshot: the history of the one before had grown enough."""
+    """The run continues in a new Temporal run, from a snapshot, because the history of the one before was long enough.
+
+    Followed by: `run_reset` if the ledger has effects that the log lacks; else whatever came next before the move.
+    Correlate: `run_id` is that of the new Temporal run.
+    """
 
     type: Literal["run_continued"] = "run_continued"
     run_id: str
@@ -86,34 +98,42 @@ class RunContinued(Event):
 
 
 class RunReset(Event):
-    """Temporal has taken the run back to an earlier event (`temporal workflow reset`). What happened after that event
-    is not in this branch of the log, but in the ledger, and was not taken back.
+    """Temporal reset the run to an earlier event (`temporal workflow reset`). What happened after that event is in the
+    ledger, but not in this branch of the log; it was not undone.
+
+    Followed by: `approval_requested` for each call that has to be asked about again.
+    Correlate: the `key` of each of `effects` is that of the `tool_call_started` in the abandoned branch; a later
+    `tool_call_requested` that adopts the effect has it in `past`.
     """
 
     type: Literal["run_reset"] = "run_reset"
     effects: tuple[PastEffect, ...] = ()
-    """What happened, or may have, in the branch that was left; the oldest first."""
+    """What happened, or may have happened, in the abandoned branch; the oldest first."""
     left_out: int = 0
-    """How many older ones there are besides."""
+    """How many older effects there are besides."""
     asking: bool = False
-    """An LLM call was under way: the LLM is told after its answer."""
+    """An LLM call was under way: the LLM reads about the reset after its answer."""
 
 
 class UserMessageReceived(Event, Proven):
-    """A person said something. The first message is the task; a later one waits until it is taken."""
+    """A person sent a message. The first one is the task; a later one waits until the LLM is shown it.
+
+    Followed by: `message_taken`, at the end of the step; after the task, `agent_loaded`.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` tells signed messages apart.
+    """
 
     type: Literal["user_message_received"] = "user_message_received"
     content: Content
     by: str = ""
     task: bool = False
-    """The run was started with it."""
+    """The message is the task that the run was started with."""
     when_busy: WhenBusy = "queue"
     id: str = ""
     until: datetime | None = None
 
     @property
     def said(self) -> Message:
-        """The message as it was sent: what the signature is over."""
+        """The message as it was sent, which the signature covers."""
         return Message(
             message=self.content,
             by=self.by,
@@ -125,151 +145,216 @@ class UserMessageReceived(Event, Proven):
 
 
 class MessageTaken(Event):
-    """A message that waited is shown to the LLM, from the next request on."""
+    """A waiting message is shown to the LLM, from the next request on.
+
+    Followed by: further `message_taken`, then `llm_replied`.
+    Correlate: `message` is the position of the `user_message_received`.
+    """
 
     type: Literal["message_taken"] = "message_taken"
     message: int
-    """The position of its `user_message_received`."""
+    """The position of the message's `user_message_received`."""
 
 
 class AgentLoaded(Event):
-    """A worker resolved the agent: what the LLM will be told and the policy will allow, from here on."""
+    """A worker loaded the agent: from here on, this is what the LLM is shown and what the policy is.
+
+    Followed by: `memory_recalled` if the agent has memory, then `llm_replied`.
+    Correlate: `spec_hash` is part of the digest of every later `approval_requested`.
+    """
 
     type: Literal["agent_loaded"] = "agent_loaded"
     spec: AgentSpec
     spec_hash: str
     workspace: str
-    """The run's folder, on the worker."""
+    """The run's folder on the worker."""
     policy_hash: str = ""
     notify: bool = False
-    """The worker tells somebody of requests and endings (`notify`)."""
+    """The worker sends notices of requests and endings (`notify`)."""
 
 
 class MemoryRecalled(Event):
-    """What the LLM is shown of the agent's memory, as it was when the run began."""
+    """The agent's memory, as it was when the run began: the LLM is shown it.
+
+    Followed by: `llm_replied`.
+    Correlate: it comes after the `agent_loaded` whose memory it is, or after the `run_reset` in between.
+    """
 
     type: Literal["memory_recalled"] = "memory_recalled"
     tiers: tuple[RecalledTier, ...]
 
 
 class LLMReplied(Event):
-    """The LLM answered. A step begins here."""
+    """The LLM replied. A step begins here.
+
+    Followed by: `tool_call_requested` for each call of `message`; without calls, `message_awaited` or `run_finished`;
+    `reply_rejected` where nothing of the reply can be used.
+    Correlate: the ids in `message.tool_calls` are those of the `call` of each `tool_call_requested`.
+    """
 
     type: Literal["llm_replied"] = "llm_replied"
     message: AssistantMessage | None
-    """None where the reply holds nothing to keep."""
+    """None where the reply has nothing to keep."""
     transcript_length: int
-    """How many messages the LLM was shown."""
+    """How many messages the request had."""
     usage: Usage
     finish_reason: str
     llm: str
-    """The provider's name of what answered."""
+    """The provider's name of the LLM that replied."""
     request_id: str | None = None
     """The provider's id of the request."""
     duration_ms: int = 0
     attempt: int = 1
-    """More than 1: that many less one failed, and Temporal tried again."""
+    """Temporal's attempt that succeeded; those before it failed."""
     outage: Outage | None = None
-    """The attempts that failed before; one whose worker was killed left nothing."""
+    """The attempts that failed before; an attempt whose worker was killed left nothing."""
     artifact: str = ""
-    """Address of the reply's whole text, where the message holds its head and tail only."""
+    """Address of the reply's full text, where the message has only its head and tail."""
 
 
 class MessageAwaited(Event):
-    """The LLM has answered; the run stays open for a follow-up message."""
+    """The LLM has answered without calls; the run stays open for a follow-up message.
+
+    Followed by: `user_message_received` and `message_taken`; or `run_finished` when the idle limit is over.
+    Correlate: it comes right after the `llm_replied` whose text is `result`.
+    """
 
     type: Literal["message_awaited"] = "message_awaited"
     result: str
 
 
 class ContextExceeded(Event):
-    """The provider refused a request because it does not fit the LLM's context window."""
+    """The provider rejected a request because it does not fit the LLM's context window.
+
+    Followed by: `context_compacted`, or `run_blocked` where no compaction is left.
+    Correlate: it stands in the place of the `llm_replied`, or of the `context_compacted`, that the request was for.
+    """
 
     type: Literal["context_exceeded"] = "context_exceeded"
     message: str
 
 
 class ContextCompacted(Event):
-    """A hand-off message stands in for everything before it, but for `originals` and the last `kept` messages."""
+    """The context was compacted: a summary message stands in for the first `messages` messages of the transcript,
+    except for `originals`. Nothing is deleted from the log.
+
+    Followed by: `message_taken` or `llm_replied`.
+    Correlate: `originals` are positions of `user_message_received`.
+    """
 
     type: Literal["context_compacted"] = "context_compacted"
     summary_message: str
-    """The message: what survives verbatim, and the summary."""
+    """The message: what survives word for word, and the summary."""
     summary: str
     """The LLM's own words."""
     messages: int
-    """How many messages it stands for."""
+    """How many messages it stands in for."""
     originals: tuple[int, ...] = ()
-    """The messages of people that hold more than text, by position: they follow the hand-off, as they were sent."""
+    """People's messages that hold more than text, by position: they follow the summary message as they were sent."""
     kept: int = 0
+    """How many messages came after those that the summary stands in for, and stay."""
     usage: Usage = Usage()
     outage: Outage | None = None
-    """The attempts at the request for the summary that failed before."""
+    """The failed attempts at the request for the summary."""
 
 
 class ReplyRejected(Event):
-    """The reply could not be used as it is; the LLM is told so, and asked again."""
+    """A reply could not be used; the LLM reads why, and is called again.
+
+    Followed by: `llm_replied`; `context_compacted` if a summary was asked for; `run_blocked` after too many in a row.
+    Correlate: it comes right after the `llm_replied` and the calls that it is about.
+    """
 
     type: Literal["reply_rejected"] = "reply_rejected"
     reason: str
     notice: str = ""
-    """Said to the LLM as a message; empty where the results of its calls say it."""
+    """The message that the LLM reads; empty where the results of its calls say it."""
 
 
 class ToolCallRequested(Event):
-    """The LLM asked for a tool."""
+    """The LLM requested a tool call.
+
+    Followed by: `verdict_given`; or `tool_call_finished` with the status `invalid`.
+    Correlate: `number` is that of all events of this call; `call.id` is the id in the `llm_replied`; `past` is the key
+    of an effect of the `run_reset`.
+    """
 
     type: Literal["tool_call_requested"] = "tool_call_requested"
     number: int
-    """Counted from 1 through the thread."""
+    """Counted from 1 throughout the thread."""
     call: ToolCall
     past: str = ""
-    """The key of an effect that this very call had before the run was reset: it is adopted, not made again."""
+    """The key of the effect that this very call had before the run was reset: the call adopts it, and has no other."""
 
 
 class VerdictGiven(Event):
-    """The policy judged the call."""
+    """The policy judged a call: it is allowed, approval is required (`ask`), or it is denied.
+
+    Followed by: `tool_call_started` if allowed; `approval_requested` if approval is required; `tool_call_finished` with
+    the status `denied`.
+    Correlate: `number` is the call's; `rule` is a policy rule, or `remembered …` with the id of a `rule_remembered`.
+    """
 
     type: Literal["verdict_given"] = "verdict_given"
     number: int
     verdict: VerdictKind
     rule: str
     terms: Terms | None = None
-    """Where a remembered rule lifts `ask`: how what it lifts would be decided."""
+    """Where a remembered rule allows the call: the terms under which approval would be required."""
 
 
 class ApprovalRequested(Event):
-    """A person is asked whether the call may run."""
+    """Approval required: people are asked whether a call may run. An older open request about the same call is closed.
+
+    Followed by: `decision_received`, or `approval_expired`; before that, perhaps `baseline_recorded`,
+    `approval_reminded` and `approval_escalated`.
+    Correlate: `request.id` is the `request` of all events about this request; `request.number` is the call's.
+    """
 
     type: Literal["approval_requested"] = "approval_requested"
     request: ApprovalRequest
 
 
 class ReconcileRequested(Event):
-    """Nobody can tell whether the call's effect happened; a person is asked."""
+    """The outcome of a call is unknown: people are asked whether its effect happened.
+
+    Followed by: `decision_received`, then `tool_call_finished`, or `tool_call_started` where the call runs again or is
+    undone. It never expires.
+    Correlate: `request.id` is the `request` of all events about this request; `request.number` is the call's.
+    """
 
     type: Literal["reconcile_requested"] = "reconcile_requested"
     request: ApprovalRequest
 
 
 class ApprovalReminded(Event):
-    """Nobody has decided; those who may are reminded."""
+    """An open request is not decided yet; those who may decide it are reminded.
+
+    Followed by: as after the request. Correlate: `request` is the id of the open request.
+    """
 
     type: Literal["approval_reminded"] = "approval_reminded"
     request: str
 
 
 class ApprovalEscalated(Event):
-    """Nobody has decided; more people may."""
+    """An open request is not decided yet; from here on, more people may decide it.
+
+    Followed by: as after the request. Correlate: `request` is the id of the open request.
+    """
 
     type: Literal["approval_escalated"] = "approval_escalated"
     request: str
     by: tuple[str, ...]
-    """The people and roles who are asked besides."""
+    """The people and roles who are asked in addition."""
 
 
 class ApprovalExpired(Event):
-    """Nobody has decided in time; the policy has."""
+    """A request expired before it was decided, so the policy decided it.
+
+    Followed by: `tool_call_started`, or `tool_call_finished` with the status `denied`.
+    Correlate: `request` is the id of the request, which is closed.
+    """
 
     type: Literal["approval_expired"] = "approval_expired"
     request: str
@@ -278,7 +363,12 @@ class ApprovalExpired(Event):
 
 class DecisionReceived(Event, Proven):
     """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything by themselves; after
-    `judged_anew` another request opens in the place of this one. Of any other, the body is kept as digest and size.
+    `judged_anew` another request takes the place of this one. With any other outcome, the body is kept as digest and
+    size only.
+
+    Followed by: if `accepted`, `rule_remembered` if it makes a rule, and `tool_call_started` or `tool_call_finished`;
+    if `judged_anew`, `approval_requested`; else nothing.
+    Correlate: `request` is the id of the request, as the person gave it.
     """
 
     type: Literal["decision_received"] = "decision_received"
@@ -289,22 +379,22 @@ class DecisionReceived(Event, Proven):
     outcome: DecisionOutcome
     explanation: str = ""
     digest_given: str = ""
-    """The digest of what the person saw, as they gave it."""
+    """The digest of what the person saw, as they sent it."""
     arguments: dict[str, Any] | None = None
-    """Those to run with, where a person has changed them; the LLM's own are in `tool_call_requested`."""
+    """The arguments to run with, where the person changed them; the LLM's own are in `tool_call_requested`."""
     result: str | None = None
     remember: bool = False
     right: str = ""
-    """Whose right was used, where it was lent."""
+    """Who delegated the approval authority that was used; empty for the person's own."""
     rule: str = ""
-    """The rule by which changed arguments were judged."""
+    """The rule that judged changed arguments."""
     sent_digest: str = ""
-    """Where it was refused: SHA-256 of what was sent, in the place of its body (`holdfast.run.refusals`)."""
+    """Of a refused decision: SHA-256 of what was sent, in place of its body (`holdfast.run.refusals`)."""
     sent_bytes: int = 0
 
     @property
     def said(self) -> Decision:
-        """The decision as it was sent: what the signature is over; of one that changed nothing, what is kept of it."""
+        """The decision as it was sent, which the signature covers; of a refused one, what is kept of it."""
         return Decision(
             decision=self.decision,
             request=self.request,
@@ -319,22 +409,28 @@ class DecisionReceived(Event, Proven):
 
 
 class RuleRemembered(Event):
-    """The same call is allowed from here on, in this thread: all who approved it said so. Comes right after the
-    decision that made it, and counts for nothing without.
+    """A remembered rule: the same call is allowed from here on, in this thread, because all who approved it asked for
+    that. It counts only right after the decision that makes it.
+
+    Followed by: `tool_call_started`, of the call that was approved.
+    Correlate: `rule` is the id in a later `rule_revoked`, and in the `rule` of `verdict_given`.
     """
 
     type: Literal["rule_remembered"] = "rule_remembered"
     rule: str
-    """Its id, for the signal `revoke`."""
+    """The rule's id, for the signal `revoke`."""
     tool: str
     call_digest: str
     """Digest of tool and arguments."""
     by: tuple[str, ...]
-    """Whose approvals made it."""
+    """The people whose approvals made the rule."""
 
 
 class RuleRevoked(Event, Proven):
-    """A remembered rule counts no more."""
+    """A remembered rule was revoked: the policy alone judges such calls again.
+
+    Followed by: nothing of its own. Correlate: `rule` is that of the `rule_remembered`.
+    """
 
     type: Literal["rule_revoked"] = "rule_revoked"
     rule: str
@@ -343,12 +439,16 @@ class RuleRevoked(Event, Proven):
 
     @property
     def said(self) -> Revocation:
-        """What was sent: what the signature is over."""
+        """The revocation as it was sent, which the signature covers."""
         return Revocation(by=self.by, reason=self.reason, remembered=self.rule, signature=self.signature)
 
 
 class AuthorityDelegated(Event, Proven):
-    """An approver has lent their right to another, within this thread."""
+    """An approver delegated their approval authority to another, within this thread.
+
+    Followed by: nothing of its own. Correlate: `by` and `to` are those of a later `delegation_revoked`; a
+    `decision_received` that uses the delegation has its `by` in `right`.
+    """
 
     type: Literal["authority_delegated"] = "authority_delegated"
     by: str
@@ -358,14 +458,17 @@ class AuthorityDelegated(Event, Proven):
 
     @property
     def said(self) -> AuthorityDelegation:
-        """What was sent, where it was signed: what the signature is over."""
+        """The delegation as it was sent, if it was signed: the signature covers it."""
         return AuthorityDelegation(
             by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature
         )
 
 
 class DelegationRevoked(Event, Proven):
-    """A right that was lent is taken back."""
+    """A delegation of approval authority was revoked, and so were the votes on open requests that used it.
+
+    Followed by: nothing of its own. Correlate: `by` and `to` are those of the `authority_delegated`.
+    """
 
     type: Literal["delegation_revoked"] = "delegation_revoked"
     by: str
@@ -374,7 +477,7 @@ class DelegationRevoked(Event, Proven):
 
     @property
     def said(self) -> Revocation:
-        """What was sent: what the signature is over."""
+        """The revocation as it was sent, which the signature covers."""
         return Revocation(by=self.by, reason=self.reason, delegated_to=self.to, signature=self.signature)
 
 
@@ -385,12 +488,15 @@ class Finding(Frozen):
     status: ToolStatus
     content: str
     trust: Trust | None = None
-    """What it is worth, where that is not what the tool says of all its results."""
+    """How far it can be trusted, where that differs from the tool's other results."""
 
 
 class BaselineRecorded(Event):
-    """Requests have opened, and the agent's `verify` tools have looked at what people are asked for. The LLM is not
-    told; where an approval comes late, what the tools find then is compared with it (`holdfast.run.baseline`).
+    """Approval requests opened, and the agent's `verify` tools recorded the world that people are asked about. The LLM
+    does not read it; after a long pause, later findings are compared with it (`holdfast.run.baseline`).
+
+    Followed by: `decision_received` or `approval_expired`.
+    Correlate: it is about all requests that are open in the step.
     """
 
     type: Literal["baseline_recorded"] = "baseline_recorded"
@@ -398,9 +504,11 @@ class BaselineRecorded(Event):
 
 
 class StateVerified(Event):
-    """After a long pause, the agent's `verify` tools have looked at the world. The LLM is told before its next step.
+    """After a long pause, the agent's `verify` tools have run. The LLM reads their findings before its next step.
 
-    Where it differs from what stood when people were asked, requests for the same calls follow.
+    Followed by: `approval_requested` for every call whose approval was given for another state of the world; else what
+    was due before the pause.
+    Correlate: `findings` are compared with those of the last `baseline_recorded` or `state_verified` of the step.
     """
 
     type: Literal["state_verified"] = "state_verified"
@@ -409,49 +517,65 @@ class StateVerified(Event):
 
 
 class ToolCallStarted(Event):
-    """The intent: from here on the call's effect may happen."""
+    """The intent: from here on the call's effect may happen.
+
+    Followed by: `tool_call_finished`, or `reconcile_requested` if the outcome is unknown.
+    Correlate: `number` is the call's; `request` is the id of the `approval_requested`, or `reconcile_requested`, whose
+    decision lets it run; `key` is its row in the ledger.
+    """
 
     type: Literal["tool_call_started"] = "tool_call_started"
     number: int
     key: str
     """Names the effect (`holdfast.tools.effects.effect_key`)."""
     request: str = ""
-    """The request whose approval this start uses up; empty where the policy allows the call."""
+    """The request whose decision this start uses up; empty where the policy allows the call."""
     undo: bool = False
-    """The effect is taken back, not made."""
+    """The call undoes the effect instead of having it."""
 
 
 class ToolCallFinished(Event):
-    """The call has a result, which the LLM will read."""
+    """A call has its result, which the LLM reads.
+
+    Followed by: `llm_replied`, when every call of the step has a result.
+    Correlate: `number` is the call's; an open request about the call is closed with it.
+    """
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
     number: int
     status: ToolStatus
     content: str
     adopted: bool = False
-    """The effect was found done by an earlier attempt, and not done again."""
+    """An earlier attempt had the effect; this one found it done and did not repeat it."""
     duration_ms: int = 0
     artifact: str = ""
-    """Address of the whole result, where `content` holds its head and tail only."""
+    """Address of the full result, where `content` has only its head and tail."""
     size: int = 0
-    """Bytes of the whole result; 0 where `content` is the whole."""
+    """Bytes of the full result; 0 where `content` is complete."""
     trust: Trust | None = None
-    """What the result is worth, where that is not what the tool says of all its results."""
+    """How far the result can be trusted, where that differs from the tool's other results."""
 
 
 class RunBlocked(Event):
-    """The run cannot go on until somebody mends the cause and sends `retry`."""
+    """The run is blocked until a person fixes the cause and sends `retry`.
+
+    Followed by: `run_unblocked`, or `run_finished` if the run is cancelled.
+    Correlate: the next `run_unblocked` belongs to it.
+    """
 
     type: Literal["run_blocked"] = "run_blocked"
     cause: str
     """A short name of the cause: `LLMRejected`, `StepLimit`, …"""
     message: str
     outage: Outage | None = None
-    """The attempts that failed before the LLM was given up; a claim of whoever failed the call."""
+    """The attempts that failed before the run gave up; as the process that failed the call claims."""
 
 
 class RunUnblocked(Event):
-    """Somebody sent `retry`."""
+    """A person sent `retry`, and the run resumes.
+
+    Followed by: what was due before the block. Correlate: it belongs to the last `run_blocked`.
+    """
 
     type: Literal["run_unblocked"] = "run_unblocked"
     by: str
@@ -459,40 +583,50 @@ class RunUnblocked(Event):
 
 
 class SignalRejected(Event):
-    """A signal arrived that means nothing here: unknown name, malformed payload, or nothing to do."""
+    """A signal or update was refused: its name is unknown, its payload malformed, or it may not do what it asks for.
+
+    Followed by: nothing of its own. Correlate: `sent_digest` is that of the payload in Temporal's history.
+    """
 
     type: Literal["signal_rejected"] = "signal_rejected"
     signal: str
     explanation: str
     outcome: str = ""
-    """One word for why: `malformed`, `unknown_signal`, `not_entitled`, …"""
+    """Why, in a word: `malformed`, `unknown_signal`, `not_entitled`, …"""
     by: str = ""
-    """Who sent it, as they say."""
+    """Who sent it, by their own claim."""
     sent_digest: str = ""
-    """SHA-256 of what was sent, in the place of its body."""
+    """SHA-256 of what was sent, in place of its body."""
     sent_bytes: int = 0
 
 
 class RefusalsCounted(Event):
-    """More was refused in this Temporal run than is recorded one by one: the rest of it, up to here."""
+    """More was refused in this Temporal run than is recorded one by one: the number of the other refusals, up to here.
+
+    Followed by: nothing of its own. Correlate: it counts refusals since the last `refusals_counted` or `run_continued`.
+    """
 
     type: Literal["refusals_counted"] = "refusals_counted"
     count: int
     sent_bytes: int
     """Bytes that were sent with them."""
     refusals_digest: str
-    """Of the chain over the events that they would have been, without position and time. Temporal's history has what
-    was sent.
+    """Digest of the chain over the events that they would have been, without position and time. Temporal's history has
+    what was sent.
     """
 
 
 class RunFinished(Event):
-    """The run ended."""
+    """The run ended.
+
+    Followed by: refusals of late signals only; or `run_started`, when another run continues the thread.
+    Correlate: it ends the run of the last `run_started`.
+    """
 
     type: Literal["run_finished"] = "run_finished"
     outcome: RunOutcome
     result: str = ""
-    """The LLM's last words, or why the run failed."""
+    """The LLM's last reply, or why the run failed."""
     cause: str = ""
     """A short name of why it failed: `AgentNotFound`, …"""
 

@@ -1,12 +1,12 @@
-"""What an approval is good for: the world as it stood when people were asked.
+"""An approval is good for the world as it was when people were asked: baselines, and how they are compared.
 
-1. When requests open in a step, the agent's `verify` tools look once: that is the step's baseline. Without such tools
-   there is none, and nothing here happens.
-2. When the agent looks again after a long pause, what it finds is compared with the baseline, by status and content.
-   The same: what was approved starts. Different: every call that people are asked about, or have let run, is asked
-   about again, and what they said before counts for nothing. A tool that could not look counts as different.
-3. What the policy allows without asking is not compared. Neither is what a remembered rule lets run: people have said
-   that it holds from now on. But a rule that was made by an approval which lapses, lapses with it.
+1. When requests open in a step, the agent's `verify` tools run once: their findings are the step's baseline. An agent
+   without such tools has none, and nothing here happens.
+2. When they run again after a long pause, their findings are compared with the baseline, by status and content. If
+   nothing differs, approved calls start. If anything differs, every call that awaits approval, or was approved and has
+   not started, is asked about again, and earlier votes no longer count. A tool that failed counts as different.
+3. Calls that the policy allows are not affected. Neither are calls that a remembered rule allows: people said that it
+   holds from now on. But a rule that was made by an approval which lapses, lapses with it.
 """
 
 from collections.abc import Sequence
@@ -16,71 +16,74 @@ from functools import partial
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.text import one_line
 from holdfast.log.events import AgentEvent, ApprovalRequested, BaselineRecorded, Finding, StateVerified
-from holdfast.run.decisions import ask_again
-from holdfast.run.state import CallState, Found, RunState
+from holdfast.run.approval_requests import ask_again
+from holdfast.run.state import RunState
+from holdfast.run.substates.calls import CallState
+from holdfast.run.substates.freshness import FindingDigest
 
 WHY_CHARS = 1_000
-"""What people are told of what has changed."""
+"""Characters of the reason that says what has changed."""
 
 
 def baseline_due(state: RunState) -> bool:
-    """Whether people are asked about a call, and the agent has not looked yet at what they are asked for."""
-    asked = any(call.phase == "awaiting_approval" for call in state.calls)
-    return asked and not state.baseline and state.spec is not None and bool(state.spec.verify)
+    """Return whether a call awaits approval, and the `verify` tools have not run for it yet."""
+    asked = any(call.phase == "awaiting_approval" for call in state.calls.current)
+    return asked and not state.freshness.baseline and state.spec is not None and bool(state.spec.verify)
 
 
 def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: bool, at: datetime) -> list[AgentEvent]:
-    """The events that what `verify` tools found leads to.
+    """Return the events that follow from what `verify` tools found.
 
     Args:
         state: The state before.
-        findings: One of each tool.
-        baseline: They looked because requests have opened; else because of a long pause.
+        findings: One for each tool.
+        baseline: They ran because requests have opened; else because of a long pause.
         at: Now, for requests that open again.
     """
     paused = state.paused(at)
     if baseline and not paused:
         return [BaselineRecorded(findings=findings)]
-    # Found so late, it is not what stood when people were asked.
+    # After a pause, this is not the world as it was when people were asked.
     verified = StateVerified(paused_seconds=paused, findings=findings)
-    found = tuple(map(Found.of, findings))
-    changed = changes(state.baseline, found)
+    found = tuple(map(FindingDigest.of, findings))
+    changed = changes(state.freshness.baseline, found)
     return [verified, *_asked_again(state, changed, at=at)] if changed else [verified]
 
 
-def changes(before: Sequence[Found], now: Sequence[Found]) -> list[str]:
-    """What differs, tool by tool, in words; empty for nothing."""
+def changes(before: Sequence[FindingDigest], now: Sequence[FindingDigest]) -> list[str]:
+    """Return what differs, tool by tool, as sentences; empty if nothing does."""
     if not before:
-        return ["what stood when it was asked was not looked up"]
-    then, told = {found.tool: found for found in before}, []
+        return ["nothing was looked up when people were asked"]
+    then, found_changes = {found.tool: found for found in before}, []
     for found in now:
         old = then.get(found.tool)
         if not found.ok:
-            told.append(f"{found.tool} could not be looked up ({found.head!r})")
+            found_changes.append(f"{found.tool} could not be looked up ({found.head!r})")
         elif old is None or not old.ok:
-            told.append(f"{found.tool} could not be looked up when it was asked, and is {found.head!r}")
+            found_changes.append(f"{found.tool} could not be looked up when people were asked, and is {found.head!r}")
         elif old.digest != found.digest and old.head != found.head:
-            told.append(f"{found.tool} was {old.head!r}, and is {found.head!r}")
+            found_changes.append(f"{found.tool} was {old.head!r}, and is {found.head!r}")
         elif old.digest != found.digest:
-            told.append(f"{found.tool} differs after {found.head!r}")
-    return told
+            found_changes.append(f"{found.tool} begins as before ({found.head!r}), and differs later")
+    return found_changes
 
 
 def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[AgentEvent]:
-    """Every call that waits for people, or runs by their leave, is asked about anew."""
+    """Ask again about every call that awaits approval, or was approved and has not started."""
     events: list[AgentEvent] = []
-    questions = 0
-    for call in state.calls:
-        request = state.request(call.request or "")
-        waits = call.phase == "awaiting_approval" and request and (state.baseline or request.votes)
+    opened = 0
+    for call in state.calls.current:
+        request = state.authority.request(call.request or "")
+        votable = request and (state.freshness.baseline or request.votes)
+        waits = call.phase == "awaiting_approval" and votable
         if not waits and not (call.phase == "allowed" and call.grant and not call.undo):
             continue
-        anew = ask_again(state, call, at=at, ahead=questions, changed=partial(_why, call, changed))
-        questions += any(isinstance(event, ApprovalRequested) for event in anew)
+        anew = ask_again(state, call, at=at, ahead=opened, reason=partial(_reason, call, changed))
+        opened += any(isinstance(event, ApprovalRequested) for event in anew)
         events += anew
     return events
 
 
-def _why(call: CallState, changed: list[str], request: ApprovalRequest | None) -> str:
+def _reason(call: CallState, changed: list[str], request: ApprovalRequest | None) -> str:
     before = f"request {request.id} was open" if request else f"request {call.grant} was decided on"
     return one_line(f"the world has changed while {before}: {'; '.join(changed)}", WHY_CHARS)

@@ -1,4 +1,4 @@
-"""What an agent run wants done (`holdfast.run.machine`), and how it ends."""
+"""The commands that an agent run (`holdfast.run.machine`) gives to its driver, and how it ends."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,41 +26,42 @@ from holdfast.run.contracts import (
     cause_of,
 )
 
+# Each request has an entry in the table of activities (`holdfast.run.activities`), which names its result.
 Request = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
 Result = LoadedThread | PastEffects | LoadedAgent | LLMReply | ToolOutcome | Notified | Archived
 
 
 @dataclass(frozen=True)
 class Call:
-    """Make this call; its id names it in `ended`, `failed` and `Stop`."""
+    """Make this call. Its id names it in `AgentRun.ended`, `AgentRun.failed` and `Stop`."""
 
     id: int
     request: Request
     number: int = 0
-    """The number of a tool call; 0 for one that no LLM asked for (`Verify`)."""
+    """The number of a tool call in the thread; 0 for a call of a `verify` tool, and for everything else."""
     seconds: float = 0
-    """How long it may take as a local activity, which is made again as an ordinary one if it takes longer; 0 for one
-    that is an ordinary activity from the start."""
+    """How long the call may take as a local activity; the run makes it again as an ordinary activity if it takes
+    longer. 0 for an ordinary activity."""
 
     @property
     def local(self) -> bool:
-        """Whether it is a local activity."""
+        """Whether the call is made as a local activity."""
         return self.seconds > 0
 
 
 @dataclass(frozen=True)
 class Sleep:
-    """Tell when that time has come."""
+    """Report when that time has come."""
 
     id: int
     until: datetime
     seconds: float
-    """From now."""
+    """Seconds from now until then."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop a call or a sleep. A tool call's end is still awaited, of anything else nothing more is wanted."""
+    """Stop a call or a sleep. The driver still reports the end of a tool call, and nothing more of anything else."""
 
     id: int
 
@@ -70,32 +71,32 @@ Command = Call | Sleep | Stop
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a call came to nothing."""
+    """Why a call failed."""
 
     cause: str
-    """A short name: the type of the error."""
+    """A short name: the error's type."""
     message: str
     cancelled: bool = False
     final: bool = False
-    """The call itself says that no further attempt would do better."""
+    """The activity reports that no further attempt can succeed."""
     details: tuple[Any, ...] = ()
-    """Those of the error: claims, for anybody who reaches Temporal can fail an activity."""
+    """The error's details. They are claims: anybody who reaches Temporal can fail an activity."""
 
     @classmethod
     def of(cls, error: FailureError) -> Self:
-        """What the error of an activity says. That of a local activity has no `ActivityError` around it."""
+        """Return the failure that an activity's error stands for; a local one's has no `ActivityError` around it."""
         cause = error.cause or error
-        told = cause if isinstance(cause, ApplicationError) else None
-        final, details = (told.non_retryable, tuple(told.details)) if told else (False, ())
+        reported = cause if isinstance(cause, ApplicationError) else None
+        final, details = (reported.non_retryable, tuple(reported.details)) if reported else (False, ())
         return cls(*cause_of(error), is_cancelled_exception(error), final, details)
 
 
 @dataclass(frozen=True)
 class End:
-    """How the run ended: with one of these."""
+    """How a Temporal run ended: one of these is set."""
 
     result: RunResult | None = None
     failure: Failure | None = None
-    """Its `cancelled` tells a run that was cancelled from one that failed."""
+    """The run failed; or it was cancelled, where `cancelled` is set."""
     next: RunInput | None = None
-    """It goes on in a new Temporal run, with this input."""
+    """It continues as new (continue-as-new), with this input."""

@@ -1,10 +1,8 @@
-"""What workflows, activities and clients agree on: models that cross a process boundary, and names.
+"""What workflows, activities and clients agree on: the models that cross a process boundary, and names.
 
-All of them are sealed (`holdfast.seals.seals`): only our own processes can make them. Signals, updates and plain
-starts are claims, which anybody who reaches Temporal may make, and which policy and signatures judge.
-
-Workflows call the stubs at the end; the implementations of the same names are in `activities/`. So no I/O library
-is imported by workflow code, and mypy checks both sides.
+Every model is sealed (`holdfast.seals.seals`): only our own processes can make one. Signals, updates and plain starts
+are claims instead: anybody who reaches Temporal can make one, and policy and signatures judge it. Which activity
+answers which request, and how it is called, is in `holdfast.run.activities`.
 """
 
 from typing import Any, ClassVar, Literal
@@ -33,40 +31,43 @@ TASK_QUEUE = "holdfast"
 
 
 class RunInput(Start):
-    """Input of `AgentRunWorkflow`. The workflow id is the thread id."""
+    """The input of `AgentRunWorkflow`: the task, who gives it, and what the run continues.
+
+    The workflow id is the thread id.
+    """
 
     PLAIN = frozenset({"task", "agent", "by", "idle_limit"})
 
     task: Content = ""
-    """Empty where `snapshot` holds it."""
+    """What the user asks for; empty where `snapshot` holds it."""
     by: str = ""
-    """Who gives the task; a claim, unless the start is sealed."""
+    """Who gives the task; only a claim, unless the start is sealed."""
     by_proven: bool = True
-    """With a sealed start: the process that made it has authenticated the person who gives the task."""
+    """With a sealed start: the process that made it has authenticated that person."""
     agent: str | None = None
-    """None for the catalog's first agent, or the one that a continued thread had."""
+    """The agent's name; None for the one that a continued thread had, or else the catalog's first."""
     workspace: str | None = None
-    """A folder on the worker; None for one of the thread's own, or the one that a continued thread had."""
+    """A folder on the worker; None for the one that a continued thread had, or else one of the thread's own."""
     idle_limit: float | None = None
-    """Seconds that the run stays open for follow-up messages; None for what the agent says."""
+    """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     resume: bool = False
-    """The thread may have a past: load it, and go on from there."""
+    """The thread may have a past: load it, and continue from there."""
     previous_run: str | None = None
     """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
     depth: int = 0
-    """How many agents stand between the run and a person."""
+    """How many agents stand between this run and a person."""
     trust: Trust = "person"
-    """Whose word the task is: a tool's, where it was read in a file."""
+    """The trust level of the task: `tool`, where it was read in a file."""
     snapshot: RunSnapshot | None = None
-    """Where the Temporal run before this one stopped; set by the workflow alone."""
+    """Where the Temporal run before this one stopped. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()
-    """Signals that came before the thread's past was loaded, where a new Temporal run begins before it is."""
+    """Signals and updates that arrived in an earlier Temporal run, which ended before the thread's past was loaded."""
     refusals: RefusalsCounted | None = None
-    """How many were refused until then."""
+    """How many that run refused."""
 
 
 class RunResult(Sealed):
-    """Result of `AgentRunWorkflow`."""
+    """The result of `AgentRunWorkflow`: the agent's last reply, and what it cost."""
 
     result: str
     steps: int
@@ -74,87 +75,89 @@ class RunResult(Sealed):
 
 
 class EffectsRequest(Order):
-    """Input of `load_effects`."""
+    """The input of `load_effects`: which effects of the thread the run asks the ledger for."""
 
     after: int
-    """The number of the last call that is finished for good: what came later is asked for."""
+    """The number of the last call that is finished for good: the run asks for what came later."""
     position: int = 0
-    """How far the run takes its thread to be recorded: the record has to lead there."""
+    """How many events the run expects in the permanent record: the record has to lead there."""
     head: str = GENESIS
-    """The digest of the event before."""
+    """The digest of the last of them."""
 
 
 class PastEffects(Answer):
-    """Result of `load_effects`: what the ledger has of the thread."""
+    """The result of `load_effects`: the effects that the ledger has of the thread."""
 
     effects: tuple[PastEffect, ...] = ()
     """Oldest first."""
     left_out: int = 0
-    """How many older ones there are besides."""
+    """How many older ones are left out."""
 
 
 class ThreadRequest(Order):
-    """Input of `load_thread`."""
+    """The input of `load_thread`: which closed run of the thread to continue."""
 
     previous_run: str | None = None
+    """Temporal's id of the thread's last run, if Temporal still has it."""
 
 
 class LoadedThread(Answer):
-    """Result of `load_thread`."""
+    """The result of `load_thread`: the thread's past."""
 
     snapshot: RunSnapshot = RunSnapshot()
     """Where the thread stands; at position 0 if it has no past."""
 
 
 class AgentRequest(Order):
-    """Input of `load_agent`."""
+    """The input of `load_agent`: which agent and workspace to resolve, and what the run knows of its thread."""
 
     agent: str | None
+    """The agent's name; None for the catalog's first."""
     workspace: str | None
+    """A folder on the worker; None for one of the thread's own."""
     user: str = ""
-    """Whose standing memories the agent has: who gave the thread's task; empty where that is not proven."""
+    """Who gave the thread's task, and whose standing memories the agent gets; empty where that is not proven."""
     fresh: bool = False
-    """The run takes the thread to be new: the permanent record must have nothing of it."""
+    """The run expects the thread to be new: the permanent record must have nothing of it."""
     plain: bool = False
-    """The start was not sealed; a worker may refuse those."""
+    """The start was not sealed; a worker may refuse such starts."""
     after: int = 0
-    """How many calls the thread's log has: the ledger may have later ones, if the run was reset to its beginning."""
+    """How many calls the thread's log has. The ledger may have later ones, if the run was reset to its beginning."""
 
 
 class LoadedAgent(Answer):
-    """Result of `load_agent`."""
+    """The result of `load_agent`: the agent as this thread runs it."""
 
     spec: AgentSpec
     workspace: str
     """Absolute path on the worker."""
     notify: bool = False
-    """The worker has somebody to tell of requests and endings."""
+    """The worker has receivers for notices."""
     recalled: tuple[RecalledTier, ...] = ()
-    """What of its memory the LLM is shown from the start."""
+    """The memories that the LLM is shown from the start."""
     past: PastEffects | None = None
-    """What the thread has done already, and its log does not have: the run was reset to its beginning."""
+    """Effects that the thread has had and its log lacks, because the run was reset to its beginning."""
 
 
 class LLMRequest(Order):
-    """Input of `call_llm`: what to send, by reference to the calling workflow."""
+    """The input of `call_llm`: what to send, by reference to the calling workflow's transcript."""
 
     transcript: TranscriptRef
     compacting: bool = False
-    """Ask for the summary that takes the transcript's place."""
+    """Ask for the summary that replaces the transcript (context compaction)."""
 
 
 class LLMReply(Answer):
-    """Result of `call_llm`, recorded once, and so normalised before."""
+    """The result of `call_llm`: the reply, normalised before it is recorded."""
 
     message: AssistantMessage | None = None
-    """None where the provider's reply holds none; `rejected` then says why."""
+    """The LLM's message; None where the provider's reply holds none: `rejected` says why."""
     rejected: str = ""
     """Why the reply cannot be used as it is; empty if it can."""
     problems: dict[str, str] = {}
     """Call id → why the call cannot run (unknown tool, arguments that do not fit)."""
     arguments: dict[str, str] = {}
-    """Call id → its arguments as the tool reads them (`holdfast.tools.arguments`), where the LLM wrote something
-    else."""
+    """Call id → its arguments as the tool reads them (`holdfast.tools.arguments`), where the LLM wrote others."""
     usage: Usage = Usage()
     finish_reason: str = "stop"
     llm: str = ""
@@ -162,54 +165,54 @@ class LLMReply(Answer):
     duration_ms: int = 0
     attempt: int = 1
     outage: Outage | None = None
-    """The attempts before, as far as they left a trace."""
+    """The failed attempts before this one, as far as they left a trace."""
     artifact: str = ""
-    """Address of the reply's whole text, where `message` holds its head and tail only."""
+    """The address of the reply's full text, where `message` holds its head and tail only."""
 
 
 class Failures(Answer):
-    """What a failed attempt of `call_llm` leaves to the next one, in its last heartbeat."""
+    """What a failed attempt of `call_llm` hands to the next attempt, in its last heartbeat."""
 
     outage: Outage
 
 
 class ToolRequest(Order):
-    """Input of `call_tool`: the recorded intent."""
+    """The input of `call_tool`: the intent to run a tool call, which the log has recorded."""
 
     call: ToolCall
     key: str
-    """Names the effect; the activity recomputes it from the call, its number and the chain of runs."""
+    """The effect key; the activity recomputes it from the call, its number and the chain of runs."""
     number: int = 0
     """The call's number in the thread; 0 for one that no LLM asked for."""
     first_run_id: str = ""
-    """Of the chain of runs that gave the effect its key; empty for the calling one."""
+    """The first run id of the chain of runs that gave the effect its key; empty for the calling run's."""
     epoch: int = 0
-    """Separates the ledger's rows when a person has said that the effect did not happen."""
+    """How often a person has said that the effect did not happen: each epoch has its own row in the ledger."""
     workspace: str
     clip: int = 8_000
-    """Characters of the result that are kept."""
+    """How many characters of the result are kept."""
     undo: bool = False
-    """Take the effect back, instead of making it."""
+    """Undo the effect, instead of causing it."""
     settle: bool = False
-    """Find out what became of it, and make nothing happen."""
+    """Find out what became of the effect, and cause nothing."""
     origin: Origin | None = None
-    """For tools that want to know."""
+    """Where the call comes from, for tools that ask for it."""
 
 
 class ToolOutcome(Answer):
-    """Result of `call_tool`. `unknown`: the effect may have happened, and nobody but a person can tell."""
+    """The result of `call_tool`. Status `unknown`: the effect may have happened, and a person has to find out."""
 
     status: ToolStatus
     content: str
     adopted: bool = False
-    """Found done by an earlier attempt."""
+    """An earlier attempt had the effect already; this one returns its result."""
     duration_ms: int = 0
     artifact: str = ""
-    """Address of the whole result, where `content` holds its head and tail only."""
+    """The address of the full result, where `content` holds its head and tail only."""
     size: int = 0
-    """Bytes of the whole result; 0 where `content` is the whole."""
+    """Bytes of the full result; 0 where `content` is all of it."""
     trust: Trust | None = None
-    """What this result is worth; None for what the tool says of all its results."""
+    """The trust level of this result; None for the level of all results of the tool."""
 
 
 Occasion = Literal[
@@ -218,48 +221,47 @@ Occasion = Literal[
 
 
 class Notice(Order):
-    """Input of `notify`: what happened, for people who are elsewhere."""
+    """The input of `notify`: what happened in a run or a loop, for people who do not watch it."""
 
     occasion: Occasion
     position: int
-    """Of the event: with the thread's id it names the notice, whoever gets it twice."""
+    """The event's position: with the thread's id it names the notice, so that a receiver recognises a duplicate."""
     agent: str = ""
     request: ApprovalRequest | None = None
     status: str = ""
     text: str = ""
-    """The result, or why the run is blocked."""
+    """The run's result, or why it is blocked."""
 
 
 class Notified(Answer):
-    """Result of `notify`."""
+    """The result of `notify`: how many receivers got the notice."""
 
     receivers: int = 0
-    """How many were told."""
 
 
 class ArchiveRequest(Order):
-    """Input of `archive`: which of the calling workflow's events to write into the permanent record."""
+    """The input of `archive`: which of the calling workflow's events to write into the permanent record."""
 
     start: int
     stop: int
-    """One more than the last position."""
+    """One more than the last position to write."""
     base: str = GENESIS
-    """The digest of the event before `start`: what is written has to continue it."""
+    """The digest of the event before `start`, which the written events have to continue."""
     head: str
-    """The digest of the last event: what is written has to lead to it."""
+    """The digest of the last event, to which the written events have to lead."""
     pausing: bool = False
-    """The run waits after this: what a worker keeps of it in memory may go."""
+    """The run waits after this: a worker may drop what it caches of it."""
 
 
 class Archived(Answer):
-    """Result of `archive`."""
+    """The result of `archive`: how far the permanent record leads."""
 
     length: int
     """How many events of the thread the permanent record has."""
 
 
 class Page(bytes):
-    """The answer to the queries `log` and `transcript`: lines, as many as fit."""
+    """The answer to the queries `log` and `transcript`: as many lines as fit."""
 
     SEALED: ClassVar[bool] = True
 
@@ -283,10 +285,10 @@ QUERIES: dict[str, type] = {
     "session": View,
     "transcript": Page,
 }
-"""The queries of a run, and what each answers."""
+"""Query → the type of its answer: the queries of a run."""
 
 
-# Types of non-retryable errors: what went wrong is not Temporal's to retry.
+# Types of non-retryable errors: no further attempt can succeed.
 AGENT_NOT_FOUND = "AgentNotFound"
 AGENT_UNFIT = "AgentUnfit"
 """The agent lacks the tools that a loop needs."""
@@ -295,29 +297,29 @@ TASK_EMPTY = "TaskEmpty"
 TASK_TOO_LONG = "TaskTooLong"
 TASK_MALFORMED = "TaskMalformed"
 NAME_INVALID = "NameInvalid"
-"""Who gives the task has a name that could be taken for another's."""
+"""The name of the person who gives the task could be mistaken for another's."""
 START_UNPROVEN = "StartUnproven"
-"""The policy wants to know who asks, and none of our own processes has started the run."""
+"""The policy requires proof of who asks, and none of our own processes started the run."""
 LLM_REJECTED = "LLMRejected"
-"""The provider refuses the request: wrong key, unknown model, a request it cannot read."""
+"""The provider rejects the request: wrong key, unknown model, malformed request."""
 CONTEXT_TOO_LONG = "ContextTooLong"
 """The request does not fit the LLM's context window."""
 START_REFUSED = "StartRefused"
-"""The start claims what only a sealed start may, or is not good here and now."""
+"""The start claims what only a sealed start may, or is not valid for this thread at this time."""
 NOT_SEALED = "NotSealed"
-"""An order or an answer that does not come from our own processes, or belongs to something else."""
+"""An order or an answer does not come from our own processes, or belongs to another call."""
 THREAD_EXISTS = "ThreadExists"
-"""A start takes the thread to be new, and the permanent record has it."""
+"""The run expects its thread to be new, and the permanent record has events of it."""
 NOT_SETTLED = "NotSettled"
-"""Events are to be written down that a query has made the workflow see too early: it is replayed, and asked again."""
+"""Some of the events to write were exposed early by a query: the run is replayed, and asks again."""
 RECORD_CONFLICT = "RecordConflict"
-"""The permanent record has other events at these positions, as after a reset."""
+"""The permanent record has other events at these positions, for example after a reset."""
 RECORD_UNREADABLE = "RecordUnreadable"
 """The permanent record of the thread is damaged, or has a gap."""
 
 
 def cause_of(error: FailureError) -> tuple[str, str]:
-    """The type and message of what made an activity fail: the error's cause, which is the error of a local activity."""
+    """Return the type and message of what made an activity fail. A local activity's error is itself the cause."""
     cause = error.cause or error
     name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
     return name, getattr(cause, "message", None) or str(cause)

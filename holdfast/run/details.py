@@ -1,4 +1,4 @@
-"""How a run reads in the Web UI: summaries of a line, and the current details in Markdown."""
+"""A run in Temporal's Web UI: one-line summaries, and the current details in Markdown."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
 
 SHOWN_CHARS = 4_000
-"""Of a request's arguments. What is longer is cut, and then nothing on the page lets it run."""
+"""Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
 
 HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
-"""Decisions after which nothing runs: one may take them without having seen all of a call."""
+"""Decisions after which nothing runs: a person may take them without having seen all of a call."""
 
 WHO = '```json\n{"by": "your name"}\n```'
-"""What a signal carries that needs nothing but a name."""
+"""The payload of a signal that needs nothing but a name."""
 
 _SIGNALS: dict[DecisionKind, str] = {
     "approve": "approve",
@@ -34,7 +34,7 @@ _SIGNALS: dict[DecisionKind, str] = {
 
 
 def describe_call(call: ToolCall) -> str:
-    """A tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
+    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
     arguments = parsed(call.arguments)
     if not isinstance(arguments, dict):
         return one_line(f"{call.name}({call.arguments})")
@@ -43,7 +43,7 @@ def describe_call(call: ToolCall) -> str:
 
 
 def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
-    """The signal's name and the exact JSON that gives this decision."""
+    """Return the signal's name and the exact JSON that make this decision."""
     payload = {"request": request.id, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
@@ -53,16 +53,20 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, 
 
 
 def current_details(state: RunState) -> str:
-    """The run in Markdown: task, step, and each open request with the signals that answer it."""
+    """Return the run in Markdown: task, step, and each open request with the signals that answer it."""
     agent = state.spec.name if state.spec else "loading…"
-    lines = [f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.step}", "", quoted(state.task)]
+    lines = [
+        f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.steps.count}",
+        "",
+        quoted(state.task),
+    ]
     if state.blocked:
         lines += blocked_details(state.blocked)
-    for request in state.requests[:SHOWN_REQUESTS]:
+    for request in state.authority.requests[:SHOWN_REQUESTS]:
         lines += ["", *_request(state, request)]
-    if (more := len(state.requests) - SHOWN_REQUESTS) > 0:
+    if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:
         lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
-    if running := [call.call for call in state.calls if call.phase == "started"]:
+    if running := [call.call for call in state.calls.current if call.phase == "started"]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["", "### Running", "", *(f"- `{call}`" for call in shown)]
     if state.outcome and state.result:
@@ -99,7 +103,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
 
 
 def describe_terms(request: ApprovalRequest) -> str:
-    """Who may decide, how many have, and until when, in one line; empty where anybody may, at any time."""
+    """Return who may decide, how many have decided, and until when, in a line; empty where anybody may, at any time."""
     terms, parts = request.terms, []
     if request.who:
         parts.append(f"decided by {', '.join(request.who)}")
@@ -114,27 +118,27 @@ def describe_terms(request: ApprovalRequest) -> str:
 
 
 def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
-    """How many have given which answer, and who: `1 of 2 have approved (alice)`.
+    """Return how many gave which answer, and who: `1 of 2 have approved (alice)`.
 
     Args:
         votes: As `ApprovalRequest.view` has them.
-        quorum: How many have to give the same.
+        quorum: How many have to give the same answer.
     """
     answers: dict[tuple[str, str], list[str]] = {}
     for vote in votes:
         instead = f"{vote['by']} for {vote['for']}" if vote.get("for") else str(vote["by"])
         answers.setdefault((vote["decision"], vote.get("result", "")), []).append(instead)
-    told = []
+    counts = []
     for (decision, result), people in answers.items():
         said = "have approved" if decision == "approve" else f"say {decision}"
         words = f': "{one_line(result, 80)}"' if result else ""
-        told.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
-    return "; ".join(told) or f"0 of {quorum} have answered"
+        counts.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
+    return "; ".join(counts) or f"0 of {quorum} have answered"
 
 
 def blocked_details(blocked: Blocked) -> list[str]:
-    """Why a run or a loop is blocked, and the signal that lets it go on."""
+    """Return why a run or a loop is blocked, and the signal that unblocks it."""
     lines = ["", f"### Blocked: {blocked.cause}", "", quoted(blocked.message), ""]
     if blocked.after:
-        lines += [plain(f"It was given up {blocked.after}"), ""]
-    return [*lines, "Mend the cause, then send the signal `retry` with", "", WHO]
+        lines += [plain(f"The run gave up {blocked.after}"), ""]
+    return [*lines, "Fix the cause, then send the signal `retry` with", "", WHO]

@@ -1,11 +1,16 @@
-"""The fold over events: `state = evolve(state, event)`. Nothing else changes a state."""
+"""The fold over events: `state = evolve(state, event)`. Nothing else changes a state.
 
-from datetime import timedelta
-from functools import reduce
-from typing import Any, assert_never
+Each event has one branch in `_apply`, which says what the event changes. Changes that concern one part of the state
+only are methods of that part (`holdfast.run.substates`); functions that change several parts together are in
+`holdfast.run.evolve_run`, `evolve_context` and `evolve_requests`.
+"""
 
-from holdfast.llm.content import size_of
-from holdfast.llm.messages import more_than_text, text_of
+from datetime import datetime
+from typing import assert_never
+
+from holdfast.agents.agent import AgentSpec
+from holdfast.base.replacing import replace
+from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
@@ -42,277 +47,176 @@ from holdfast.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.run.decision_fold import (
-    asked_by,
-    decided,
-    expired,
-    lent,
-    moved,
-    raised,
-    remembered,
-    requested,
-    taken_back,
-    voted,
-)
-from holdfast.run.state import Blocked, CallState, Found, RunState, Waiting
-from holdfast.seals.starts import START_WITHIN
-from holdfast.tools.effects import PastEffect
-from holdfast.transcript.transcript import clip
-from holdfast.trust import Trust, least
-
-SAID_CHARS = 64_000
-"""Characters of follow-up messages that survive a fold verbatim; the oldest make room."""
-
-STANDING = 50
-"""Denials and effects in doubt that survive a fold verbatim; the oldest make room."""
-
-STANDING_CHARS = 1_000
-"""Characters of each."""
-
-REASON_CHARS = 2_000
-"""Of why a person is asked, after a reset."""
+from holdfast.run.evolve_context import begin_step, finish_call, keep_baseline, read, receive_message, trust_of_findings
+from holdfast.run.evolve_requests import decide, expire, lose_outcome, require_approval, vote
+from holdfast.run.evolve_run import load_agent, reset, start_run, unblock
+from holdfast.run.state import Blocked, RunState
+from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
-    """The state after `event`.
+    """Return the state after `event`.
 
     Raises:
-        EventOutOfPlace: Nothing that came before leads to it.
+        EventOutOfPlace: The event does not follow from those before.
     """
-    change = {"remembering": None, **_change(state, event), **_time_passed(state, event)}
-    return state.model_copy(update={**change, "events": state.events + 1, "updated_at": event.at})
+    try:
+        after = _apply(state, event)
+    except EventOutOfPlace as error:
+        raise EventOutOfPlace(
+            f"event {state.events} of thread {state.thread}, {event.type}, is out of place: {error}. The record was "
+            "forged or altered: restore it from a backup."
+        ) from None
+    proposed = state.authority.proposed_rule
+    if proposed is not None and after.authority.proposed_rule is proposed:
+        # Only the event right after the approval can record its rule.
+        after = replace(after, authority=replace(after.authority, proposed_rule=None))
+    after = note_time(state, event, after)
+    return replace(after, events=state.events + 1, updated_at=event.at)
 
 
-def _time_passed(state: RunState, event: AgentEvent) -> dict[str, Any]:
-    """How long ago the agent last did something, where that is so long that it has to look at the world first.
-
-    Whatever it was that took so long: people, an outage, a slow tool, a thread that was closed meanwhile. Once stale,
-    it stays so until it has looked: an LLM that answers after a day answers what it was sent before.
-    """
-    if isinstance(event, StateVerified):
-        return {"stale_seconds": 0, "acted_at": event.at}
-    acted: dict[str, Any] = {"acted_at": event.at} if _acts(state, event) else {}
-    if isinstance(event, AgentLoaded):
-        state = state.model_copy(update={"spec": event.spec})
-    # While no agent is loaded, nobody knows whether it will look: what is known of the pause stays.
-    return {**acted, "stale_seconds": state.paused(event.at)} if state.spec else acted
-
-
-def _acts(state: RunState, event: AgentEvent) -> bool:
-    """Whether the agent itself does something. What anybody sends does not make a run look fresh."""
+def _apply(state: RunState, event: AgentEvent) -> RunState:
     match event:
-        case LLMReplied() | ToolCallStarted() | AgentLoaded():
-            return True
-        case ToolCallFinished(status="ok" | "failed" | "undone"):
-            return any(call.number == event.number and call.phase == "started" for call in state.calls)
-        case _:
-            return False
-
-
-def _change(state: RunState, event: AgentEvent) -> dict[str, Any]:
-    match event:
+        # The run.
         case RunStarted():
-            return _started(state, event)
-        case RunReset():
-            return _reset(state, event)
+            return start_run(state, event)
         case RunContinued() | SignalRejected() | RefusalsCounted():
-            return {}
-        case UserMessageReceived():
-            text, known = text_of(event.content), asked_by(state, event)
-            if event.position == 1:
-                return {"task": text, "user": event.by, **known}
-            if event.by != state.user:
-                known["user_proven"] = False  # what is remembered for one person is not recalled for another
-            more, size = more_than_text(event.content), size_of(event.content)
-            kept = clip(text, SAID_CHARS)
-            waiting = Waiting(message=event.position, text=kept, by=event.by, more=more, size=size)
-            return {**known, "inbox": (*state.inbox, waiting)}
-        case MessageTaken():
-            return _taken(state, event)
+            return state
+        case RunReset():
+            return reset(state, event)
+        case RunBlocked():
+            after = event.outage.words(event.at) if event.outage else ""
+            return replace(state, blocked=Blocked(cause=event.cause, message=event.message, after=after))
+        case RunUnblocked():
+            return unblock(state)
+        case RunFinished():
+            return replace(
+                state,
+                outcome=event.outcome,
+                result=event.result,
+                failure=event.cause,
+                blocked=None,
+                authority=replace(state.authority, requests=()),
+                idle=state.idle.end(),
+            )
+
+        # The agent and its memory.
         case AgentLoaded():
-            limits = event.spec.limits
-            loaded = {"spec": event.spec, "spec_hash": event.spec_hash, "workspace": event.workspace}
-            loaded["notify"] = event.notify
-            loaded["memory"] = ""  # what is recalled now comes next
-            idle_limit = limits.idle_limit if state.idle_limit < 0 else state.idle_limit
-            return {**loaded, "step_limit": state.step + limits.max_steps, "idle_limit": idle_limit}
+            return load_agent(state, event)
         case MemoryRecalled():
             standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
             files = any(tier.tier == "files" for tier in event.tiers)
-            return {"memory": standing, **(_read(state, "tool") if files else {})}
-        case LLMReplied():
-            tokens = event.usage.prompt_tokens + event.usage.completion_tokens
-            counted = {"usage": state.usage + event.usage, "context_tokens": tokens, "overflow": 0, "oversized": False}
-            heard = {"unanswered": 0, "unanswered_bytes": 0}
-            return {"step": state.step + 1, "calls": (), "baseline": (), **heard, **counted}
+            recalled = replace(state, context=replace(state.context, standing_memory=standing))
+            return read(recalled, "tool") if files else recalled
+
+        # Messages of people.
+        case UserMessageReceived():
+            return receive_message(state, event)
+        case MessageTaken():
+            message = state.inbox.find(event.message)
+            context = state.context.add_follow_up(message)
+            return replace(state, inbox=state.inbox.take(message), context=context, idle=state.idle.end())
         case MessageAwaited():
-            until = event.at + timedelta(seconds=state.idle_limit)
-            return {"awaiting": True, "idle_until": until, "result": event.result, "rejected_replies": 0}
-        case ContextExceeded():
-            return {"overflow": state.overflow + 1, "oversized": True}
-        case ContextCompacted():
-            told = {"summary": event.summary, "usage": state.usage + event.usage}
-            return {**told, "context_tokens": 0, "oversized": False, "compacted_at": state.step, "rejected_replies": 0}
+            idle, steps = state.idle.begin(event.at), state.steps.use_reply()
+            return replace(state, idle=idle, result=event.result, steps=steps)
+
+        # The LLM.
+        case LLMReplied():
+            return begin_step(state, event)
         case ReplyRejected():
-            return {"rejected_replies": state.rejected_replies + 1}
+            return replace(state, steps=state.steps.reject_reply())
+        case ContextExceeded():
+            return replace(state, context=state.context.exceeded())
+        case ContextCompacted():
+            context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
+            return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
+
+        # Tool calls.
         case ToolCallRequested():
-            return _called(state, event)
-        case VerdictGiven(verdict="allow"):
-            return {"rejected_replies": 0, "calls": moved(state, event.number, phase="allowed", terms=event.terms)}
+            return replace(state, calls=state.calls.request(event.number, event.call, past=event.past))
         case VerdictGiven():
-            return {"rejected_replies": 0}
-        case ApprovalRequested() | ReconcileRequested():
-            return requested(state, event)
-        case ApprovalReminded():
-            return raised(state, event.request, reminded=1)
-        case ApprovalEscalated():
-            return raised(state, event.request, level=1)
-        case ApprovalExpired():
-            return expired(state, event)
-        case DecisionReceived(outcome="accepted"):
-            return decided(state, event)
-        case DecisionReceived(outcome="waiting_for_quorum"):
-            return voted(state, event)
-        case DecisionReceived():
-            return {}
-        case StateVerified():
-            return {**_read(state, _found(state, event)), "baseline": tuple(map(Found.of, event.findings))}
-        case BaselineRecorded():
-            return {"baseline": tuple(map(Found.of, event.findings))}
-        case RuleRemembered():
-            return remembered(state, event)
-        case RuleRevoked():
-            return {"remembered": tuple(rule for rule in state.remembered if rule.rule != event.rule)}
-        case AuthorityDelegated():
-            return lent(state, event)
-        case DelegationRevoked():
-            return taken_back(state, event)
+            call = state.calls.get(event.number)
+            if event.verdict == "allow":
+                call = replace(call, phase=call.after("allow"), terms=event.terms)
+            else:
+                call = replace(call, phase=call.after("judge"))
+            return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
         case ToolCallStarted():
-            return {"calls": moved(state, event.number, phase="started", grant="", begun=True)}
+            call = state.calls.get(event.number)
+            return replace(state, calls=state.calls.put(replace(call, phase=call.after("start"), grant="", begun=True)))
         case ToolCallFinished():
-            return _finished(state, event)
-        case RunBlocked():
-            after = event.outage.words(event.at) if event.outage else ""
-            return {"blocked": Blocked(cause=event.cause, message=event.message, after=after)}
-        case RunUnblocked():
-            at_limit = state.spec is not None and state.step >= state.step_limit
-            granted = state.spec.limits.max_steps if state.spec and at_limit else 0
-            # Where nothing was left to fold, the request is made once more as it is.
-            oversized = state.oversized and state.overflow <= 2 and state.step > 0
-            again = {"rejected_replies": 0, "overflow": min(state.overflow, 2), "oversized": oversized}
-            return {"blocked": None, "step_limit": state.step_limit + granted, **again}
-        case RunFinished():
-            ended = {"outcome": event.outcome, "result": event.result, "failure": event.cause}
-            return {**ended, "blocked": None, "requests": (), "awaiting": False, "idle_until": None}
+            return finish_call(state, event)
+
+        # Approval requests and decisions.
+        case ApprovalRequested():
+            return require_approval(state, event.request)
+        case ReconcileRequested():
+            return lose_outcome(state, event.request)
+        case ApprovalReminded():
+            request = state.authority.open_request(event.request)
+            return replace(state, authority=state.authority.with_request(reminded(request)))
+        case ApprovalEscalated():
+            request = state.authority.open_request(event.request)
+            return replace(state, authority=state.authority.with_request(escalated(request)))
+        case ApprovalExpired():
+            return expire(state, event)
+        case DecisionReceived(outcome="accepted"):
+            return decide(state, event)
+        case DecisionReceived(outcome="waiting_for_quorum"):
+            return vote(state, event)
+        case DecisionReceived():
+            return state  # refused, or followed by another request
+
+        # Remembered rules and delegations.
+        case RuleRemembered():
+            authority = state.authority.remember(
+                rule=event.rule, tool=event.tool, call_digest=event.call_digest, by=event.by
+            )
+            return replace(state, authority=authority)
+        case RuleRevoked():
+            return replace(state, authority=state.authority.forget(event.rule))
+        case AuthorityDelegated():
+            delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
+            authority = state.authority.delegate(delegation, at=event.at)
+            if event.proof:
+                digest = event.said.signed_digest(state.thread)
+                authority = authority.use_statement(digest, until=event.until, at=event.at)
+            return replace(state, authority=authority)
+        case DelegationRevoked():
+            return replace(state, authority=state.authority.revoke_delegation(event.by, event.to))
+
+        # What `verify` tools found.
+        case BaselineRecorded():
+            return keep_baseline(state, event.findings)
+        case StateVerified():
+            return read(keep_baseline(state, event.findings), trust_of_findings(state, event))
+
         case _:
             assert_never(event)
 
 
-def _started(state: RunState, event: RunStarted) -> dict[str, Any]:
-    """A thread that was closed begins again where it ended; its agent is resolved anew."""
-    past = state.spec
-    # Nobody followed what an agent has read that did not mind, and the next one may.
-    unknown = past is not None and not past.minds_trust and bool(past.tools or past.memory.files)
-    trust = "web" if unknown else least(state.trust, event.trust)
-    idle_limit = -1 if event.idle_limit is None else event.idle_limit
-    ended: dict[str, Any] = {"depth": event.depth, "trust": trust}
-    ended |= {"first_run_id": event.first_run_id, "sealed": event.sealed}
-    ended |= {"calls": tuple(_orphaned(state, call) for call in state.calls), "requests": (), "past": ()}
-    ended["user_proven"] = state.user_proven and event.user_proven
-    ended |= {"outcome": None, "result": "", "failure": "", "blocked": None, "awaiting": False, "idle_until": None}
-    # A start that is older is refused for its age (`holdfast.seals.starts`).
-    starts = {name: at for name, at in state.starts.items() if event.at - at < 3 * START_WITHIN}
-    ended["starts"] = {**starts, event.start: event.at} if event.start else starts
-    return {"thread": event.thread, "spec": None, "idle_limit": idle_limit, "rejected_replies": 0, **ended}
+def note_time(before: RunState, event: AgentEvent, after: RunState) -> RunState:
+    """Note when the agent acted, and whether it paused so long before this event that it has to verify first.
+
+    The cause of the pause makes no difference: people, an outage, a slow tool, a thread that was closed meanwhile.
+    """
+    freshness = before.freshness
+    if isinstance(event, StateVerified):
+        return replace(after, freshness=replace(after.freshness, stale_seconds=0, acted_at=event.at))
+    spec: AgentSpec | None = event.spec if isinstance(event, AgentLoaded) else before.spec
+    # Without an agent it is not known whether it has `verify` tools: the pause stays as it was noted.
+    stale = freshness.paused(spec, event.at) if spec else freshness.stale_seconds
+    acted_at: datetime | None = event.at if _acts(before, event) else freshness.acted_at
+    if (stale, acted_at) == (freshness.stale_seconds, freshness.acted_at):
+        return after
+    return replace(after, freshness=replace(after.freshness, stale_seconds=stale, acted_at=acted_at))
 
 
-def _orphaned(state: RunState, call: CallState) -> CallState:
-    """A call as a thread that is continued has it: an effect under way when the thread was closed is to be settled."""
-    if call.phase == "finished":
-        return call
-    past = PastEffect(
-        number=call.number,
-        first_run_id=state.first_run_id,
-        tool=call.call.name,
-        call_digest=call.call.digest,
-        key=state.effect_key(call.number, call.call),
-        epoch=call.epoch,
-    )
-    return call.model_copy(update={"phase": "orphaned", "request": None, "past": call.past or past})
-
-
-def _reset(state: RunState, event: RunReset) -> dict[str, Any]:
-    """What happened after the point that the run is at again: calls that have not begun meet their own effects."""
-    known = {effect.key for effect in state.past}
-    change: dict[str, Any] = {"calls": state.calls, "requests": state.requests, "past": state.past}
-    for effect in event.effects:
-        if call := _meeting(change["calls"], state, effect):
-            change["calls"] = moved(state.model_copy(update=change), call.number, past=effect)
-            change["requests"] = tuple(
-                each.model_copy(update={"why": f"{each.why}; {effect.words}"[:REASON_CHARS]})
-                if each.number == call.number
-                else each
-                for each in change["requests"]
-            )
-        elif effect.key not in known:
-            change["past"] += (effect,)
-    return change
-
-
-def _meeting(calls: tuple[CallState, ...], state: RunState, effect: PastEffect) -> CallState | None:
-    """The call of the step that has had an effect: its own, or the same one, where nobody has to be asked."""
-    for call in calls:
-        free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
-        if free and effect.key == state.effect_key(call.number, call.call):
-            return call
-    for call in calls:
-        free = not call.begun and call.past is None and call.phase == "allowed" and not call.grant
-        if free and (effect.tool, effect.call_digest) == (call.call.name, call.call.digest):
-            return call
-    return None
-
-
-def _called(state: RunState, event: ToolCallRequested) -> dict[str, Any]:
-    past = next((effect for effect in state.past if event.past and effect.key == event.past), None)
-    call = CallState(number=event.number, call=event.call, past=past, epoch=past.epoch if past else 0)
-    left = tuple(effect for effect in state.past if effect is not past)
-    return {"calls": (*state.calls, call), "call_count": event.number, "past": left}
-
-
-def _taken(state: RunState, event: MessageTaken) -> dict[str, Any]:
-    taken = next(waiting for waiting in state.inbox if waiting.message == event.message)
-    said = [*state.said, taken]
-    while len(said) > 1 and sum(len(each.text) for each in said) > SAID_CHARS:
-        del said[0]
-    inbox = tuple(waiting for waiting in state.inbox if waiting is not taken)
-    unsaid = state.unsaid + len(state.said) + 1 - len(said)
-    heard = {"unanswered": state.unanswered + 1, "unanswered_bytes": state.unanswered_bytes + taken.size}
-    return {"inbox": inbox, "said": tuple(said), "unsaid": unsaid, "awaiting": False, "idle_until": None, **heard}
-
-
-def _finished(state: RunState, event: ToolCallFinished) -> dict[str, Any]:
-    change: dict[str, Any] = {
-        "calls": moved(state, event.number, phase="finished", request=None),
-        "requests": tuple(request for request in state.requests if request.number != event.number),
-    }
-    if event.status in ("denied", "unknown"):
-        call = state.call(event.number).call
-        line = f"{call.name}({call.arguments}): {event.content}"[:STANDING_CHARS]
-        change["standing"] = (*state.standing, line)[-STANDING:]
-    tool = state.spec.tool(state.call(event.number).call.name) if state.spec else None
-    if tool and event.status in ("ok", "failed", "undone"):
-        # What a failed call says may quote anything: it is never the LLM's own words.
-        label = least(tool.trust, "tool") if event.status == "failed" else tool.trust
-        change |= _read(state, event.trust or label)
-    return change
-
-
-def _found(state: RunState, event: StateVerified) -> Trust:
-    """What the findings are worth: no more than any tool's results."""
-    tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
-    return reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
-
-
-def _read(state: RunState, trust: Trust) -> dict[str, Any]:
-    """The LLM reads something of that trust. Kept only where it matters: a snapshot says no more than it has to."""
-    return {"trust": least(state.trust, trust)} if state.spec and state.spec.minds_trust else {}
+def _acts(state: RunState, event: AgentEvent) -> bool:
+    """Whether the agent itself does something. What other parties send does not make a run look fresh."""
+    if isinstance(event, LLMReplied | ToolCallStarted | AgentLoaded):
+        return True
+    if not isinstance(event, ToolCallFinished) or event.status not in ("ok", "failed", "undone"):
+        return False
+    call = state.calls.find(event.number)
+    return call is not None and call.phase == "started"

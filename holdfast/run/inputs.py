@@ -1,4 +1,4 @@
-"""What signals and updates lead to: whatever arrives is recorded, also what means nothing. Pure functions."""
+"""The events that follow from signals and updates: all are recorded, even meaningless ones. Pure functions."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -19,23 +19,30 @@ from holdfast.authority.follow_ups import (
 from holdfast.authority.statements import AuthorityDelegation, DecisionKind, Revocation, read_decision, read_signed
 from holdfast.llm.content import size_of
 from holdfast.log.events import RunUnblocked, SignalRejected, UserMessageReceived
-from holdfast.run.decide import Events
-from holdfast.run.decisions import on_decision
+from holdfast.run.decisions import Events, on_decision
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import Known, Refused, known, on_delegation, on_revocation, once, policy_of
+from holdfast.run.rights import (
+    Refusal,
+    Speaker,
+    on_delegation,
+    on_revocation,
+    policy_of,
+    refuse_reuse,
+    verify_speaker,
+)
 from holdfast.run.state import RunState
 
 SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"})
-"""The signals that mean something. Any other name is recorded, too."""
+"""The signals that have a meaning. A signal of any other name is recorded, too."""
 
 
 def raw_texts(payloads: Iterable[Payload]) -> list[str]:
-    """What a signal of an unknown name carries: read as nothing but text, of which only a digest is kept."""
+    """Return the payload of a signal of an unknown name: read as text, of which only a digest is kept."""
     return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
-    """The events that a signal of any name and payload leads to, but for `say` (`on_message`)."""
+    """Return the events that follow from a signal of any name and payload, except `say` (`on_message`)."""
     match signal:
         case "approve" | "deny" | "respond":
             return on_payload(state, signal, payload, decision=signal, at=at)
@@ -53,42 +60,42 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
 
 
 def on_payload(
-    state: RunState, door: str, payload: Any, *, decision: DecisionKind | None = None, at: datetime
+    state: RunState, name: str, payload: Any, *, decision: DecisionKind | None = None, at: datetime
 ) -> Events:
-    """The events that a decision leads to as it was sent: first how it was received, then what follows from it.
+    """Return the events that follow from a decision as it was sent: its outcome, then what follows from it.
 
     Args:
         state: The state before.
-        door: The signal or update that it came by.
+        name: The signal or update that brought it.
         payload: What was sent.
-        decision: What the door's name says; None where the payload says it.
+        decision: The decision that the name stands for; None where the payload has it.
         at: Now.
     """
     given = read_decision(payload, decision=decision)
     if isinstance(given, str):
-        return bounded([SignalRejected(signal=door, explanation=given, outcome="malformed")], payload)
+        return bounded([SignalRejected(signal=name, explanation=given, outcome="malformed")], payload)
     received, consequences = on_decision(state, given, at=at)
     return bounded([received, *consequences], payload)
 
 
-def on_mandate(state: RunState, door: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
-    """What becomes of a wish to lend a right (`delegate_authority`) or to take something back (`revoke`)."""
+def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
+    """Return the outcome, explanation and events of a delegation (`delegate_authority`) or a revocation (`revoke`)."""
     given = (
-        read_signed(payload, AuthorityDelegation) if door == "delegate_authority" else read_signed(payload, Revocation)
+        read_signed(payload, AuthorityDelegation) if name == "delegate_authority" else read_signed(payload, Revocation)
     )
     if isinstance(given, str):
-        rejected = SignalRejected(signal=door, explanation=given, outcome="malformed")
+        rejected = SignalRejected(signal=name, explanation=given, outcome="malformed")
         return "malformed", given[:2_000], bounded([rejected], payload)
     if isinstance(given, AuthorityDelegation):
-        refused, events = on_delegation(state, given, at=at)
+        refusal, events = on_delegation(state, given, at=at)
     else:
-        refused, events = on_revocation(state, given)
+        refusal, events = on_revocation(state, given)
     events = bounded(events, payload)
-    return (refused.outcome, refused.explanation, events) if refused else ("accepted", "", events)
+    return (refusal.outcome, refusal.explanation, events) if refusal else ("accepted", "", events)
 
 
 def on_retry(state: RunState, *, by: str, reason: str) -> Events:
-    """The events that the signal `retry` leads to."""
+    """Return the events that follow from the signal `retry`."""
     if state.blocked is None:
         why = f"the run is {state.status}, not blocked"
         return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
@@ -96,57 +103,70 @@ def on_retry(state: RunState, *, by: str, reason: str) -> Events:
 
 
 def on_message(
-    state: RunState, payload: Any, *, door: str, at: datetime
+    state: RunState, payload: Any, *, name: str, at: datetime
 ) -> tuple[MessageOutcome, str, Events, WhenBusy]:
-    """What becomes of a follow-up message: its outcome, why, the events it leads to, and what the sender wished."""
+    """Return the outcome of a follow-up message, why, the events that follow, and what a busy run is to do with it.
+
+    `name` is the signal or update that brought it.
+    """
     given = read_message(payload)
     judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
     when_busy: WhenBusy = "queue" if isinstance(given, tuple) else given.when_busy
     if isinstance(judged, UserMessageReceived):
-        if state.awaiting:
-            return "accepted", "the run goes on with it", [judged], when_busy
+        if state.idle.awaiting:
+            return "accepted", "the run resumes with it", [judged], when_busy
         if when_busy == "interrupt":
-            return "interrupting", "the LLM is asked anew, with the message", [judged], when_busy
-        return "queued", "it is taken at the end of the step", [judged], when_busy
+            return "interrupting", "the LLM call is made again, with the message", [judged], when_busy
+        return "queued", "the LLM is shown it at the end of the step", [judged], when_busy
     outcome, why = judged
-    return outcome, why, bounded([SignalRejected(signal=door, explanation=why, outcome=outcome)], payload), when_busy
+    return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload), when_busy
 
 
 def _judge_message(
     state: RunState, given: Message, *, at: datetime
 ) -> UserMessageReceived | tuple[MessageOutcome, str]:
-    """The event that takes a message in, or the outcome and the reason why it is turned away."""
+    """The event that accepts a message, or the outcome and the reason why it is refused."""
     if state.outcome:
         return "too_late", f"the run is {state.outcome}"
-    proven = _speaker(state, given, at=at)
-    if not isinstance(proven, Known):
-        return proven
-    if not state.awaiting and given.when_busy == "reject":
-        return "busy", f"the run is {state.status}, and the message was not to wait"
-    waiting = len(state.inbox) + state.unanswered
-    size = sum(message.size for message in state.inbox) + state.unanswered_bytes
+    speaker = _speaker(state, given, at=at)
+    if not isinstance(speaker, Speaker):
+        return speaker
+    if not state.idle.awaiting and given.when_busy == "reject":
+        return "busy", f"the run is {state.status}, and the sender asked for the message not to wait"
+    inbox = state.inbox
+    waiting = len(inbox.waiting) + inbox.unanswered
+    size = sum(message.size for message in inbox.waiting) + inbox.unanswered_bytes
     if waiting and (waiting >= INBOX or size + size_of(given.message) > INBOX_BYTES):
         held = f"{waiting:,} messages with {size:,} bytes wait for the LLM's answer"
-        return "too_many", f"{held}; {INBOX:,} with {INBOX_BYTES:,} are the limit: say it when it has answered"
-    said = given.model_dump(exclude={"message"} if proven.proof else {"message", "signature", "id", "until"})
-    proof = {"proof": proven.proof, "key": proven.key}
-    return UserMessageReceived.model_validate({"content": given.message, **said, **proof})
+        return "too_many", f"{held}; the limit is {INBOX:,} with {INBOX_BYTES:,}: send it again after the answer"
+    if not speaker.proof:  # without a proof, what would count once and expire counts for nothing
+        return UserMessageReceived(content=given.message, by=given.by, when_busy=given.when_busy)
+    return UserMessageReceived(
+        content=given.message,
+        by=given.by,
+        when_busy=given.when_busy,
+        id=given.id,
+        until=given.until,
+        proof=speaker.proof,
+        key=speaker.key,
+        signature=given.signature,
+    )
 
 
-def _speaker(state: RunState, message: Message, *, at: datetime) -> Known | tuple[MessageOutcome, str]:
-    """How it is known who says this, or why it is turned away. Where it need not be known, a name is taken on trust."""
-    proven, wanted = known(state, message), policy_of(state).proves_requesters
-    if not message.signature and wanted:
-        return "unsigned", "who asks does not approve here, so who asks has to sign: --key, or a gateway"
-    if isinstance(proven, Refused) or not message.signature:
-        return ("bad_signature", proven.explanation) if wanted and isinstance(proven, Refused) else Known()
+def _speaker(state: RunState, message: Message, *, at: datetime) -> Speaker | tuple[MessageOutcome, str]:
+    """Who sent the message, or why it is refused. Where no proof is required, a name is taken on trust."""
+    speaker, required = verify_speaker(state, message), policy_of(state).proves_requesters
+    if not message.signature and required:
+        return "unsigned", "requesters may not approve here, so requesters have to sign: --key, or a gateway"
+    if isinstance(speaker, Refusal) or not message.signature:
+        return ("bad_signature", speaker.explanation) if required and isinstance(speaker, Refusal) else Speaker()
     until = message.until
     if not message.id or until is None:
-        return "malformed", "a signed message has an `id` of its own and says `until` when it is good: it counts once"
+        return "malformed", "a signed message counts once: give it an `id` of its own, and `until` when it is valid"
     if until <= at:
-        return "too_late", f"the message was good until {until.isoformat()}"
+        return "too_late", f"the message was valid until {until.isoformat()}"
     if until - at > timedelta(seconds=LONGEST_MESSAGE):
         return "malformed", f"until {until.isoformat()} is too far: {LONGEST_MESSAGE // 86_400} days are the most"
-    if refused := once(state, message, at=at):
-        return ("duplicate" if refused.outcome == "duplicate" else "too_many"), refused.explanation
-    return proven
+    if refusal := refuse_reuse(state, message, at=at):
+        return ("duplicate" if refusal.outcome == "duplicate" else "too_many"), refusal.explanation
+    return speaker

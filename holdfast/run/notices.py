@@ -1,49 +1,104 @@
-"""Which events people who are elsewhere are told of, and what."""
+"""Which events people who are elsewhere are notified of, and what the notice says."""
+
+from typing import assert_never
 
 from holdfast.log.events import (
     AgentEvent,
+    AgentLoaded,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
     ApprovalRequested,
+    AuthorityDelegated,
+    BaselineRecorded,
+    ContextCompacted,
+    ContextExceeded,
+    DecisionReceived,
+    DelegationRevoked,
+    LLMReplied,
+    MemoryRecalled,
+    MessageAwaited,
+    MessageTaken,
     ReconcileRequested,
+    RefusalsCounted,
+    ReplyRejected,
+    RuleRemembered,
+    RuleRevoked,
     RunBlocked,
+    RunContinued,
     RunFinished,
+    RunReset,
+    RunStarted,
+    RunUnblocked,
+    SignalRejected,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    UserMessageReceived,
+    VerdictGiven,
 )
-from holdfast.run.contracts import Notice, Occasion
+from holdfast.run.contracts import Notice
 from holdfast.run.state import RunState
 
 TEXT_CHARS = 4_000
-"""Length of a result in a notice."""
+"""Characters of a result in a notice."""
 
 
 def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
-    """What is to be told of an event; None for nothing.
+    """Return the notice of an event; None where people are not notified.
 
     Args:
         before: The state before the event.
         event: Just recorded.
     """
-    occasion: Occasion
+    agent, position = before.spec.name if before.spec else "", event.position
     match event:
-        case ApprovalRequested(request=request) | ReconcileRequested(request=request):
-            return _notice(before, event, "request_opened").model_copy(update={"request": request})
+        case ApprovalRequested() | ReconcileRequested():
+            return Notice(occasion="request_opened", position=position, agent=agent, request=event.request)
         case ApprovalReminded():
-            occasion = "request_reminded"
+            request = before.authority.request(event.request)
+            return Notice(occasion="request_reminded", position=position, agent=agent, request=request)
         case ApprovalEscalated():
-            occasion = "request_escalated"
+            request = before.authority.request(event.request)
+            return Notice(occasion="request_escalated", position=position, agent=agent, request=request)
         case ApprovalExpired():
-            occasion = "request_expired"
+            request = before.authority.request(event.request)
+            return Notice(occasion="request_expired", position=position, agent=agent, request=request)
         case RunBlocked():
             text = f"{event.cause}: {event.message}"[:TEXT_CHARS]
-            return _notice(before, event, "run_blocked").model_copy(update={"status": "blocked", "text": text})
+            return Notice(occasion="run_blocked", position=position, agent=agent, status="blocked", text=text)
         case RunFinished():
-            told = {"status": event.outcome, "text": event.result[:TEXT_CHARS]}
-            return _notice(before, event, "run_finished").model_copy(update=told)
-        case _:
+            text = event.result[:TEXT_CHARS]
+            return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
+        case (
+            RunStarted()
+            | RunContinued()
+            | RunReset()
+            | RunUnblocked()
+            | UserMessageReceived()
+            | MessageTaken()
+            | MessageAwaited()
+            | AgentLoaded()
+            | MemoryRecalled()
+            | LLMReplied()
+            | ReplyRejected()
+            | ContextExceeded()
+            | ContextCompacted()
+            | ToolCallRequested()
+            | VerdictGiven()
+            | ToolCallStarted()
+            | ToolCallFinished()
+            | DecisionReceived()
+            | RuleRemembered()
+            | RuleRevoked()
+            | AuthorityDelegated()
+            | DelegationRevoked()
+            | BaselineRecorded()
+            | StateVerified()
+            | SignalRejected()
+            | RefusalsCounted()
+        ):
             return None
-    return _notice(before, event, occasion).model_copy(update={"request": before.request(event.request)})
-
-
-def _notice(state: RunState, event: AgentEvent, occasion: Occasion) -> Notice:
-    return Notice(occasion=occasion, position=event.position, agent=state.spec.name if state.spec else "")
+        case _:
+            assert_never(event)

@@ -1,8 +1,9 @@
-"""What is kept of what is refused: its outcome, why, who sent it, and digest and size of what was sent; never its body.
+"""Refused signals and updates: what the log keeps of them, and how many it records.
 
-1. A refused event has about a kilobyte at the most, whatever was sent. Temporal's history has the rest of it.
-2. From `RECORDED` refusals on in one Temporal run, the next ones are only counted (`Refusals`): a flood of them makes
-   neither the log nor the permanent record any longer.
+1. The log keeps the outcome, the reason, who sent it, and digest and size of what was sent; never the body. Such an
+   event has about a kilobyte at the most. Temporal's history has the rest.
+2. After `RECORDED` refusals in one Temporal run, further ones are only counted (`Refusals`), so that a flood grows
+   neither the log nor the permanent record.
 """
 
 import hashlib
@@ -14,30 +15,30 @@ from holdfast.log.event_log import event_json
 from holdfast.log.events import AgentEvent, DecisionReceived, RefusalsCounted, SignalRejected
 
 RECORDED = 100
-"""Refusals that are recorded one by one in each Temporal run."""
+"""How many refusals are recorded one by one in each Temporal run."""
 
 WORDS = 400
-"""Bytes, as JSON, of an explanation in a refused event."""
+"""How many bytes, as JSON, an explanation in a refused event may have."""
 
 SHORT = 80
-"""Bytes, as JSON, of each other text that somebody sent: who, which request, which digest, why."""
+"""How many bytes, as JSON, any other text that somebody sent may have: who, which request, which digest, why."""
 
 CHANGING = ("accepted", "waiting_for_quorum", "judged_anew")
-"""The outcomes of decisions that change something: such a decision is kept as it was sent."""
+"""The outcomes of decisions that change something: the log keeps such a decision as it was sent."""
 
 
 def is_refused(event: AgentEvent) -> bool:
-    """Whether the event records nothing but that something was refused."""
+    """Return whether the event records only that something was refused."""
     return isinstance(event, SignalRejected) or (isinstance(event, DecisionReceived) and event.outcome not in CHANGING)
 
 
 def bounded(events: Iterable[AgentEvent], payload: Any) -> list[AgentEvent]:
-    """The events that a payload led to; where it was refused, without its body."""
+    """Return the events that a payload led to; where it was refused, without its body."""
     return [_bounded(event, payload) for event in events]
 
 
 def shown(text: str, limit: int = SHORT) -> str:
-    """As much of a text as has that many bytes as JSON."""
+    """Return as much of a text as has that many bytes as JSON."""
     kept = text[:limit].encode("utf-8", "replace").decode()
     if len(text) <= limit and _size(kept) <= limit:
         return kept
@@ -51,23 +52,40 @@ def _size(text: str) -> int:
 
 
 def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
-    if isinstance(event, SignalRejected):
-        by = payload.get("by") if isinstance(payload, dict) else ""
-        told = {"signal": shown(event.signal), "by": shown(by) if isinstance(by, str) else ""}
-    elif isinstance(event, DecisionReceived) and is_refused(event):
-        told = {"request": shown(event.request), "by": shown(event.by), "reason": shown(event.reason)}
-        told["digest_given"] = shown(event.digest_given)
-        told["rule"] = shown(event.rule)
-        event = event.model_copy(update={"arguments": None, "result": None, "remember": False, "signature": ""})
-    else:
+    if not is_refused(event):
         return event
     sent = encoded(payload)
-    told |= {"explanation": shown(event.explanation, WORDS), "sent_digest": hashlib.sha256(sent).hexdigest()}
-    return event.model_copy(update={**told, "sent_bytes": len(sent)})
+    digest, size = hashlib.sha256(sent).hexdigest(), len(sent)
+    if isinstance(event, SignalRejected):
+        by = payload.get("by") if isinstance(payload, dict) else ""
+        return SignalRejected(
+            signal=shown(event.signal),
+            explanation=shown(event.explanation, WORDS),
+            outcome=event.outcome,
+            by=shown(by) if isinstance(by, str) else "",
+            sent_digest=digest,
+            sent_bytes=size,
+        )
+    assert isinstance(event, DecisionReceived)
+    return DecisionReceived(
+        request=shown(event.request),
+        decision=event.decision,
+        by=shown(event.by),
+        reason=shown(event.reason),
+        outcome=event.outcome,
+        explanation=shown(event.explanation, WORDS),
+        digest_given=shown(event.digest_given),
+        right=event.right,
+        rule=shown(event.rule),
+        proof=event.proof,
+        key=event.key,
+        sent_digest=digest,
+        sent_bytes=size,
+    )
 
 
 def encoded(payload: Any) -> bytes:
-    """What was sent, as bytes: its canonical JSON, where it is JSON."""
+    """Return what was sent, as bytes: canonical JSON, where it is JSON."""
     if isinstance(payload, bytes):
         return payload
     try:
@@ -77,33 +95,34 @@ def encoded(payload: Any) -> bytes:
 
 
 class Refusals:
-    """The refusals of one Temporal run: how many were recorded, and what came on top of them.
+    """The refusals of one Temporal run: how many were recorded, and how many only counted. Not part of `RunState`,
+    because the state has to follow from the events, and these have none yet.
 
     Args:
-        before: What an earlier Temporal run has counted, and could not record.
+        before: What an earlier Temporal run counted, and could not record.
     """
 
     def __init__(self, before: RefusalsCounted | None = None) -> None:
         self.recorded = 0
         self.counted = before.count if before else 0
-        """How many are only counted, and not yet recorded as a number."""
+        """How many were only counted, and not yet recorded as a number."""
         self._bytes = before.sent_bytes if before else 0
         self._digest = before.refusals_digest if before else GENESIS
 
     @property
     def many(self) -> bool:
-        """Whether there are so many that the next ones are only counted."""
+        """Whether further refusals are only counted."""
         return self.recorded >= RECORDED
 
     def count(self, event: AgentEvent) -> None:
-        """Count a refusal that is not recorded by itself."""
+        """Count a refusal that is not recorded one by one."""
         assert isinstance(event, SignalRejected | DecisionReceived)
         self.counted += 1
         self._bytes += event.sent_bytes
         self._digest = chain(self._digest, canonical(event_json(event)))
 
     def take(self) -> RefusalsCounted:
-        """The event that records what was counted; counting begins anew."""
+        """Return the event that records what was counted, and count from zero again."""
         event = RefusalsCounted(count=self.counted, sent_bytes=self._bytes, refusals_digest=self._digest)
         self.counted, self._bytes, self._digest = 0, 0, GENESIS
         return event

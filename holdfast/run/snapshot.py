@@ -1,5 +1,5 @@
-"""The snapshot: where a thread stands, bounded whatever its length. Carried from one Temporal run to the next, and
-rebuilt from the permanent record when a closed thread is continued.
+"""The snapshot of a thread, of bounded size: carried from one Temporal run to the next, and rebuilt from the permanent
+record when a closed thread is continued.
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ from holdfast.transcript.transcript import Transcript, TranscriptBase
 VERSION = 1
 
 MAX_BYTES = 1_500_000
-"""A larger one is not carried: Temporal allows 2 MB a payload. The run goes on where it is until it is smaller."""
+"""A larger one is not carried, because Temporal allows 2 MB a payload; the run waits until it is smaller."""
 
 PRESSED_BYTES = 1_900_000
-"""What is carried at the most where staying would be the end of the run."""
+"""The limit where staying would end the run."""
 
 TAIL_BYTES = 200_000
-"""What a snapshot may carry of events that the permanent record does not have yet."""
+"""Bytes of events that a snapshot may carry because the permanent record does not have them yet."""
 
 
 class RunSnapshot(Frozen):
@@ -42,14 +42,12 @@ class RunSnapshot(Frozen):
 
     @field_serializer("tail")
     def _with_types(self, tail: tuple[AgentEvent, ...]) -> list[dict[str, Any]]:
-        """Whoever leaves out defaults, as `holdfast.temporal.converter` does, would leave out what an event is known
-        by.
-        """
+        """Keep the type of each event, which `holdfast.temporal.converter` would leave out as a default."""
         return [event_json(event) for event in tail]
 
 
 def snapshot_of(events: Iterable[AgentEvent]) -> RunSnapshot:
-    """Where all events of a thread, from the first one on, lead to."""
+    """Return the snapshot after these events, which are all events of a thread from the first one on."""
     position, head, state, transcript = 0, GENESIS, RunState(), Transcript()
     for event in events:
         state = evolve(state, event)

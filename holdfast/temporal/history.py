@@ -1,6 +1,4 @@
-"""What a Temporal history holds, as `holdfast.temporal.history_reader` reads it: completed workflow tasks, and
-decoded payloads.
-"""
+"""A Temporal history as `holdfast.temporal.history_reader` reads it: completed workflow tasks, and decoded payloads."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +23,7 @@ from holdfast.temporal.converter import data_converter
 _T = TypeVar("_T", bound=Frozen)
 
 READING = data_converter.payload_converter
-"""Decodes without checking seals: enough to read, not to act."""
+"""Decodes without checking seals: good enough to read, not to act on."""
 
 ENDS = frozenset(
     {
@@ -75,12 +73,12 @@ _LOCAL_ACTIVITY = "core_local_activity"
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _SINGLE_BATCH = 2
-"""The SDK's flag for another order within a task (`_WorkflowLogicFlag`), which no release of ours has switched on."""
+"""The SDK's flag for another order within a task (`_WorkflowLogicFlag`), which no release of ours switched on."""
 
 
 @dataclass(frozen=True)
 class LocalEnd:
-    """How a local activity ended. What it was asked is not in history."""
+    """How a local activity ended. Its request is not in history."""
 
     activity_id: str
     activity_type: str
@@ -90,21 +88,21 @@ class LocalEnd:
 
 @dataclass
 class WorkflowTask:
-    """A completed workflow task: what it saw, and what came of it."""
+    """A completed workflow task: what it saw, and what it led to."""
 
     event_id: int
-    """Of its completion."""
+    """The id of the event of its completion."""
     started: HistoryEvent
     seen: list[HistoryEvent]
     made: list[HistoryEvent] = field(default_factory=list)
     reset: bool = False
-    """It is the first after a reset: what came before it was copied from another run."""
+    """The task is the first after a reset: the events before it are copies from another run."""
     closed: HistoryEvent | None = None
-    """What closed the run."""
+    """The event that closed the run; None if the task did not."""
 
 
 def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttributes:
-    """How the run began, if these are the events of an agent run, from the first one on and without gaps.
+    """Return how the run began, if these are the events of an agent run, from the first one on and without gaps.
 
     Raises:
         HistoryUnreadable: They are not.
@@ -115,19 +113,19 @@ def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEve
         if event.event_type in _READ:
             kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower()
             if event.WhichOneof("attributes") != f"{kind}_event_attributes":
-                unreadable(number, f"it says that it is a {kind}, and has no attributes of one")
+                unreadable(number, f"its type is {kind}, and it lacks the attributes of that type")
     if not events or not events[0].HasField("workflow_execution_started_event_attributes"):
         unreadable(1, "a history begins with the start of its workflow")
     begin = events[0].workflow_execution_started_event_attributes
     if begin.workflow_type.name != WORKFLOW:
         unreadable(1, f"it starts a workflow of type {begin.workflow_type.name!r}, and not an agent run")
     if not begin.workflow_id or not begin.first_execution_run_id:
-        unreadable(1, "it does not tell the workflow's ids")
+        unreadable(1, "it lacks the workflow's ids")
     return begin
 
 
 def run_id_of(events: Sequence[HistoryEvent]) -> str:
-    """Temporal's id of the run. A reset copies the start of another run, and leaves the new id where it broke off."""
+    """Return Temporal's id of the run. A reset copies the start of another run, and leaves the new id further on."""
     run_id = events[0].workflow_execution_started_event_attributes.original_execution_run_id
     for event in events:
         failed = event.workflow_task_failed_event_attributes
@@ -137,16 +135,16 @@ def run_id_of(events: Sequence[HistoryEvent]) -> str:
 
 
 def admitted_updates(events: Sequence[HistoryEvent]) -> dict[str, UpdateRequest]:
-    """Requests of updates that the server keeps in history before they are accepted, as it does after a reset."""
+    """Return the updates that the server kept before the workflow accepted them, as it does after a reset."""
     requests = [event.workflow_execution_update_admitted_event_attributes.request for event in events]
     return {request.meta.update_id: request for request in requests if request.meta.update_id}
 
 
 def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
-    """The completed workflow tasks, in order.
+    """Return the completed workflow tasks, in order.
 
     Raises:
-        HistoryUnreadable: An event stands where none of its kind can.
+        HistoryUnreadable: An event is where none of its kind can be.
     """
     tasks: list[WorkflowTask] = []
     waiting: list[HistoryEvent] = []
@@ -163,16 +161,16 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
                 reset |= event.workflow_task_failed_event_attributes.cause == _RESET
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 if started is None:
-                    unreadable(event.event_id, "a workflow task is completed that was not started")
+                    unreadable(event.event_id, "it completes a workflow task that was not started")
                 if _SINGLE_BATCH in event.workflow_task_completed_event_attributes.sdk_metadata.lang_used_flags:
-                    unreadable(event.event_id, "the worker's SDK ordered what happens at once in a way not known here")
+                    unreadable(event.event_id, "the worker's SDK used an order within a task that is not supported")
                 tasks.append(WorkflowTask(event.event_id, started[1], waiting[: started[0]], reset=reset))
                 waiting, started, reset = waiting[started[0] :], None, False
             case kind if kind in _SEEN:
                 waiting.append(event)
             case kind if kind in _MADE or kind in _CLOSED:
                 if not tasks:
-                    unreadable(event.event_id, "no workflow task before it could have led to it")
+                    unreadable(event.event_id, "there is no workflow task before it that could have led to it")
                 if kind in _MADE:
                     tasks[-1].made.append(event)
                 else:
@@ -183,7 +181,7 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
 
 
 def scheduled_by(event: HistoryEvent) -> int:
-    """The id of the event that scheduled the activity, or started the timer, which this event ends."""
+    """Return the id of the event that scheduled the activity, or started the timer, which this event ends."""
     if event.HasField("timer_fired_event_attributes"):
         return event.timer_fired_event_attributes.started_event_id
     scheduled: int = getattr(event, cast(str, event.WhichOneof("attributes"))).scheduled_event_id
@@ -191,20 +189,20 @@ def scheduled_by(event: HistoryEvent) -> int:
 
 
 def local_end(event: HistoryEvent) -> LocalEnd:
-    """How the local activity ended whose marker this is.
+    """Return how the local activity ended whose marker this is.
 
     Raises:
-        HistoryUnreadable: It is none of one.
+        HistoryUnreadable: It is not the marker of a local activity.
     """
     marker = event.marker_recorded_event_attributes
     if marker.marker_name != _LOCAL_ACTIVITY:
-        unreadable(event.event_id, f"no run leaves a marker named {marker.marker_name!r}")
+        unreadable(event.event_id, f"an agent run has no marker named {marker.marker_name!r}")
     try:
         (data,) = marker.details["data"].payloads
-        told = json.loads(data.data)
+        ended = json.loads(data.data)
         return LocalEnd(
-            activity_id=str(told["activity_id"]),
-            activity_type=str(told["activity_type"]),
+            activity_id=str(ended["activity_id"]),
+            activity_type=str(ended["activity_type"]),
             result=marker.details["result"].payloads if "result" in marker.details else (),
             failure=marker.failure if marker.HasField("failure") else None,
         )
@@ -213,12 +211,12 @@ def local_end(event: HistoryEvent) -> LocalEnd:
 
 
 def result_payloads(event: HistoryEvent) -> Sequence[Payload]:
-    """What a completed activity returned."""
+    """Return the payloads that a completed activity returned."""
     return event.activity_task_completed_event_attributes.result.payloads
 
 
 def results_of(events: Iterable[HistoryEvent], activity: str) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """What activities of that type have returned, local ones and others, and the id of the event that says so."""
+    """Yield what activities of that type returned, local ones included, with the id of the event that records it."""
     scheduled = set()
     for event in events:
         if event.activity_task_scheduled_event_attributes.activity_type.name == activity:
@@ -232,7 +230,7 @@ def results_of(events: Iterable[HistoryEvent], activity: str) -> Iterator[tuple[
 
 
 def local_error(event: HistoryEvent, failure: Failure) -> FailureError:
-    """The exception that the SDK raises in the workflow for a local activity's failure.
+    """Return the exception that the SDK raises in the workflow for a local activity's failure.
 
     Raises:
         HistoryUnreadable: The failure does not decode.
@@ -244,7 +242,7 @@ def local_error(event: HistoryEvent, failure: Failure) -> FailureError:
 
 
 def error_of(event: HistoryEvent) -> ActivityError | None:
-    """The exception that the SDK raises in the workflow; None for an activity that completed."""
+    """Return the exception that the SDK raises in the workflow; None for an activity that completed."""
     match event.event_type:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
@@ -261,12 +259,12 @@ def error_of(event: HistoryEvent) -> ActivityError | None:
 
 
 def cancellation() -> Failure:
-    """The failure that a cancellation is."""
+    """Return the failure that stands for a cancellation."""
     return Failure(canceled_failure_info=CanceledFailureInfo())
 
 
 def activity_error(message: str, cause: Failure | None, event_id: int = 0) -> ActivityError:
-    """The error that workflow code gets for an activity that failed.
+    """Return the error that workflow code gets for an activity that failed.
 
     Raises:
         HistoryUnreadable: The failure does not decode.
@@ -284,36 +282,36 @@ def _exception(failure: Failure, event_id: int) -> BaseException:
 
 
 def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: PayloadConverter = READING) -> _T:
-    """The one payload of an event, as one of our models.
+    """Decode the one payload of an event, as one of our models.
 
     Args:
-        event_id: Named in errors.
-        payloads: The event's.
+        event_id: The event's id, for errors.
+        payloads: The event's payloads.
         kind: The model.
-        by: Decodes it, and checks its seal if it has the keys.
+        by: Decodes the payload, and checks its seal if it has the keys.
 
     Raises:
-        HistoryUnreadable: It is none.
+        HistoryUnreadable: It is not one of that model.
     """
     value = decode_any(event_id, payloads, kind, by)
     if is_unsealed(value):
         unreadable(event_id, str(value))
     if not isinstance(value, kind):
-        unreadable(event_id, f"what it holds is no {kind.__name__}")
+        unreadable(event_id, f"its payload is not a {kind.__name__}")
     return value
 
 
 def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: PayloadConverter = READING) -> Any:
-    """The one payload of an event, as a value of any type; `Unsealed` where it had to be sealed.
+    """Decode the one payload of an event, as a value of any type; `Unsealed` where its seal is missing or wrong.
 
     Raises:
         HistoryUnreadable: There is not just one, or it does not decode.
     """
     if len(payloads) != 1:
-        unreadable(event_id, f"it holds {len(payloads)} payloads, and not one")
+        unreadable(event_id, f"it has {len(payloads)} payloads instead of one")
     try:
         (value,) = by.from_payloads(payloads, [kind])
-    # Anything can be wrong with bytes from elsewhere, and each converter has exceptions of its own.
+    # Bytes from elsewhere can be wrong in any way, and each converter raises its own exceptions.
     except Exception as error:
         wanted = getattr(kind, "__name__", str(kind))
         unreadable(event_id, f"its payload does not decode as {wanted}: {type(error).__name__}", error)

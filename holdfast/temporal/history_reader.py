@@ -1,16 +1,16 @@
 """The events of an agent run, rebuilt from its Temporal history: without a worker, the workflow's code or a server.
 
-The history is read workflow task by workflow task, and what each task saw goes into `holdfast.run.machine`, in the
-order in which the workflow passes it on:
+The reader takes the history workflow task by workflow task, and passes what each task saw to `holdfast.run.machine`, in
+the workflow's order:
 
-1. Only completed tasks count. What a failed one saw is seen again by the next, at the next one's time.
+1. Only completed tasks count. What a failed task saw, the next one sees again, at its own time.
 2. Within a task: signals, then updates, then the ends of calls, then a cancel request.
-3. While local activities are under way nothing is passed on, as in the workflow; their markers say when they ended.
-4. A call that was given up has no say any more, whatever became of it.
+3. While local activities are under way, nothing is passed on, as in the workflow. Their markers say when they ended.
+4. The end of a call that was given up is ignored.
 
-What a task led to is checked against what the history holds: each activity that was scheduled must be the one that
-the run asks for, down to the digest of the transcript and the keys of effects, and so must the snapshot that it
-leaves to the next Temporal run.
+The reader checks what a task led to against the history: each scheduled activity must be the one that the run asks for,
+with the same values in the fields that the table of activities names (`holdfast.run.activities`). The input of a run
+that continues as new must be the same, snapshot included.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,26 +26,12 @@ from temporalio.converter import PayloadConverter
 
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.events import AgentEvent
-from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.run.contracts import (
-    AgentRequest,
-    Archived,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMReply,
-    LLMRequest,
-    LoadedAgent,
-    LoadedThread,
-    Notice,
-    Notified,
-    PastEffects,
-    RunInput,
-    ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.activities import activity_of
+from holdfast.run.commands import Call, Failure, Sleep, Stop
+from holdfast.run.contracts import RunInput
 from holdfast.run.inputs import SIGNALS, raw_texts
 from holdfast.run.machine import AgentRun
+from holdfast.run.rollover import HistorySize
 from holdfast.seals.seals import is_unsealed
 from holdfast.temporal.history import (
     ENDS,
@@ -65,49 +51,39 @@ from holdfast.temporal.history import (
     unreadable,
 )
 
-_ACTIVITIES: dict[type, tuple[str, type[Result]]] = {
-    ThreadRequest: ("load_thread", LoadedThread),
-    EffectsRequest: ("load_effects", PastEffects),
-    AgentRequest: ("load_agent", LoadedAgent),
-    LLMRequest: ("call_llm", LLMReply),
-    ToolRequest: ("call_tool", ToolOutcome),
-    Notice: ("notify", Notified),
-    ArchiveRequest: ("archive", Archived),
-}
-"""Kind of request → the activity's name and result."""
-
 _Input = Callable[[AgentRun], object]
-"""Something that has arrived: passes itself on."""
+"""An input that has arrived: a function that passes it to the run."""
 
-_NOT_ASKED_FOR = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
+_NO_COMMAND_OF_THE_RUN = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
 
 _UPDATES = ("decide", "say", "delegate_authority", "revoke")
 
 
 def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> list[AgentEvent]:
-    """The events that the run's completed workflow tasks recorded: positions, times and digests are the workflow's.
+    """Rebuild the events that a run's completed workflow tasks recorded, with their positions, times and digests.
 
-    A run that goes on from a snapshot has those events that its thread's permanent record lacked when it began.
+    A run that continues from a snapshot has the events that its thread's permanent record lacked when it began.
 
     Args:
-        history: A whole history, as Temporal's client, CLI or Web UI download it, from the first event on.
-        by: Decodes its payloads. One that has the fleet keys and the workflow's context reads what the workflow itself
-            took for sealed; the default only reads.
+        history: A complete history, as Temporal's client, CLI or Web UI download it, from the first event on.
+        by: Decodes the payloads. A converter with the fleet keys and the workflow's context checks seals, as the
+            workflow did; the default checks none.
 
     Raises:
-        HistoryUnreadable: It is none of an agent run, is cut short, or does not decode; the message names the event.
+        HistoryUnreadable: The history is not one of an agent run, is cut short, or does not decode. The message names
+            the event.
     """
     events = list(history.events if isinstance(history, History) else history)
     begin = check_history(events)
     started_at = events[0].event_time.ToNanoseconds()
     reader = _Reader(begin, started_at=started_at, admitted=admitted_updates(events), by=by)
     for task in completed_tasks(events):
-        reader.take(task)
+        reader.read(task)
     return reader.events
 
 
 class _Reader:
-    """The workflow's shell, with a history in the place of Temporal."""
+    """Drives an `AgentRun` as the workflow does, with a history in place of Temporal."""
 
     def __init__(
         self,
@@ -125,30 +101,30 @@ class _Reader:
         self._run: AgentRun | None = None
         self._nanoseconds = 0
         self._wanted: list[Call | Sleep] = []
-        """What the current task asked for, and has not been seen in the history yet."""
+        """What the current task asked for, and the reader has not found in the history yet."""
         self._unsent: list[int] = []
-        """Tool calls that the current task asked for and stopped before the server knew of them."""
+        """Tool calls that the current task asked for and stopped again, so that they never reached the server."""
         self._open: dict[int, Call | Sleep] = {}
         """Calls under way, by the id of the event that scheduled them."""
         self._given_up: set[int] = set()
         self._local: dict[str, tuple[Call, _Input | None]] = {}
-        """Local activities under way, by order, and how those ended that have."""
+        """Local activities under way, by the name of their order, and how those ended that have."""
         self._arrived: list[_Input] = []
-        """What is to be passed on when none is under way any more."""
+        """Inputs to pass on when no local activity is under way any more."""
         self._doubt = ""
-        """What did not count as an answer, for those who wonder why the history went on as if it did."""
+        """The last answer that did not count, for the message about a history that continues as if it did."""
         self._ahead = False
-        """Whether what the last task led to may be in the next one."""
+        """Whether the commands of the last task may be in the next one."""
 
     @property
     def events(self) -> list[AgentEvent]:
-        """What was recorded so far."""
+        """The events so far."""
         return self._run.log.events if self._run else []
 
-    def take(self, task: WorkflowTask) -> None:
-        """Record what one workflow task recorded."""
+    def read(self, task: WorkflowTask) -> None:
+        """Record what one workflow task recorded, and check what it led to."""
         first = self._run is None
-        run = self._at_work(task)
+        run = self._begin_task(task)
         if run.end:
             if not self._ahead:
                 unreadable(task.event_id, "the run was over before this workflow task")
@@ -169,33 +145,33 @@ class _Reader:
                 self._end(run, event)
         if any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in task.seen):
             self._pass_on(run, AgentRun.cancel)
-        self._tell_unsent(run)
+        self._fail_unsent(run)
         run.conclude()
         for event in task.made:
             if event.HasField("marker_recorded_event_attributes"):
                 self._end_locally(run, event)
         self._match(run, task)
 
-    def _tell_unsent(self, run: AgentRun) -> None:
+    def _fail_unsent(self, run: AgentRun) -> None:
         cancelled = Failure("CancelledError", "Cancelled", cancelled=True)
         while self._unsent:
             self._pass_on(run, partial(AgentRun.failed, call_id=self._unsent.pop(0), failure=cancelled))
 
-    def _pass_on(self, run: AgentRun, take: _Input) -> None:
-        """Pass on what has arrived, now or when no local activity is under way any more."""
+    def _pass_on(self, run: AgentRun, arrived: _Input) -> None:
+        """Pass on an input, now or when no local activity is under way any more."""
         if self._local:
-            self._arrived.append(take)
+            self._arrived.append(arrived)
             return
-        take(run)
+        arrived(run)
         self._collect(run)
 
     def _end_locally(self, run: AgentRun, event: HistoryEvent) -> None:
-        """A local activity has ended. When all have, pass on their ends, and what has waited for them."""
+        """Take in that a local activity ended. When all have, pass on their ends, then what has waited for them."""
         end = local_end(event)
         call, ended = self._local.get(end.activity_id, (None, None))
         if call is None or ended or _name(call) != end.activity_type:
             unreadable(event.event_id, f"it ends a local activity {end.activity_type!r} that is not under way")
-        self._local[end.activity_id] = call, self._taking(event.event_id, call, end.result, _local_failure(event, end))
+        self._local[end.activity_id] = call, self._end_of(event.event_id, call, end.result, _local_failure(event, end))
         ends = [ended for _, ended in self._local.values() if ended]
         if len(ends) < len(self._local):
             return
@@ -203,11 +179,11 @@ class _Reader:
         self._arrived[:0] = ends
         while self._arrived and not self._local:
             self._pass_on(run, self._arrived.pop(0))
-        self._tell_unsent(run)
+        self._fail_unsent(run)
         run.conclude()
 
-    def _at_work(self, task: WorkflowTask) -> AgentRun:
-        """The run, told what this task's worker knew."""
+    def _begin_task(self, task: WorkflowTask) -> AgentRun:
+        """Return the run, with the time and the size of history that this task's worker had."""
         # Temporal's time never runs backwards within a run, whatever the server's clock does.
         self._nanoseconds = max(self._nanoseconds, task.started.event_time.ToNanoseconds())
         now = _time(self._nanoseconds)
@@ -222,11 +198,12 @@ class _Reader:
                 started_at=self._started_at,
             )
         if self._local:
-            return self._run  # what ends now, and what has come meanwhile, is taken in at the time of its start
-        self._run.at = now
-        self._run.history_length = task.started.event_id
+            return self._run  # inputs that wait for local activities count at the time at which those started
         seen = task.started.workflow_task_started_event_attributes
-        self._run.history_size, self._run.crowded = seen.history_size_bytes, seen.suggest_continue_as_new
+        size = HistorySize(
+            events=task.started.event_id, bytes=seen.history_size_bytes, suggested=seen.suggest_continue_as_new
+        )
+        self._run.observe(at=now, history=size)
         return self._run
 
     def _signal(self, run: AgentRun, event: HistoryEvent) -> None:
@@ -236,7 +213,7 @@ class _Reader:
             try:
                 payload = _first(event.event_id, sent.input.payloads)
             except HistoryUnreadable:
-                return  # the SDK drops a signal that it cannot decode
+                return  # the SDK drops signals that it cannot decode
         self._pass_on(run, partial(AgentRun.signal, name=sent.signal_name, payload=payload))
 
     def _update(self, run: AgentRun, event: HistoryEvent) -> None:
@@ -248,31 +225,31 @@ class _Reader:
         self._pass_on(run, partial(AgentRun.update, name=request.input.name, payload=payload))
 
     def _end(self, run: AgentRun, event: HistoryEvent) -> None:
-        """Pass on how a call ended."""
+        """Take in the end of a call."""
         scheduled = scheduled_by(event)
         if scheduled in self._given_up:
             return
         if (call := self._open.pop(scheduled, None)) is None:
             unreadable(event.event_id, "it ends a call that is not under way")
         if isinstance(call, Sleep):
-            take: _Input = partial(AgentRun.ended, call_id=call.id)
+            ended: _Input = partial(AgentRun.ended, call_id=call.id)
         else:
             error = error_of(event)
-            take = self._taking(event.event_id, call, result_payloads(event), Failure.of(error) if error else None)
-        self._pass_on(run, take)
+            ended = self._end_of(event.event_id, call, result_payloads(event), Failure.of(error) if error else None)
+        self._pass_on(run, ended)
 
-    def _taking(self, event_id: int, call: Call, result: Sequence[Payload], failure: Failure | None) -> _Input:
-        """Passes on how a call ended."""
+    def _end_of(self, event_id: int, call: Call, result: Sequence[Payload], failure: Failure | None) -> _Input:
+        """Return the input that the end of a call is to the run."""
         if failure:
             return partial(AgentRun.failed, call_id=call.id, failure=failure)
-        _, kind = _ACTIVITIES[type(call.request)]
-        decoded = decode_any(event_id, result, kind, self._by) if result else None
+        answer = activity_of(call.request).answer
+        decoded = decode_any(event_id, result, answer, self._by) if result else None
         if is_unsealed(decoded):
             self._doubt = f"; {decoded} (event {event_id})"
         return partial(AgentRun.ended, call_id=call.id, result=decoded)
 
     def _collect(self, run: AgentRun) -> None:
-        """Note what the run wants done."""
+        """Note the commands of the run."""
         for command in run.commands():
             if isinstance(command, Stop):
                 self._stop(command.id)
@@ -285,24 +262,24 @@ class _Reader:
         for call in self._wanted:
             if call.id == call_id:
                 self._wanted.remove(call)
-                if _is_tool(call):
+                if _outlives_stop(call):
                     self._unsent.append(call_id)
                 return
         for scheduled, call in self._open.items():
-            if call.id == call_id and not _is_tool(call):
+            if call.id == call_id and not _outlives_stop(call):
                 del self._open[scheduled]
                 self._given_up.add(scheduled)
                 return
 
     def _match(self, run: AgentRun, task: WorkflowTask) -> None:
-        """Find what the task asked for among what the history has."""
+        """Find what the run asks for in the history, and check how this workflow task left the run."""
         for event in task.made:
-            if event.event_type in _NOT_ASKED_FOR:
+            if event.event_type in _NO_COMMAND_OF_THE_RUN:
                 continue
             found = "timer"
             if scheduled := event.HasField("activity_task_scheduled_event_attributes"):
                 found = event.activity_task_scheduled_event_attributes.activity_type.name
-            # The SDK starts a timer a moment after the activities that were asked for with it.
+            # The SDK schedules activities before timers that were asked for at the same time.
             call = next((wanted for wanted in self._wanted if isinstance(wanted, Call) == scheduled), None)
             if call is None or _name(call) != found:
                 unreadable(event.event_id, f"nothing recorded before it asks for {found!r}{self._doubt}")
@@ -311,47 +288,41 @@ class _Reader:
             if scheduled:
                 assert isinstance(call, Call)
                 _check_request(event, call, self._by)
-        # To answer a query, the SDK completes a task with a marker, and has the workflow act on it in the next one.
-        acted = [event.HasField("marker_recorded_event_attributes") for event in task.made]
-        self._ahead = bool(acted) and acted[-1] and not task.closed
+        # To answer a query, the SDK completes a task with a marker; the workflow acts on it in the next task.
+        markers = [event.HasField("marker_recorded_event_attributes") for event in task.made]
+        self._ahead = bool(markers) and markers[-1] and not task.closed
         if self._ahead:
             return
         if self._wanted:
             unreadable(task.event_id, f"the history does not have {_name(self._wanted[0])!r}, which it led to")
+        self._match_end(run, task)
+
+    def _match_end(self, run: AgentRun, task: WorkflowTask) -> None:
+        """Check that the history has the end that the run has, with the same input for a next Temporal run."""
         if (task.closed is not None) != (run.end is not None):
-            told = "ends the run, and what it saw does not" if task.closed else "does not end the run, as it should"
-            unreadable(task.event_id, f"this workflow task {told}")
+            how = "ends the run, and what it saw does not" if task.closed else "does not end the run, as it should"
+            unreadable(task.event_id, f"this workflow task {how}")
         if task.closed and run.end:
             continued = task.closed.HasField("workflow_execution_continued_as_new_event_attributes")
             if continued != (run.end.next is not None):
-                unreadable(task.closed.event_id, "the run ends in another way than what it saw led to")
+                unreadable(task.closed.event_id, "the run does not end in the way that what it saw led to")
             if continued:
-                handed_on = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
-                if decode(task.closed.event_id, handed_on, RunInput, self._by) != run.end.next:
-                    unreadable(task.closed.event_id, "the snapshot that it hands on is not the one rebuilt")
+                handed_over = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
+                if decode(task.closed.event_id, handed_over, RunInput, self._by) != run.end.next:
+                    unreadable(task.closed.event_id, "the input of the next Temporal run is not the one rebuilt")
 
 
 def _time(nanoseconds: int) -> datetime:
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)  # with the SDK's way of rounding
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)  # rounded as the SDK rounds
 
 
 def _check_request(event: HistoryEvent, call: Call, by: PayloadConverter) -> None:
-    """An activity is the one that was asked for: of what it was sent, what binds it to the events is compared."""
+    """Compare the request that an activity was sent with the one rebuilt, as far as it binds the call to the events."""
     payloads = event.activity_task_scheduled_event_attributes.input.payloads
     sent = decode(event.event_id, payloads, type(call.request), by)
-    if sent.order != call.request.order:
-        unreadable(event.event_id, f"the order {sent.order!r} is not the one rebuilt, {call.request.order!r}")
-    match call.request, sent:
-        case LLMRequest(), LLMRequest() if sent.transcript != call.request.transcript:
-            unreadable(event.event_id, "the transcript that the LLM was shown is not the one rebuilt")
-        case ToolRequest(), ToolRequest() if sent.key != call.request.key:
-            unreadable(event.event_id, f"the key of call {call.number} is not the one rebuilt")
-        case EffectsRequest(), EffectsRequest() if sent != call.request:
-            unreadable(event.event_id, "what the run asks the ledger for is not what was rebuilt")
-        case ArchiveRequest(), ArchiveRequest() if sent != call.request:
-            unreadable(event.event_id, "the events that were written down are not the ones rebuilt")
-        case _:
-            pass
+    for field in ("order", *activity_of(call.request).compared):
+        if getattr(sent, field) != getattr(call.request, field):
+            unreadable(event.event_id, f"the {field} that it sends to {_name(call)!r} is not the one rebuilt")
 
 
 def _local_failure(event: HistoryEvent, end: LocalEnd) -> Failure | None:
@@ -359,14 +330,14 @@ def _local_failure(event: HistoryEvent, end: LocalEnd) -> Failure | None:
 
 
 def _name(call: Call | Sleep) -> str:
-    return "timer" if isinstance(call, Sleep) else _ACTIVITIES[type(call.request)][0]
+    return "timer" if isinstance(call, Sleep) else activity_of(call.request).name
 
 
-def _is_tool(call: Call | Sleep) -> bool:
-    return isinstance(call, Call) and isinstance(call.request, ToolRequest)
+def _outlives_stop(call: Call | Sleep) -> bool:
+    return isinstance(call, Call) and activity_of(call.request).outlives_stop
 
 
 def _first(event_id: int, payloads: Sequence[Payload]) -> Any:
-    """What a message's handler takes: the first argument, None without any. All of them have to decode."""
+    """Return the argument that a message's handler uses: the first one, or None. All of them have to decode."""
     values = [decode_any(event_id, [payload], Any) for payload in payloads]
     return values[0] if values else None

@@ -10,6 +10,7 @@
 """
 
 from base64 import urlsafe_b64encode
+from typing import assert_never
 
 from holdfast.base.digests import GENESIS, chain, digest
 from holdfast.base.lines import Lines, page
@@ -17,16 +18,39 @@ from holdfast.base.models import Frozen
 from holdfast.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, more_than_text
 from holdfast.log.events import (
     AgentEvent,
+    AgentLoaded,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    ApprovalRequested,
+    AuthorityDelegated,
+    BaselineRecorded,
     ContextCompacted,
+    ContextExceeded,
+    DecisionReceived,
+    DelegationRevoked,
     LLMReplied,
     MemoryRecalled,
+    MessageAwaited,
     MessageTaken,
+    ReconcileRequested,
+    RefusalsCounted,
     ReplyRejected,
+    RuleRemembered,
+    RuleRevoked,
+    RunBlocked,
+    RunContinued,
+    RunFinished,
     RunReset,
+    RunStarted,
+    RunUnblocked,
+    SignalRejected,
     StateVerified,
     ToolCallFinished,
     ToolCallRequested,
+    ToolCallStarted,
     UserMessageReceived,
+    VerdictGiven,
 )
 
 TASK = 1
@@ -161,8 +185,9 @@ class Transcript:
                 self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
             case MemoryRecalled():
                 self._note(event, recollection(event))
-            case RunReset() if event.effects:
-                self._note(event, looking_back(event), at_once=not event.asking)
+            case RunReset():
+                if event.effects:
+                    self._note(event, looking_back(event), at_once=not event.asking)
             case LLMReplied():
                 # A message that waits now may be taken before the next reply.
                 shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
@@ -171,8 +196,9 @@ class Transcript:
                     self._append(event.message)
                 self._to_come = len(event.message.tool_calls) if event.message else 0
                 self._flush()
-            case ReplyRejected() if event.notice:
-                self._append(UserMessage(content=event.notice))
+            case ReplyRejected():
+                if event.notice:
+                    self._append(UserMessage(content=event.notice))
             case ToolCallRequested():
                 self._open[event.number] = event.call.id
                 self._to_come -= 1
@@ -183,8 +209,34 @@ class Transcript:
                 self._note(event, verification(event))
             case ContextCompacted():
                 self._fold(event)
+            case (
+                RunStarted()
+                | RunContinued()
+                | RunBlocked()
+                | RunUnblocked()
+                | RunFinished()
+                | AgentLoaded()
+                | MessageAwaited()
+                | ContextExceeded()
+                | VerdictGiven()
+                | ToolCallStarted()
+                | ApprovalRequested()
+                | ReconcileRequested()
+                | ApprovalReminded()
+                | ApprovalEscalated()
+                | ApprovalExpired()
+                | DecisionReceived()
+                | RuleRemembered()
+                | RuleRevoked()
+                | AuthorityDelegated()
+                | DelegationRevoked()
+                | BaselineRecorded()
+                | SignalRejected()
+                | RefusalsCounted()
+            ):
+                pass  # the LLM reads nothing of these
             case _:
-                pass
+                assert_never(event)
 
     def keep_original(self, position: int, content: Content) -> UserMessage:
         """Keep what a person sent for the next fold, if it holds more than text; returns it as a message."""

@@ -1,15 +1,18 @@
 """Imports point one way: `workflows → holdfast ← activities`. Workflows load no library that does I/O."""
 
 import ast
-import importlib
 import inspect
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+
+from holdfast.loop.activities import LOOP_ACTIVITIES
+from holdfast.run.activities import ACTIVITIES
+from holdfast.run.commands import Request, Result
 
 ROOT = Path(__file__).parents[2]
 SURFACES = tuple(f"holdfast.runtime.{name}" for name in ("cli", "client", "devstack", "gateway"))
@@ -76,8 +79,8 @@ def test_loading_the_workflows_loads_no_io_library() -> None:
     assert not [module for module in loaded if within(module, forbidden)]
 
 
-def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
-    """The activities' names, inputs and results are those of the contracts, no more and no fewer."""
+def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature() -> None:
+    """The activities' names, requests and answers are those of the table, no more and no fewer."""
     from activities.archive import Record
     from activities.call_llm import LLM
     from activities.call_tool import Tools
@@ -85,30 +88,26 @@ def test_every_stub_has_an_implementation_of_the_same_signature() -> None:
     from activities.loop_iteration import Loops
     from activities.notify import Notifier
 
-    stubs_module = importlib.import_module("holdfast.stubs")
-    stubs: dict[str, Any] = {
+    table = {activity.name: activity for activity in (*ACTIVITIES.values(), *LOOP_ACTIVITIES.values())}
+    implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
-        for function in vars(stubs_module).values()
+        for implemented in (Record, LLM, Tools, Agents, Loops, Notifier)
+        for function in vars(implemented).values()
         if hasattr(function, "__temporal_activity_definition")
     }
-    implementations: dict[str, Any] = {
-        "load_thread": Record.load_thread,
-        "load_effects": Record.load_effects,
-        "load_agent": Agents.load_agent,
-        "call_llm": LLM.call_llm,
-        "call_tool": Tools.call_tool,
-        "notify": Notifier.notify,
-        "archive": Record.archive,
-        "survey_workspace": Loops.survey_workspace,
-        "settle_iteration": Loops.settle_iteration,
-    }
-    assert stubs.keys() == implementations.keys()
-    for name, stub in stubs.items():
-        wanted, made = inspect.signature(stub), inspect.signature(implementations[name])
-        assert [p.annotation for p in wanted.parameters.values()] == [
-            p.annotation for p in list(made.parameters.values())[1:]
-        ]
-        assert wanted.return_annotation == made.return_annotation
+    assert table.keys() == implementations.keys()
+    for name, activity in table.items():
+        made = inspect.signature(implementations[name], eval_str=True)
+        assert [activity.request] == [p.annotation for p in list(made.parameters.values())[1:]]
+        assert made.return_annotation is activity.answer
+
+
+def test_every_request_of_a_run_has_an_activity() -> None:
+    """The table has an entry for each kind of request, and for each kind of result, and no other."""
+    assert set(get_args(Request)) == set(ACTIVITIES)
+    assert set(get_args(Result)) == {activity.answer for activity in ACTIVITIES.values()}
+    for activity in ACTIVITIES.values():
+        assert set(activity.compared) <= set(activity.request.model_fields)
 
 
 def test_the_wheel_ships_holdfast_and_nothing_else(tmp_path: Path) -> None:

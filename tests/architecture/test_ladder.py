@@ -25,7 +25,6 @@ PURE = {
     "run": "agents authority base errors llm log memory seals tools transcript trust",
     "loop": "base llm log run seals",
     "audit": "authority log run tools",
-    "stubs": "loop run",
     "temporal": "base errors log run seals",
 }
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""

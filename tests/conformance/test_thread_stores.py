@@ -321,20 +321,36 @@ def test_the_form_of_a_block_never_changes() -> None:
         b'"digest":"76a98049e9f704b531493b526f17ee5ddd4049d78ca40c0e65e935196ad606fa",'
         b'"position":3,"schema_version":1,"type":"run_unblocked"}',
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
-        b'"digest":"f5b58354c8775365fe83801e85e5c92d36c1af8bf1bdfdcc0dcc14323235a200",'
+        b'"digest":"74f475e0d9af311a076e6f5c4fc2ba2dd04498592a571b59bebe3851683a92ea",'
         b'"position":4,"schema_version":1,"type":"run_unblocked"}',
         b'{"at":"2026-01-02T03:04:06Z","by":"a",'
-        b'"digest":"dc79ae625056e9b2d256d4b5651d5170df9fb60236463214b13e03bba68ad733",'
+        b'"digest":"8c04a5c73e3c59827a38d76a6e4c8484c1e09fe9774b52fd543831ffb7e88e22",'
         b'"position":5,"schema_version":1,"type":"run_unblocked"}',
     ]
     digests = [bytes.fromhex(json.loads(line)["digest"]) for line in lines]
     rest = b'{"by":"a","type":"run_unblocked"}'
     compressed = bytes.fromhex(
-        "e0006d003303003d88cd724b9f2f67babcbf380cdfce2f849f988f4dd057a5330556ad4951a7d651655f2bc9b1f316dd0f7258687f2183c024a000"
+        "e00070003403003d88cd724b9f2f67babcbf380cdfce2f849f988f4dd057a5186cb92e52f0e039527d8f168c2cf04a49c9c013aee2017d988afae000"
     )
     at = 1_767_323_046_000_000
     assert unpack(Block(0, 2, 2, None, b"\x00\x00\x00\x00\x01\x00\x00\x00\x01a\n")) == [b"a", b"\n"]
     again = bytes.fromhex("01e0007a001303000068da17911ea848ba36ccc39e261de223300000")
     assert unpack(Block(0, 2, 115, None, again)) == [b"again " * 19, b"\n"]
-    assert unpack(Block(5, 6, 168, at, b"\x02" + digests[2] * 2 + rest)) == lines[2:]
-    assert unpack(Block(3, 6, 518, at, b"\x03" + digests[0] + digests[2] + compressed)) == lines
+    assert unpack(Block(5, 6, 169, at, b"\x02" + digests[2] * 2 + rest)) == lines[2:]
+    assert unpack(Block(3, 6, 521, at, b"\x03" + digests[0] + digests[2] + compressed)) == lines
+
+
+async def test_a_connection_that_the_server_has_closed_is_not_handed_out(database_url: str) -> None:
+    """The pool finds out without a round trip, also where the server's last words were not read yet."""
+    pool = open_pool(database_url, size=3)
+    async with pool:
+        await pool.wait()
+        for _ in range(3):
+            async with pool.connection() as connection, pool.connection() as other:
+                mine = connection.info.backend_pid
+                await other.execute("SELECT 1")
+            async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as killer:
+                await killer.execute("SELECT pg_terminate_backend(%s, 10_000)", [mine])
+            for _ in range(4):
+                async with pool.connection() as connection:
+                    await connection.execute("SELECT 1")

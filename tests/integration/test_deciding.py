@@ -112,7 +112,7 @@ async def test_two_people_sign(desk: Desk, rig: StartRig) -> None:
         events = await check_thread(r.client, run)
         signed = next(event.position for event in events if event.type == "decision_received" and event.proof)
         assert (unknown.code, unknown.json["position"], unknown.json["where"]) == (1, signed, "record")
-        assert "no key of alice by the given keys" in unknown.json["reason"]
+        assert "no key of alice among the given keys" in unknown.json["reason"]
         told = await desk("verify", run.id, "--keys", "others.yaml")
         assert (told.code, f"event {signed}, in the record: decision_received" in told.out) == (1, True)
         assert (await desk("verify", run.id, "--keys", "nowhere.yaml")).code == 2

@@ -141,7 +141,7 @@ async def test_a_closed_thread_shows_what_would_be_sent_on(rig: StartRig, prompt
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:
             return say("summary")
-        return say("done") if "was folded" in json.dumps(conversation.messages) else call("look", at="x" * 3_000)
+        return say("done") if "was compacted" in json.dumps(conversation.messages) else call("look", at="x" * 3_000)
 
     async with rig(catalog(limits=Limits(compaction_tokens=600)), script) as r:
         await furnish(r, database_url)

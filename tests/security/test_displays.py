@@ -11,6 +11,7 @@ from rich.console import Console
 from activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
+from holdfast.base.replacing import replace
 from holdfast.base.text import QUOTED_CHARS
 from holdfast.llm.messages import AssistantMessage, ToolCall
 from holdfast.run.contracts import LLMReply, Notice
@@ -28,7 +29,7 @@ def details(command: str) -> tuple[str, ApprovalRequest]:
     run = at_work()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
-    return current_details(run.state), run.state.requests[0]
+    return current_details(run.state), run.state.authority.requests[0]
 
 
 def test_the_web_ui_offers_no_approval_of_what_it_cut() -> None:
@@ -55,7 +56,7 @@ def test_the_web_ui_offers_approval_of_what_it_shows() -> None:
 def test_a_task_that_is_cut_says_so() -> None:
     """The task stands above each request: what of it is missing is said, too."""
     run = at_work()
-    state = run.state.model_copy(update={"task": "y" * QUOTED_CHARS + HIDDEN})
+    state = replace(run.state, task="y" * QUOTED_CHARS + HIDDEN)
 
     page = current_details(state)
 
@@ -165,7 +166,7 @@ def live(command: str) -> tuple[View, ApprovalRequest]:
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     view = View("t", Console(width=80, height=24, file=io.StringIO()))
     view.state = run.state
-    (request,) = run.state.requests
+    (request,) = run.state.authority.requests
     view.keys.update([{**request.view(), "thread": "t", "arguments": parsed(request.arguments)}], blocked=False)
     return view, request
 

@@ -62,7 +62,7 @@ def forged_past(*, spec: Policy) -> Thread:
     assert thread.decide("1", remember=True) == "accepted"
     thread.finish(1, "paid")
     thread.cancel()
-    assert [rule.tool for rule in thread.state.remembered] == ["pay"]
+    assert [rule.tool for rule in thread.state.authority.rules] == ["pay"]
     return thread
 
 

@@ -19,11 +19,10 @@ from holdfast.authority.policy import Terms
 from holdfast.errors import AnswerForged
 from holdfast.log.event_log import event_line
 from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
-from holdfast.run import machine as runs
-from holdfast.run import refusals
+from holdfast.run import held_inputs, refusals, rollover
 from holdfast.run.contracts import LLMRequest, ToolRequest
 from holdfast.run.inputs import on_signal
-from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES
+from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
@@ -105,7 +104,8 @@ def test_strangers_cannot_make_the_snapshot_too_large_to_be_carried(count: int) 
     chance = random.Random(count)
     for number in range(count):
         thread.signal(*strange(chance, number))
-    where = thread.run.state.model_dump_json(exclude_defaults=True) + thread.run.transcript.base.model_dump_json()
+    snapshot = RunSnapshot(state=thread.run.state, transcript=thread.run.transcript.base)
+    where = snapshot.model_dump_json(exclude_defaults=True)
     assert len(where.encode()) < MAX_BYTES - TAIL_BYTES
 
 
@@ -116,8 +116,7 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
     if reply:
         thread.reply(reply)
     before = thread.run
-    before.history_size = runs.PRESSED_SIZE
-    before.crowded = thread.crowded = True
+    thread.history_bytes, thread.crowded = rollover.URGENT_BYTES, True
     thread.signal("noise")
     if reply:
         (under_way,) = thread.waiting(ToolRequest)
@@ -134,12 +133,12 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
 def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
     """So much is kept until the past is there; the rest is counted, and an update says so."""
     thread = Thread(resume=True)
-    for number in range(runs.HELD + 30):
+    for number in range(held_inputs.HELD + 30):
         thread.signal("say", {"message": f"m{number}"})
     assert thread.say("one more") == "too_many"
     thread.load_thread()
     thread.load()
-    assert len(thread.state.inbox) + thread.state.unanswered == INBOX
+    assert len(thread.state.inbox.waiting) + thread.state.inbox.unanswered == INBOX
     (counted,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
     assert counted.count >= 30
 
@@ -150,7 +149,7 @@ def test_a_run_moves_on_also_while_its_thread_is_loaded() -> None:
     before = thread.run
     thread.signal("say", {"message": "hear me"})
     thread.signal("approve", b"\xff")
-    before.history_size = runs.PRESSED_SIZE
+    thread.history_bytes = rollover.URGENT_BYTES
     thread.signal("noise", ["x"])
     assert thread.run is not before
     thread.load_thread()
@@ -197,7 +196,7 @@ async def test_a_flooded_run_moves_on_and_takes_the_right_approval(
 ) -> None:
     """Of so many signals few are events, the run goes on in new Temporal runs, and what was asked is still decided."""
     if count < 1_000:
-        monkeypatch.setattr(runs, "SIGNALS", 100)
+        monkeypatch.setattr(rollover, "SIGNAL_LIMIT", 100)
         monkeypatch.setattr(refusals, "RECORDED", 20)
     policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice"),))
     async with rig(clerk(policy), PAY) as r:

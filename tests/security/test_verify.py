@@ -244,8 +244,8 @@ async def test_a_log_that_was_written_anew_does_not_follow(
 
         forgeries: list[tuple[Forge, type[Any], str]] = [
             (without(ApprovalRequested, DecisionReceived), ToolCallStarted, "leads to approval_requested"),
-            (without(DecisionReceived), ToolCallStarted, "was not cleared to run: it is asked"),
-            (with_one_vote, DecisionReceived, "comes to waiting_for_quorum"),
+            (without(DecisionReceived), ToolCallStarted, "was not allowed to run: it is awaiting_approval"),
+            (with_one_vote, DecisionReceived, "has to be waiting_for_quorum"),
             (with_keys_of_their_own, ApprovalRequested, "its digest is"),
             (with_another_payment, ApprovalRequested, "its digest is"),
             (without(AgentLoaded), LLMReplied, "nothing that came before leads to it"),
@@ -283,7 +283,7 @@ async def test_a_thread_that_somebody_else_has_signed_needs_keys_from_elsewhere(
         assert "keys" in {one.what for one in alone.unchecked}
         found = await desk.verify(forgotten=True, trusted=KNOWN)
         assert (found.ok, found.where) == (False, "record")
-        assert "that is no key of alice by the given keys" in found.reason
+        assert "which is no key of alice among the given keys" in found.reason
 
 
 async def test_the_log_of_another_thread_is_not_this_ones(

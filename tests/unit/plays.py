@@ -173,7 +173,7 @@ class Play:
                 return
             if thread.state.blocked:
                 thread.signal("retry", {"by": "bob"})
-            elif request := next(iter(thread.state.requests), None):
+            elif request := next(iter(thread.state.authority.requests), None):
                 decision: DecisionKind = "deny" if request.kind == "approval" else "abandon"
                 outcomes = [thread.decide(request.id, decision, by=by) for by in PEOPLE]
                 self.accepted += [request.id] if "accepted" in outcomes else []
@@ -223,16 +223,17 @@ class Play:
     def _past(self) -> list[PastEffect]:
         """What happened before a reset: of the calls that wait, and of some that the LLM may yet make."""
         chance, state = self.chance, self.thread.state
-        waiting = [(call.number, call.call) for call in state.calls if not call.begun and chance.random() < 0.5]
+        waiting = [(call.number, call.call) for call in state.calls.current if not call.begun and chance.random() < 0.5]
         made = [ToolCall(id="", name="pay", arguments=f'{{"at":{chance.randrange(3)},"n":2}}') for _ in range(2)]
-        later = list(enumerate(made, state.call_count + 1))
+        later = list(enumerate(made, state.calls.count + 1))
+        first = state.origin.first_run_id
         return [
             PastEffect(
                 number=number,
-                first_run_id=state.first_run_id,
+                first_run_id=first,
                 tool=call.name,
                 call_digest=call.digest,
-                key=effect_key(thread="t", first_run_id=state.first_run_id, number=number, call_digest=call.digest),
+                key=effect_key(thread="t", first_run_id=first, number=number, call_digest=call.digest),
                 status=chance.choice(["started", "ok", "failed"]),
             )
             for number, call in waiting + later
@@ -241,7 +242,7 @@ class Play:
     def _reply(self) -> None:
         thread, chance = self.thread, self.chance
         usage = Usage(prompt_tokens=1_500 if chance.random() < self.moods["long"] else 10, completion_tokens=1)
-        step = thread.state.step
+        step = thread.state.steps.count
         if chance.random() < self.moods["end"]:
             thread.reply(LLMReply(message=AssistantMessage(content=f"done at {step}"), usage=usage))
         elif chance.random() < self.moods["overflow"]:
@@ -269,17 +270,17 @@ class Play:
             message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(tool_calls=made)])
             thread.reply(LLMReply(message=message, usage=Usage(prompt_tokens=9)))
         else:
-            summary = f"summary at step {thread.state.step} {chance.choice(TEXTS)}"
+            summary = f"summary at step {thread.state.steps.count} {chance.choice(TEXTS)}"
             thread.reply(LLMReply(message=AssistantMessage(content=summary), usage=Usage(prompt_tokens=9)))
 
     def _decide(self) -> None:
         thread, chance = self.thread, self.chance
         if thread.waiting(EffectsRequest):
             return  # a signal would count later, and is not told its outcome
-        request = str(chance.randint(0, thread.state.asked + 1))
+        request = str(chance.randint(0, thread.state.authority.request_count + 1))
         decision = chance.choice(DECISIONS)
-        if thread.state.requests and chance.random() < 0.8:
-            one = chance.choice(thread.state.requests)
+        if thread.state.authority.requests and chance.random() < 0.8:
+            one = chance.choice(thread.state.authority.requests)
             request = one.id
             if chance.random() < 0.9:
                 decision = chance.choice(one.answers)
@@ -306,7 +307,7 @@ class Play:
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
         thread.update("delegate_authority", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
-        rules = [rule.rule for rule in thread.state.remembered]
+        rules = [rule.rule for rule in thread.state.authority.rules]
         what = {"remembered": chance.choice([*rules, 9])} if chance.random() < 0.6 else {"delegated_to": to}
         thread.signal("revoke", {"by": by, **what})
 

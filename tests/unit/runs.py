@@ -43,6 +43,7 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.run.machine import AgentRun
+from holdfast.run.rollover import HistorySize
 from holdfast.run.snapshot import snapshot_of
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect, PastEffect
@@ -388,7 +389,7 @@ class Thread:
 
     def _begin(self, begin: RunInput) -> AgentRun:
         self.under_way: dict[int, Call | Sleep] = {}
-        self._count += 1
+        self._count, self._arrived, self.history_bytes = self._count + 1, 0, 0
         self._first = self._first if begin.first_run_id else self._count
         sent = through_json(begin).model_copy(update={"sealed": True, "issued_at": begin.issued_at or self.at})
         run = AgentRun(
@@ -418,9 +419,10 @@ class Thread:
     def _tell(self) -> None:
         assert self.run.end is None or self._together, "nothing reaches a run that is over"
         self.at += timedelta(milliseconds=7)
-        self.run.at = self.at
-        self.run.crowded = self.crowded
-        self.run.history_length += 1
+        self._arrived += 1
+        self.run.observe(
+            at=self.at, history=HistorySize(events=self._arrived, bytes=self.history_bytes, suggested=self.crowded)
+        )
 
     def _carry_out(self) -> None:
         if self._together:

@@ -33,8 +33,8 @@ from holdfast.base.digests import canonical
 from holdfast.errors import CatalogError, ToolSignatureError
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.run.commands import Call
+from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import ToolRequest
-from holdfast.run.decide import on_reply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from tests.unit.runs import NOW, agent_spec, at_work, calls, tool_spec
 

@@ -184,7 +184,7 @@ def signed_off(**more: Any) -> Thread:
     thread = at_work(agent_spec(policy=POLICY))
     thread.reply(calls("pay"))
     for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", BOB, None)):
-        (request,) = thread.state.requests
+        (request,) = thread.state.authority.requests
         payload: dict[str, Any] = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
         payload |= {"remember": True, **more} | ({"arguments": arguments} if arguments else {})
         thread.update("decide", signed(payload, Decision, thread="t", private=key))
@@ -333,14 +333,14 @@ def test_keys_that_were_replaced_in_the_log_are_found_by_those_from_outside() ->
     thread = at_work(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
     thread.reply(calls("pay"))
     for name in ("alice", "bob"):
-        (request,) = thread.state.requests
+        (request,) = thread.state.authority.requests
         payload = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
         thread.update("decide", signed(payload, Decision, thread="t", private=MALLORY))
     assert thread.at_tools == [1]
     assert fault(thread.log) is None
     found = fault(thread.log, trusted=Policy(approvers=PEOPLE))
     assert found is not None
-    assert f"signed with {public_key(MALLORY)}, and that is no key of alice" in found.reason
+    assert f"signed with {public_key(MALLORY)}, which is no key of alice" in found.reason
 
 
 def test_unsigned_decisions_are_found_where_the_keys_are_for_signed_ones() -> None:
@@ -351,7 +351,7 @@ def test_unsigned_decisions_are_found_where_the_keys_are_for_signed_ones() -> No
     assert fault(thread.log, trusted=Policy(approvers=PEOPLE)) is None
     found = fault(thread.log, trusted=Policy(approvers=PEOPLE, signatures="required"))
     assert found is not None
-    assert "alice has not signed it" in found.reason
+    assert "alice did not sign it" in found.reason
 
 
 def test_gateways_are_trusted_by_their_keys() -> None:

@@ -57,7 +57,7 @@ def last(thread: Thread) -> DecisionReceived:
 
 def signed(thread: Thread, key: str, **said: Any) -> dict[str, Any]:
     """A decision on request 1, signed."""
-    (request,) = thread.state.requests
+    (request,) = thread.state.authority.requests
     values = {"decision": "approve", "request": "1", "by": "alice", "digest": request.digest, **said}
     decision = Decision.model_validate(values)
     return {**values, "signature": sign(key, decision.signed_bytes("t"))}
@@ -79,7 +79,7 @@ def test_an_approval_counts_only_for_what_was_seen() -> None:
     thread = asked()
     assert thread.decide("1", digest="0" * 64) == "digest_mismatch"
     assert started(thread) == []
-    assert thread.decide("1", digest=thread.state.requests[0].digest) == "accepted"
+    assert thread.decide("1", digest=thread.state.authority.requests[0].digest) == "accepted"
     assert len(started(thread)) == 1
 
 
@@ -102,7 +102,7 @@ def test_a_decision_cannot_go_to_another_call() -> None:
     assert reply.message is not None
     two = (*reply.message.tool_calls, ToolCall(id="d", name="pay", arguments='{"cents": 2}'))
     thread.reply(LLMReply(message=AssistantMessage(tool_calls=two), usage=Usage()))
-    first, second = thread.state.requests
+    first, second = thread.state.authority.requests
     decision = Decision(decision="approve", request="1", by="alice", digest=first.digest)
     payload = {**decision.model_dump(exclude_none=True), "signature": sign(ALICE, decision.signed_bytes("t"))}
     assert thread.update("decide", {**payload, "request": "2"})["outcome"] == "digest_mismatch"
@@ -117,14 +117,14 @@ def test_a_decision_cannot_go_to_another_call() -> None:
 def test_edited_arguments_run_in_place_of_the_llms() -> None:
     """The call runs with the edited arguments, under a key of its own; the log has the original; the LLM is told."""
     thread = asked(cents=500)
-    key = thread.run._effect_key(thread.state.call(1).call, 1)
+    key = thread.state.effect_key(1, thread.state.calls.get(1).call)
     assert thread.decide("1", arguments={"cents": 5}) == "accepted"
     (call,) = thread.waiting(ToolRequest)
     assert json.loads(call.request.call.arguments) == {"cents": 5}  # type: ignore[union-attr]
     assert started(thread)[0].key != key
     thread.finish(1, "paid")
     assert '"cents":500' in next(event.call.arguments for event in thread.log if event.type == "tool_call_requested")
-    assert thread.messages()[-1]["content"] == '[alice has changed the arguments to {"cents":5}]\npaid'
+    assert thread.messages()[-1]["content"] == '[alice changed the arguments to {"cents":5}]\npaid'
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_signature_without_a_digest_covers_nothing() -> None:
 def test_a_signed_decision_is_worth_nothing_in_another_thread() -> None:
     """The thread is under the signature."""
     thread = asked(Policy(approvers=PEOPLE, signatures="required"))
-    decision = Decision(decision="approve", request="1", by="alice", digest=thread.state.requests[0].digest)
+    decision = Decision(decision="approve", request="1", by="alice", digest=thread.state.authority.requests[0].digest)
     payload = {**decision.model_dump(exclude_none=True), "signature": sign(ALICE, decision.signed_bytes("another"))}
     assert thread.update("decide", payload)["outcome"] == "bad_signature"
 
@@ -253,11 +253,11 @@ def test_a_veto_is_only_a_veto() -> None:
 def test_changed_arguments_are_a_new_question_to_a_quorum() -> None:
     """Approvals of the old arguments do not count for the new ones, nor the old digest."""
     thread = asked(TWO)
-    old = thread.state.requests[0].digest
+    old = thread.state.authority.requests[0].digest
     assert thread.decide("1", by="alice") == "waiting_for_quorum"
     assert thread.decide("1", by="bob", arguments={"cents": 7}) == "waiting_for_quorum"
     assert thread.decide("1", by="alice", digest=old) == "digest_mismatch"
-    assert thread.decide("1", by="alice", digest=thread.state.requests[0].digest) == "accepted"
+    assert thread.decide("1", by="alice", digest=thread.state.authority.requests[0].digest) == "accepted"
     (call,) = thread.waiting(ToolRequest)
     assert json.loads(call.request.call.arguments) == {"cents": 7}  # type: ignore[union-attr]
 
@@ -317,7 +317,7 @@ def test_only_an_approver_lends_and_only_to_another(lend: Any, outcome: str) -> 
     """Anything else is refused, and recorded."""
     thread = asked(Policy(approvers=PEOPLE))
     assert thread.update("delegate_authority", lend)["outcome"] == outcome
-    assert thread.state.lent == ()
+    assert thread.state.authority.delegations == ()
     assert thread.types()[-1] == "signal_rejected"
 
 
@@ -349,7 +349,7 @@ def test_a_signed_delegation_counts_once() -> None:
     assert thread.update("delegate_authority", lend)["outcome"] == "duplicate"
     thread.passes(hours=2)
     assert thread.update("delegate_authority", lend)["outcome"] == "too_late"
-    assert thread.state.lent == ()
+    assert thread.state.authority.delegations == ()
 
 
 def test_the_same_call_is_allowed_once_it_is_remembered_until_that_is_revoked() -> None:
@@ -397,7 +397,7 @@ def test_remind_then_escalate_then_deny() -> None:
     assert told == [reminded, escalated, reminded, reminded, expired]
     assert thread.decide("1", by="alice") == "too_late"
     assert started(thread) == []
-    assert thread.messages()[-1]["content"] == "Denied: nobody has decided in time."
+    assert thread.messages()[-1]["content"] == "Denied: the request expired before it was decided."
 
 
 def test_whom_it_was_escalated_to_may_decide() -> None:
@@ -411,7 +411,7 @@ def test_whom_it_was_escalated_to_may_decide() -> None:
 def test_an_approval_that_comes_with_the_end_of_time_is_too_late() -> None:
     """The timer and the decision reach the run in one workflow task, the decision first: time wins."""
     thread = asked(Policy(terms=Terms(expires_after=HOUR)))
-    thread.at = thread.state.requests[0].expires_at  # type: ignore[assignment]
+    thread.at = thread.state.authority.requests[0].expires_at  # type: ignore[assignment]
     assert thread.decide("1") == "too_late"
     assert started(thread) == []
 
@@ -429,7 +429,7 @@ def test_a_question_whether_something_happened_never_expires() -> None:
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
     thread.passes(days=3)
-    assert thread.state.requests[0].kind == "reconcile"
+    assert thread.state.authority.requests[0].kind == "reconcile"
 
 
 def test_people_elsewhere_are_told_once_of_each_thing() -> None:
@@ -454,11 +454,11 @@ def test_an_effect_in_doubt_can_be_taken_back() -> None:
     thread = asked()
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
-    assert "undo" in thread.state.requests[0].answers
+    assert "undo" in thread.state.authority.requests[0].answers
     thread.signal("reconcile", {"request": "2", "decision": "undo", "by": "alice"})
     assert [event.undo for event in started(thread)] == [False, True]
     thread.finish(1, "refunded")
-    assert thread.messages()[-1]["content"] == "This happened, and was taken back: refunded"
+    assert thread.messages()[-1]["content"] == "This happened, and was undone: refunded"
 
 
 def test_an_undo_that_fails_asks_again() -> None:
@@ -468,7 +468,7 @@ def test_an_undo_that_fails_asks_again() -> None:
     thread.finish(1, "lost", "unknown")
     thread.decide("2", "undo")
     thread.finish(1, "no refund", "failed")
-    assert "could not be taken back: no refund" in thread.state.requests[0].why
+    assert "could not be undone: no refund" in thread.state.authority.requests[0].why
     assert thread.decide("3", "absent") == "accepted"
     assert [event.undo for event in started(thread)] == [False, True, False]
 

@@ -164,7 +164,7 @@ def test_json_too_deep_for_whoever_reads_the_record_does_not_enter(levels: int) 
     reply = read_reply(body, spec=agent_spec(), tools={}, step_id="s").message
     assert reply is not None
     thread.reply(LLMReply(message=reply))
-    through_json(RunInput(snapshot=thread.run._base.model_copy(update={"tail": tuple(thread.log)})))
+    through_json(RunInput(snapshot=thread.run._archiving.recorded.model_copy(update={"tail": tuple(thread.log)})))
 
 
 def test_a_task_that_cannot_be_kept_is_refused_in_words() -> None:

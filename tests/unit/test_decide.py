@@ -5,8 +5,10 @@ import pytest
 from holdfast.agents.agent import Limits
 from holdfast.authority.statements import DecisionKind
 from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.run.consequences import on_lost_call
 from holdfast.run.contracts import LLMReply, ToolRequest
-from holdfast.run.decide import LoadAgent, next_action, on_lost_call
+from holdfast.run.decide import next_action
+from holdfast.run.next_actions import LoadAgent
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
 from tests.unit.runs import NOW, agent_spec, at_work, calls, says
@@ -103,7 +105,7 @@ def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
     run = at_work()
     run.reply(calls("pay"))
     assert run.decide(request_id, decision, **more) == outcome
-    assert [call.phase for call in run.state.calls] == ["awaiting_approval"]
+    assert [call.phase for call in run.state.calls.current] == ["awaiting_approval"]
     assert not run.asks_llm()
     assert not run.at_tools
 
@@ -119,7 +121,7 @@ def test_an_approval_with_the_right_digest_is_accepted() -> None:
     """A decision may name the digest of what it decides on."""
     run = at_work()
     run.reply(calls("pay"))
-    assert run.decide("1", digest=run.state.requests[0].digest) == "accepted"
+    assert run.decide("1", digest=run.state.authority.requests[0].digest) == "accepted"
 
 
 def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
@@ -130,12 +132,12 @@ def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
         run.decide("1")
         run.finish(1, "lost sight of it", "unknown")
         assert run.state.status == "waiting_approval"
-        assert run.state.requests[0].kind == "reconcile"
+        assert run.state.authority.requests[0].kind == "reconcile"
         assert run.decide("1") == "duplicate", "the first request keeps its number"
         assert run.decide("2", "approve") == "wrong_kind"
         assert run.decide("2", decision, result="receipt 7") == "accepted"  # type: ignore[arg-type]
-        assert run.state.calls[0].phase == phase
-        assert run.state.calls[0].epoch == (decision == "absent")
+        assert run.state.calls.current[0].phase == phase
+        assert run.state.calls.current[0].epoch == (decision == "absent")
         if decision == "happened":
             assert run.messages()[-1]["content"] == "receipt 7"
 
@@ -148,7 +150,7 @@ def test_calls_that_cannot_run_are_answered_and_the_llm_is_asked_again() -> None
     contents = [message["content"] for message in run.messages()[2:]]
     assert contents == ["Not called: there is no tool named 'nonsense'", "Not called: path: Field required"]
     assert run.asks_llm()
-    assert run.state.rejected_replies == 1
+    assert run.state.steps.rejected_replies == 1
 
 
 def test_unusable_replies_in_a_row_park_the_run_and_retry_goes_on() -> None:
@@ -168,14 +170,14 @@ def test_a_usable_call_forgives_earlier_unusable_replies() -> None:
     run = at_work()
     run.reply(LLMReply(rejected="it is empty."))
     run.reply(calls("look"))
-    assert run.state.rejected_replies == 0
+    assert run.state.steps.rejected_replies == 0
 
 
 def test_the_step_limit_parks_and_each_retry_grants_as_much_again() -> None:
     """A run at its limit is blocked, not failed; `retry` allows as many steps again."""
     run = at_work(spec=agent_spec(limits=Limits(max_steps=1)))
     for _ in range(2):
-        run.reply(calls("look", first=run.state.step))
+        run.reply(calls("look", first=run.state.steps.count))
         for number in run.at_tools:
             run.finish(number)
         assert run.state.blocked
@@ -203,7 +205,7 @@ def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
     run.fail(run.waiting(ToolRequest)[0], "CancelledError", cancelled=True)
     statuses = {event.number: event.status for event in run.log if event.type == "tool_call_finished"}
     assert statuses == {1: "unknown", 2: "cancelled", 3: "cancelled"}
-    assert (run.state.status, run.state.requests) == ("cancelled", ())
+    assert (run.state.status, run.state.authority.requests) == ("cancelled", ())
 
 
 def test_a_call_lost_from_sight_failed_if_it_only_read_and_is_in_doubt_otherwise() -> None:
@@ -220,7 +222,7 @@ def test_usage_adds_up_over_steps() -> None:
     run.reply(calls("look"))
     run.finish(1)
     run.reply(says("done"))
-    assert (run.state.usage.prompt_tokens, run.state.usage.completion_tokens, run.state.step) == (20, 2, 2)
+    assert (run.state.usage.prompt_tokens, run.state.usage.completion_tokens, run.state.steps.count) == (20, 2, 2)
 
 
 def test_a_refusal_is_a_result_too() -> None:

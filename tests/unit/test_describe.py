@@ -72,7 +72,7 @@ def test_a_request_says_who_decides_and_until_when() -> None:
     terms = Terms(by=("alice", "bob"), quorum=2, expires_after=3_600)
     run = at_work(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
     run.reply(calls("pay"))
-    request = run.state.requests[0]
+    request = run.state.authority.requests[0]
     line = f"Decided by alice, bob; 0 of 2 have answered; denied at {request.expires_at:%Y-%m-%d %H:%M} UTC"
     assert line in current_details(run.state).splitlines()
     assert "ecided by" not in current_details(waiting("{}").state)
@@ -80,7 +80,7 @@ def test_a_request_says_who_decides_and_until_when() -> None:
 
 def test_the_signals_are_those_that_count() -> None:
     """Every answer that fits has its JSON; `undo` only where the tool can."""
-    (asked,) = waiting("{}").state.requests
+    (asked,) = waiting("{}").state.authority.requests
     assert json.loads(signal_json(asked, "respond")[1])["result"]
     doubtful = asked.model_copy(update={"kind": "reconcile"})
     assert "undo" not in doubtful.answers

@@ -229,7 +229,7 @@ def test_a_reply_that_does_not_fit_its_request_is_noticed() -> None:
     events = copy_of(RECORDED["0.1.0/plain"])
     altered = next(payload for event in events for payload in payloads(event) if b"it is a" in payload.data)
     altered.data = altered.data.replace(b"it is a", b"it is x")
-    with pytest.raises(HistoryUnreadable, match="the transcript that the LLM was shown"):
+    with pytest.raises(HistoryUnreadable, match="the transcript that it sends to 'call_llm'"):
         read_events(events)
 
 

@@ -85,7 +85,7 @@ def test_a_policys_names_and_roles_are_compared_by_their_spelling() -> None:
 
 def test_who_gives_the_task_has_one_spelling() -> None:
     """In the state and for memories, too; a name that cannot be one fails the run at once, and says why."""
-    assert at_work(by="Zo\u00eb ").state.user == "zoe"
+    assert at_work(by="Zo\u00eb ").state.origin.user == "zoe"
     refused = Thread(by="\u0430lice")
     assert (refused.state.outcome, refused.state.failure) == ("failed", "NameInvalid")
     assert "is no name" in refused.state.result

@@ -75,7 +75,7 @@ def test_a_run_that_is_parked_says_what_had_failed_before() -> None:
     assert isinstance(blocked, RunBlocked)
     assert blocked.outage == failed(3)
     assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
-    assert "It was given up after 3 failed attempts in" in current_details(thread.state)
+    assert "The run gave up after 3 failed attempts in" in current_details(thread.state)
     canonical(thread.state.view())
     thread.check_whole()
 

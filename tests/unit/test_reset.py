@@ -54,9 +54,13 @@ def test_the_same_call_keeps_the_key_that_it_had_before_a_reset() -> None:
     thread.take_back()
     thread.look_back(past(2), past(3))
     thread.reply(calls("look", "pay", "pay", "pay"))
-    keys = [request.effect_key for request in thread.state.requests]
+    keys = [request.effect_key for request in thread.state.authority.requests]
     assert keys == [past(2).key, past(3).key, past(4).key]
-    assert [("it was made before, as call" in request.why) for request in thread.state.requests] == [True, True, False]
+    assert [("it was made before, as call" in request.why) for request in thread.state.authority.requests] == [
+        True,
+        True,
+        False,
+    ]
     thread.decide("1")
     started = of(thread.log, ToolCallStarted)
     assert (started[-1].number, started[-1].key) == (2, past(2).key)
@@ -69,7 +73,7 @@ def test_a_request_that_opens_again_says_that_its_call_has_happened_and_no_denia
     thread.reply(calls("pay", "pay"))
     thread.take_back()
     thread.look_back(past(1), past(2, status="started"))
-    first, second = thread.state.requests
+    first, second = thread.state.authority.requests
     assert "it was made before, as call 1, and came to: ok: paid" in first.why
     assert "it may have taken place before, as call 2" in second.why
     thread.decide("1", "deny")
@@ -115,7 +119,7 @@ def test_the_same_call_under_another_number_is_asked_about_with_the_key_that_it_
     thread.take_back()
     thread.decide("1")
     thread.look_back(past(5), past(6))
-    first, second = thread.state.requests
+    first, second = thread.state.authority.requests
     assert (first.id, first.number, first.effect_key) == ("3", 1, past(5).key)
     assert (second.id, second.number, second.effect_key) == ("4", 2, past(6).key)
     assert "it was made before, as call 5" in first.why

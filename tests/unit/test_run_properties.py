@@ -274,7 +274,7 @@ def test_every_message_that_was_taken_in_is_taken_once(seed: int) -> None:
     received = [event.position for event in of(log, UserMessageReceived) if event.position != 1]
     taken = [event.message for event in of(log, MessageTaken)]
     assert len(set(taken)) == len(taken)
-    left = {waiting.message for waiting in played.thread.state.inbox}
+    left = {waiting.message for waiting in played.thread.state.inbox.waiting}
     assert set(taken) | left == set(received)
     assert not left or played.thread.state.outcome != "completed"
     texts = Counter(json.dumps(event.content) for event in of(log, UserMessageReceived))
@@ -375,14 +375,14 @@ def test_images_survive_every_fold_or_are_named(
         assert thread.say(content) == "queued"
         said.append(content)
         for _ in ("the reply under way", "the one to the message"):
-            thread.reply(calls("look", first=thread.state.call_count))
-            thread.finish(thread.state.call_count)
+            thread.reply(calls("look", first=thread.state.calls.count))
+            thread.finish(thread.state.calls.count)
     for fold in range(2):
         while not thread.asks_fold():
             long = Usage(prompt_tokens=2_000)
-            thread.reply(calls("look", first=1_000 + thread.state.step).model_copy(update={"usage": long}))
+            thread.reply(calls("look", first=1_000 + thread.state.steps.count).model_copy(update={"usage": long}))
             thread.crowded = elsewhere
-            thread.finish(thread.state.call_count)
+            thread.finish(thread.state.calls.count)
             while thread.waiting(ArchiveRequest):
                 thread.archive()
             thread.crowded = False
@@ -566,7 +566,7 @@ def test_a_run_goes_on_elsewhere_in_the_middle_of_a_step() -> None:
     thread.archive()
     assert thread.run is not first
     thread.crowded = False
-    assert [request.id for request in thread.state.requests] == ["1", "2"]
+    assert [request.id for request in thread.state.authority.requests] == ["1", "2"]
     thread.decide("2")
     thread.finish(3, "paid 3")
     thread.decide("1")

@@ -59,7 +59,7 @@ def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
     """A request that shows one thing and has the digest of another is not signed, and the error says so."""
     thread = at_work()
     thread.reply(calls("pay"))
-    (request,) = thread.state.requests
+    (request,) = thread.state.authority.requests
     check_shown(request.view())
     with pytest.raises(Refused, match="nothing was signed"):
         check_shown(request.view() | lie)

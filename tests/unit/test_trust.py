@@ -9,7 +9,7 @@ from holdfast.authority.policy import Policy, Terms, allow, ask
 from holdfast.log.events import VerdictGiven
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.run.decision_fold import REQUESTERS
+from holdfast.run.substates.authority import REQUESTERS
 from holdfast.tools.effects import Effect
 from holdfast.trust import Trust, least
 from tests.unit.runs import Thread, agent_spec, at_work, calls, says, tool_spec
@@ -79,7 +79,7 @@ def test_a_tool_that_repeats_the_llm_taints_nothing() -> None:
     ends: list[tuple[Any, Trust | None]] = [(first, None), (second, "web")]
     for call, trust in ends:
         thread.end(call, ToolOutcome(status="ok", content="kept", trust=trust))
-        trusts.append(thread.state.trust)
+        trusts.append(thread.state.context.trust)
     assert trusts == ["agent", "web"]
 
 
@@ -88,7 +88,7 @@ def test_a_denied_call_taints_nothing() -> None:
     thread = at_work(keeper(policy=Policy(rules=(ask("look"), allow("keep")))))
     thread.reply(calls("look"))
     assert thread.decide("1", "deny") == "accepted"
-    assert thread.state.trust == "agent"
+    assert thread.state.context.trust == "agent"
 
 
 def test_trust_survives_folds_and_later_runs() -> None:
@@ -102,7 +102,7 @@ def test_trust_survives_folds_and_later_runs() -> None:
     thread.reopen("and on")
     thread.load_thread()
     thread.load()
-    assert thread.state.trust == "web"
+    assert thread.state.context.trust == "web"
 
 
 def test_trust_is_not_kept_where_nothing_minds_it() -> None:
@@ -110,7 +110,7 @@ def test_trust_is_not_kept_where_nothing_minds_it() -> None:
     thread = at_work(agent_spec())
     thread.reply(calls("look"))
     thread.finish(1)
-    assert thread.state.trust == "agent"
+    assert thread.state.context.trust == "agent"
 
 
 def test_a_rule_may_mind_trust() -> None:
@@ -128,7 +128,7 @@ def test_standing_memory_is_shown_first_and_survives_a_fold() -> None:
     thread.recalled = (STANDING, RecalledTier(tier="files", text="# TASKS.md"))
     thread.load()
     assert [thread.state.task, f"{STANDING.text}\n\n# TASKS.md"] == [m["content"] for m in thread.messages()]
-    assert thread.state.trust == "tool", "files may hold what a tool has returned"
+    assert thread.state.context.trust == "tool", "files may hold what a tool has returned"
     thread.reply(calls("look"))
     thread.finish(1)
     thread.refuse("ContextTooLong")
@@ -150,7 +150,7 @@ def test_what_was_read_when_nothing_minded_it_still_counts() -> None:
     thread.load_thread()
     thread.load()
     thread.reply(calls("keep", first=1))
-    assert (thread.state.trust, thread.state.status) == ("web", "waiting_approval")
+    assert (thread.state.context.trust, thread.state.status) == ("web", "waiting_approval")
 
 
 def test_a_thread_that_has_read_nothing_goes_on_untainted() -> None:
@@ -162,7 +162,7 @@ def test_a_thread_that_has_read_nothing_goes_on_untainted() -> None:
     thread.reopen("keep that")
     thread.load_thread()
     thread.load()
-    assert thread.state.trust == "agent"
+    assert thread.state.context.trust == "agent"
 
 
 def test_silence_approves_nothing_that_is_tainted() -> None:
@@ -179,7 +179,9 @@ def test_silence_approves_nothing_that_is_tainted() -> None:
         thread.reply(calls("keep", first=1))
         thread.passes(seconds=61)
         assert not thread.waiting(ToolRequest)
-        assert thread.state.standing == ("keep({}): Denied: nobody has decided in time.",)
+        assert thread.state.context.unresolved_calls == (
+            "keep({}): Denied: the request expired before it was decided.",
+        )
 
 
 def test_only_a_person_makes_a_call_a_persons_word() -> None:
@@ -222,7 +224,7 @@ def test_looking_again_after_a_pause_taints_as_the_tool_says() -> None:
         thread.say("and now?")
         (look,) = thread.waiting(ToolRequest)
         thread.end(look, ToolOutcome(status="ok", content="found", trust=label))
-        assert thread.state.trust == "web"
+        assert thread.state.context.trust == "web"
 
 
 def test_what_was_forgotten_is_handed_on_no_more() -> None:
@@ -236,7 +238,7 @@ def test_what_was_forgotten_is_handed_on_no_more() -> None:
     thread.reopen("and on")
     thread.load_thread()
     thread.load()
-    assert thread.state.memory == ""
+    assert thread.state.context.standing_memory == ""
 
 
 def test_the_user_is_who_gave_the_task() -> None:
@@ -248,11 +250,11 @@ def test_the_user_is_who_gave_the_task() -> None:
         thread.reply(calls("keep"))
         origin = asked(thread).origin
         assert origin is not None
-        assert (origin.user, thread.state.user) == (acts_for, first)
+        assert (origin.user, thread.state.origin.user) == (acts_for, first)
 
 
 def test_a_task_that_was_read_in_a_file_is_nobodys_word() -> None:
     """A loop's iteration has its task from TASKS.md, where an agent may have put it: it taints like other results."""
     thread = at_work(keeper(), trust="tool")
     thread.reply(calls("keep"))
-    assert (thread.state.trust, thread.state.status) == ("tool", "waiting_approval")
+    assert (thread.state.context.trust, thread.state.status) == ("tool", "waiting_approval")

@@ -12,6 +12,7 @@ from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Revocation, Signed
+from holdfast.base.replacing import replace
 from holdfast.log.events import DecisionReceived
 from holdfast.run.contracts import ToolRequest
 from holdfast.run.rights import STATEMENTS
@@ -112,8 +113,12 @@ def test_a_signed_delegation_lends_once_whatever_arrives(done: list[tuple[int, s
             if outcome == "accepted":
                 used.add(number)
                 standing[to] = number
-        standing = {to: each for to, each in standing.items() if to in [right.to for right in thread.state.lent]}
-        assert {right.to for right in thread.state.lent if right.until > thread.at} <= set(standing)
+        standing = {
+            to: each
+            for to, each in standing.items()
+            if to in [right.to for right in thread.state.authority.delegations]
+        }
+        assert {right.to for right in thread.state.authority.delegations if right.until > thread.at} <= set(standing)
     thread.check_whole()
 
 
@@ -134,7 +139,7 @@ def test_signed_statements_are_refused_and_not_forgotten_when_there_are_too_many
     assert thread.update("delegate_authority", first)["outcome"] == "duplicate"
     thread.passes(hours=1.1)
     assert thread.update("delegate_authority", more)["outcome"] == "accepted"
-    assert len(thread.state.spent) < STATEMENTS
+    assert len(thread.state.authority.used_statements) < STATEMENTS
 
 
 def doubtful(quorum: int, rule: str = "ask") -> Thread:
@@ -154,7 +159,7 @@ def doubtful(quorum: int, rule: str = "ask") -> Thread:
 def test_what_became_of_a_call_is_said_by_as_many_as_let_it_run(word: Any, rule: str) -> None:
     """The terms of the call's own rule; for a call that was allowed without asking, those of the policy."""
     thread = doubtful(2, rule)
-    (request,) = thread.state.requests
+    (request,) = thread.state.authority.requests
     assert (request.terms.quorum, request.terms.by) == (2, ("some",))
     assert thread.decide(request.id, word, by="dot") == "not_entitled"
     assert thread.decide(request.id, word, by="ann") == "waiting_for_quorum"
@@ -173,16 +178,16 @@ def test_a_remembered_call_keeps_the_terms_of_the_rule_it_lifts() -> None:
     thread.finish(1)
     thread.reply(pays(cents=5))
     thread.finish(2, "lost", "unknown")
-    assert thread.state.requests[0].terms.quorum == 2
+    assert thread.state.authority.requests[0].terms.quorum == 2
 
 
 def test_each_epoch_of_an_effect_has_a_digest_of_its_own() -> None:
     """What was said of the first attempt is not said of the second."""
     thread = doubtful(1)
-    first = thread.state.requests[0]
+    first = thread.state.authority.requests[0]
     assert thread.decide(first.id, "absent", by="ann", digest=first.digest) == "accepted"
     thread.finish(1, "lost again", "unknown")
-    (second,) = thread.state.requests
+    (second,) = thread.state.authority.requests
     assert second.effect_key == first.effect_key
     assert thread.decide(second.id, "absent", by="ann", digest=first.digest) == "digest_mismatch"
     assert thread.decide(second.id, "absent", by="ann", digest=second.digest) == "accepted"
@@ -194,7 +199,7 @@ def test_a_remembered_rule_counts_while_its_approvals_do() -> None:
         rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required"
     )
     thread = asked(policy)
-    (request,) = thread.state.requests
+    (request,) = thread.state.authority.requests
     payload: dict[str, Any] = {"decision": "approve", "request": "1", "digest": request.digest, "remember": True}
     assert thread.update("decide", signed(Decision, "ann", **payload))["outcome"] == "accepted"
     thread.finish(1)
@@ -212,7 +217,7 @@ def test_a_rule_does_not_outlive_the_key_that_made_it() -> None:
     policy = Policy(rules=(ask("pay"),), approvers=PEOPLE, signatures="required")
     for changed, at_tools in ((False, [2]), (True, [])):
         thread = asked(policy)
-        (request,) = thread.state.requests
+        (request,) = thread.state.authority.requests
         payload: dict[str, Any] = {"decision": "approve", "request": "1", "digest": request.digest, "remember": True}
         thread.update("decide", signed(Decision, "ann", **payload))
         thread.finish(1)
@@ -234,13 +239,13 @@ def test_a_stand_in_makes_no_rule() -> None:
     thread.update("delegate_authority", {"by": "ann", "to": "ben", "seconds": 60})
     answer = thread.update("decide", {"decision": "approve", "request": "1", "by": "ben", "remember": True})
     assert (answer["outcome"], answer["explanation"][:14]) == ("accepted", "not remembered")
-    assert thread.state.remembered == ()
+    assert thread.state.authority.rules == ()
 
 
 def test_what_a_request_shows_has_its_digest() -> None:
     """Whoever signs recomputes it from tool and arguments; other arguments have another."""
     thread = asked()
-    (request,) = thread.state.requests
+    (request,) = thread.state.authority.requests
     view = request.view()
     assert shown_digest(view) == request.digest
     assert shown_digest({**view, "arguments": {"cents": 6}}) != request.digest
@@ -254,11 +259,11 @@ def test_who_asked_is_not_known_after_an_unsigned_message() -> None:
     assert thread.say("pay", by="zed") == "queued"
     thread.load()
     thread.reply(pays(cents=5))
-    (request,) = thread.state.requests
+    (request,) = thread.state.authority.requests
     payload: dict[str, Any] = {"request": "1", "digest": request.digest}
     refused = thread.update("decide", signed(Decision, "ann", decision="approve", **payload))
     assert refused["outcome"] == "not_entitled"
-    assert "it is not known who has asked" in refused["explanation"]
+    assert "it is not known who asked" in refused["explanation"]
     assert thread.update("decide", signed(Decision, "ann", decision="deny", **payload))["outcome"] == "accepted"
 
 
@@ -267,7 +272,8 @@ def test_a_run_that_nobody_vouches_for_fails_where_it_matters_who_asks() -> None
     policy = Policy(terms=Terms(requester_may_decide=False), approvers=PEOPLE, signatures="required")
     for spec, outcome in ((clerk(policy), "failed"), (clerk(), None)):
         thread = Thread(spec)
-        thread.run.state = thread.state.model_copy(update={"sealed": False})
+        unsealed = replace(thread.state, origin=replace(thread.state.origin, sealed=False))
+        thread.run._recorder.state = unsealed
         thread.load()
         assert thread.state.outcome == outcome
         if outcome:

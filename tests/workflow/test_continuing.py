@@ -392,7 +392,7 @@ async def test_a_run_waits_a_month_for_a_message() -> None:
 async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client) -> None:
     """A cold worker, queries that come first, a signal beyond the last task, an update that waits: ten times.
 
-    The SDK shows a run the signal in the time of the task before it, and the run notices (`_notice_foresight`).
+    The SDK shows a run the signal in the time of the task before it, and the run notices (`_detect_lookahead`).
     """
 
     async def attempt() -> Handle:

@@ -58,14 +58,14 @@ class View:
             self.state = evolve(self.state, EVENTS.validate_python([event])[0])
         except ValidationError:
             self.note = "this run was recorded by a newer release; some of it may not show here"
-        except (KeyError, StopIteration, AssertionError, EventOutOfPlace):
+        except EventOutOfPlace:
             self.note = "earlier events of this thread are not here; some of it may not show"
         if event["type"] == "llm_replied":
             self._recent.clear()  # calls of earlier steps are all finished
         self._recent.append(event)
         requests = [
             {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
-            for request in self.state.requests
+            for request in self.state.authority.requests
         ]
         self.keys.update(requests, blocked=self.state.blocked is not None)
 
@@ -75,7 +75,7 @@ class View:
         agent = state.spec.name if state.spec else "loading…"
         head = Text.assemble(
             (state.status.replace("_", " "), STATUS_STYLES.get(state.status, "")),
-            f"  agent {agent}, step {state.step}  ",
+            f"  agent {agent}, step {state.steps.count}  ",
             (tokens_words(state.usage.model_dump()), "dim"),
         )
         parts: list[RenderableType] = [Text("─" * min(self._console.width, 80), "dim"), head]
@@ -88,7 +88,7 @@ class View:
         if request := self.keys.request:
             parts += self._question(request)
         elif state.status == "waiting_message":
-            parts.append(Text(f"Open for a message until {until(state.idle_until)}", "bold"))
+            parts.append(Text(f"Open for a message until {until(state.idle.until)}", "bold"))
         elif state.status == "running":
             self._spinner.update(text=Text("tools at work" if calls else "the LLM is thinking", "dim"))
             parts.append(self._spinner)

@@ -16,9 +16,10 @@ from holdfast.llm.messages import Usage
 from holdfast.log.events import ContextCompacted, LLMReplied, MemoryRecalled
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.compaction import summary_request
-from holdfast.run.decide import Compact, next_action
+from holdfast.run.decide import next_action
 from holdfast.run.details import describe_call
 from holdfast.run.evolve import evolve
+from holdfast.run.next_actions import Compact
 from holdfast.run.state import RunState
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
@@ -52,14 +53,14 @@ class Prompt:
         found: list[JSON] = []
         if state.blocked:
             found.append({"kind": "retry", "text": f"{state.blocked.cause}: {state.blocked.message}"})
-        if state.stale_seconds:
+        if state.freshness.stale_seconds:
             found.append({"kind": "verification", "text": ", ".join(self.spec.verify)})
-        for call in state.calls:
+        for call in state.calls.current:
             if call.phase != "finished":
                 found.append({"kind": "result", "call": call.number, "text": describe_call(call.call)})
-        for message in state.inbox:
+        for message in state.inbox.waiting:
             found.append({"kind": "message", "message": message.message, "by": message.by, "text": message.text})
-        if (state.outcome or state.awaiting) and not state.inbox:
+        if (state.outcome or state.idle.awaiting) and not state.inbox.waiting:
             found.append({"kind": "say", "text": "somebody says something: the LLM has answered, or the run is over"})
         return found
 
@@ -117,7 +118,8 @@ async def prompt_of(
             case MemoryRecalled():
                 recalled += event.tiers
             case ContextCompacted():  # the hand-off message has the standing memories
-                recalled = (RecalledTier(tier="standing", text=state.memory),) if state.memory else ()
+                standing = state.context.standing_memory
+                recalled = (RecalledTier(tier="standing", text=standing),) if standing else ()
             case LLMReplied():
                 last = event.usage
     spec = state.spec

@@ -7,6 +7,7 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistoryEventFilterType
 
+from holdfast.base.replacing import replace
 from holdfast.base.text import one_line
 from holdfast.errors import (
     EventsMissing,
@@ -111,7 +112,7 @@ def _own(thread: str, run: Recorded) -> RunState:
     begun = run.begin.state
     if not run.log and begun.outcome:  # it is about to begin where the thread ended
         begun = RunState()
-    return _fold(begun.model_copy(update={"thread": thread}), run.log)
+    return _fold(replace(begun, thread=thread), run.log)
 
 
 def _fold(state: RunState, events: Iterable[AgentEvent]) -> RunState:

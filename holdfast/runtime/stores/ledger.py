@@ -1,12 +1,12 @@
 """The effect ledger: what was started, what was finished, and with which outcome.
 
-1. `claim` lets one attempt at a time have an effect, across all workers: a PostgreSQL advisory lock, which ends
-   with the connection, and so with the process.
-2. `start` is committed before the effect, `finish` after it.
+1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
+   It ends with the connection, and so with the process.
+2. The start is committed before the effect, by the very statement that takes the claim; `finish` after it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,10 +33,15 @@ PAST_RESULT_CHARS = 500
 """The most characters of the result of each."""
 
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
-_START = (
-    f"INSERT INTO holdfast.effects (thread, {', '.join(_COLUMNS)}) "  # noqa: S608  # constants
-    f"VALUES (%s{', %s' * len(_COLUMNS)}) ON CONFLICT DO NOTHING"
-)
+_CLAIM = "SELECT pg_try_advisory_lock(hashtextextended(%s, %s))"
+_CLAIM_AND_START = f"""
+    WITH claim AS MATERIALIZED ({_CLAIM} AS held), started AS (
+        INSERT INTO holdfast.effects (thread, {", ".join(_COLUMNS)})
+        SELECT %s{", %s" * len(_COLUMNS)} FROM claim WHERE held
+        ON CONFLICT DO NOTHING RETURNING true
+    )
+    SELECT held, EXISTS (SELECT FROM started) FROM claim
+"""  # noqa: S608  # constants
 _MADE = f"""
     SELECT {", ".join(_COLUMNS)}, outcome FROM (
         SELECT DISTINCT ON (key) * FROM holdfast.effects
@@ -59,13 +64,6 @@ class Entry:
     """The outcome of an earlier attempt, if one finished."""
     _connection: psycopg.AsyncConnection
     _url: str
-
-    async def start(self) -> None:
-        """Write down that the effect may happen from here on."""
-        await self._connection.execute(
-            _START,
-            [self.thread, *(getattr(self.effect, column) for column in _COLUMNS)],
-        )
 
     async def finish(self, outcome: ToolOutcome) -> None:
         """Record the outcome.
@@ -103,21 +101,21 @@ class Ledger:
         self._url = url
 
     @asynccontextmanager
-    async def claim(self, effect: PastEffect, *, thread: str) -> AsyncIterator[Entry]:
-        """Have an effect to oneself for the length of the block.
+    async def claim(self, effect: PastEffect, *, thread: str, start: bool = False) -> AsyncIterator[Entry]:
+        """Hold an exclusive claim on an effect for the length of the block.
 
         Args:
             effect: Key and epoch name it; the rest says which call it is.
-            thread: Whose it is.
+            thread: The thread of the call.
+            start: Record that the effect may happen from here on, unless an earlier attempt has.
 
         Raises:
-            ApplicationError: Another attempt still has it, or the database is away; to be tried again.
+            ApplicationError: Another attempt holds the claim, or the database is unavailable; Temporal tries again.
         """
         with retried_by_temporal(effect.tool):
             async with self._pool.connection() as connection:
-                entry = await self._read(connection, effect, thread=thread)
                 try:
-                    yield entry
+                    yield await self._claimed(connection, effect, thread=thread, start=start)
                 finally:
                     if not connection.closed:
                         await unlock_all(connection)
@@ -136,21 +134,33 @@ class Ledger:
         newest = found[:MOST_PAST_EFFECTS]
         return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
 
-    async def _read(self, connection: psycopg.AsyncConnection, effect: PastEffect, *, thread: str) -> Entry:
-        key, epoch = effect.key, effect.epoch
-        locked = await connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, %s))", [key, epoch])
-        if await locked.fetchone() != (True,):
+    async def _claimed(
+        self, connection: psycopg.AsyncConnection, effect: PastEffect, *, thread: str, start: bool
+    ) -> Entry:
+        name = [effect.key, effect.epoch]
+        started = False
+        if start:
+            row = [thread, *(getattr(effect, column) for column in _COLUMNS)]
+            held, started = await _one(connection, _CLAIM_AND_START, [*name, *row]) or (False, False)
+        else:
+            (held,) = await _one(connection, _CLAIM, name) or (False,)
+        if not held:
             raise ApplicationError(
                 f"another attempt of {effect.tool} is still running",
                 type="EffectClaimed",
                 next_retry_delay=timedelta(seconds=2),
             )
-        rows = await connection.execute(
-            "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s", [key, epoch]
-        )
-        row = await rows.fetchone()
-        outcome = ToolOutcome.model_validate_json(row[0]) if row and row[0] else None
-        return Entry(effect, thread, row is not None, outcome, connection, self._url)
+        if started:
+            return Entry(effect, thread, False, None, connection, self._url)
+        # A statement of its own: only what it reads is as of a time when the claim was held.
+        found = await _one(connection, "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s", name)
+        outcome = ToolOutcome.model_validate_json(found[0]) if found and found[0] else None
+        return Entry(effect, thread, found is not None, outcome, connection, self._url)
+
+
+async def _one(connection: psycopg.AsyncConnection, statement: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The first row that a statement returns."""
+    return await (await connection.execute(statement, values)).fetchone()
 
 
 def _past_effect(*row: Any) -> PastEffect:

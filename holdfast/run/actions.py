@@ -1,0 +1,132 @@
+"""Carrying out the actions that `next_action` returns: calls to make, and events to record."""
+
+from typing import assert_never
+
+from holdfast.log.events import MessageTaken, RunBlocked
+from holdfast.run.archiving import Archiving
+from holdfast.run.consequences import (
+    CLOSED_EARLY,
+    OUTCOME_UNKNOWN,
+    on_compaction,
+    on_outcome,
+    on_start,
+    on_task,
+)
+from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
+from holdfast.run.next_actions import (
+    Action,
+    Block,
+    CallLLM,
+    Compact,
+    Finish,
+    LoadAgent,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.run.open_calls import OpenCalls
+from holdfast.run.recorder import Recorder
+from holdfast.run.requests import agent_request, origin_of, tool_request, verify_request
+from holdfast.run.verification import Verification
+
+STARTS = Verify | Settle | StartCalls | LoadAgent | CallLLM | Compact
+"""Actions that start something: a run that is about to continue as new leaves them to the next Temporal run."""
+
+
+class Actions:
+    """Turns actions into commands and events.
+
+    Args:
+        begin: The run's input.
+        run: Records the events.
+        calls: Makes the calls.
+        archiving: Where the permanent record stands.
+        verification: Collects what `verify` tools find.
+    """
+
+    def __init__(
+        self, begin: RunInput, run: Recorder, calls: OpenCalls, archiving: Archiving, verification: Verification
+    ) -> None:
+        self.agent = begin.agent
+        """The agent to load; None for the catalog's first. Not part of the state, which has the one that is loaded."""
+        self._begin = begin
+        self._run = run
+        self._calls = calls
+        self._archiving = archiving
+        self._verification = verification
+
+    def carry_out(self, action: Action) -> bool:
+        """Carry out one action; return False where nothing follows until something arrives."""
+        match action:
+            case LoadAgent():
+                self._load_agent()
+            case CallLLM():
+                transcript = self._run.transcript.ref(self._run.state.spec_hash)
+                self._calls.call(LLMRequest(transcript=transcript), self._run.state)
+            case Compact():
+                self._compact(action)
+            case TakeMessages():
+                self._run.record(*(MessageTaken(message=taken.message) for taken in self._run.state.inbox.waiting))
+            case Settle(numbers=numbers):
+                return self._settle_all(numbers)
+            case StartCalls(numbers=numbers):
+                for number in numbers:
+                    self._start_call(number)
+            case Block(cause=cause, message=message):
+                self._run.record(RunBlocked(cause=cause, message=message))
+            case Verify(tools=tools, baseline=baseline):
+                self._verification.begin(baseline=baseline)
+                for tool in tools:
+                    self._calls.call(verify_request(self._run.state, tool), self._run.state)
+            case Wait() | Finish():
+                return False
+            case _:
+                assert_never(action)
+        return True
+
+    def _load_agent(self) -> None:
+        begin, state = self._begin, self._run.state
+        if not begin.snapshot and (refused := on_task(begin.task, by=begin.by)):
+            self._run.record(*refused)
+            return
+        recorded = bool(self._archiving.recorded.position)
+        self._calls.call(agent_request(begin, state, agent=self.agent, recorded=recorded), state)
+
+    def _compact(self, action: Compact) -> None:
+        state, transcript = self._run.state, self._run.transcript
+        if action.asking:
+            ref = transcript.ref(state.spec_hash, shown=action.answered_only)
+            self._calls.call(LLMRequest(transcript=ref, compacting=True), state)
+        else:
+            length, originals = transcript.length, transcript.originals
+            event = on_compaction(state, state.context.summary, compacted=length, kept=0, originals=originals)
+            self._run.record(event)
+
+    def _start_call(self, number: int) -> None:
+        before, position = self._run.state, self._run.log.length
+        call, origin = before.calls.get(number), origin_of(before, number, position=position)
+        self._run.record(on_start(before, number))
+        state = self._run.state
+        request = tool_request(state, call.call, number=number, epoch=call.epoch, undo=call.undo, origin=origin)
+        self._calls.call(request, state, number=number)
+
+    def _settle_all(self, numbers: tuple[int, ...]) -> bool:
+        under_way = {call.number for call in self._calls.under_way(ToolRequest)}
+        for number in numbers:
+            if number not in under_way:
+                self._settle(number)
+        return not under_way >= set(numbers)
+
+    def _settle(self, number: int) -> None:
+        """Find out what became of an effect that was under way when the thread's last run was closed."""
+        state = self._run.state
+        orphan = state.calls.get(number)
+        call = orphan.call
+        if state.spec and state.spec.tool(call.name):
+            request = tool_request(state, call, number=number, epoch=orphan.epoch, undo=orphan.undo, settle=True)
+            self._calls.call(request, state, number=number)
+        else:
+            why = f"{CLOSED_EARLY} The agent has no {call.name} any more to find out with. {OUTCOME_UNKNOWN}"
+            self._run.record(*on_outcome(state, number, ToolOutcome(status="unknown", content=why), at=self._run.at))

@@ -1,0 +1,209 @@
+"""The table of activities: for each kind of request, which activity answers it, with what, and how it is called.
+
+`workflows/calls.py` calls activities by this table, `holdfast.temporal.history_reader` reads their traces in a history
+by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and result to
+`holdfast.run.contracts` and `holdfast.run.commands`, one entry here, and the implementation. The two activities of a
+loop are entries of the same kind, in `holdfast.loop.activities`.
+
+1. An activity takes one request and returns one answer, both sealed.
+2. Temporal retries an activity until it answers or fails for good: an outage delays a run and never ends it.
+3. An activity may run as a local activity only if it reads and never writes. A local activity runs before its workflow
+   task is in history, and runs again if that task is retried: a write could happen without a trace in any log.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from temporalio.common import RetryPolicy
+
+from holdfast.agents.agent import Limits
+from holdfast.run.commands import Request
+from holdfast.run.contracts import (
+    AgentRequest,
+    Archived,
+    ArchiveRequest,
+    EffectsRequest,
+    LLMReply,
+    LLMRequest,
+    LoadedAgent,
+    LoadedThread,
+    Notice,
+    Notified,
+    PastEffects,
+    ThreadRequest,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.run.details import describe_call
+from holdfast.run.state import RunState
+from holdfast.seals.orders import Answer, Order
+from holdfast.tools.effects import Effect
+from holdfast.tools.spec import ToolSpec
+
+RequestT = TypeVar("RequestT", bound=Order)
+AnswerT = TypeVar("AnswerT", bound=Answer)
+StateT = TypeVar("StateT", contravariant=True)
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+"""Heartbeat timeout: how long a worker may be silent before Temporal gives its activity to another worker. This is half
+of what a SIGKILL costs where no process of the same machine takes over (`holdfast/runtime/takeover/takeover.py`). The
+other half is the sticky queue's timeout (`worker.py`).
+"""
+
+PATIENT = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
+)
+"""Retry without end: an outage delays a run and never ends it."""
+
+QUICK = timedelta(seconds=30)
+"""Time limit of one attempt that reads or writes a few rows."""
+
+FILES = timedelta(minutes=5)
+"""Time limit of one attempt that reads or writes a repository, which may be large."""
+
+NOTIFYING = timedelta(minutes=2)
+"""Time limit of a notice, retries included: a receiver that is down longer misses it. A run waits no longer to end."""
+
+MARGIN = timedelta(seconds=30)
+"""Added to a call's own time limit, which the activity enforces and reports: Temporal's limit is only the backstop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity(Generic[RequestT, AnswerT, StateT]):
+    """How one kind of request is answered. Functions get the request and the state of the workflow that makes it.
+
+    No request carries how it is called: the workflow that makes a call and the reader of its history look it up here.
+    """
+
+    name: str
+    """The activity type: its name in Temporal's history."""
+    request: type[RequestT]
+    answer: type[AnswerT]
+    summary: Callable[[RequestT, StateT], str]
+    """What the Web UI shows of the call, in one line."""
+    time_limit: Callable[[RequestT, StateT], timedelta] = lambda request, state: QUICK
+    """Start-to-close timeout: how long one attempt may take."""
+    total_limit: timedelta | None = None
+    """Schedule-to-close timeout: how long all attempts together may take; None for no limit."""
+    heartbeat_timeout: timedelta | None = HEARTBEAT_TIMEOUT
+    """None for an activity that sends no heartbeat."""
+    retry: RetryPolicy = field(default_factory=lambda: PATIENT)
+    local_seconds: Callable[[RequestT, StateT], float] = lambda request, state: 0
+    """How long the call may take as a local activity; 0 where it must not be one."""
+    outlives_stop: bool = False
+    """A call that is stopped is still waited for: its effect may have happened."""
+    compared: tuple[str, ...] = ()
+    """Fields of the request, besides its name, that a history must have as the run rebuilds them."""
+
+
+def _limits(state: RunState) -> Limits:
+    return state.spec.limits if state.spec else Limits()
+
+
+def _local(_: Order, state: RunState) -> float:
+    return _limits(state).local_seconds
+
+
+def _llm_limit(_: LLMRequest, state: RunState) -> timedelta:
+    assert state.spec is not None
+    return timedelta(seconds=state.spec.limits.llm_timeout) + MARGIN
+
+
+def _tool(request: ToolRequest, state: RunState) -> ToolSpec:
+    tool = state.spec.tool(request.call.name) if state.spec else None
+    assert tool is not None, "a call of an unknown tool never gets a verdict"
+    return tool
+
+
+def _tool_summary(request: ToolRequest, _: RunState) -> str:
+    return ("undo " if request.undo else "settle " if request.settle else "") + describe_call(request.call)
+
+
+def _tool_local(request: ToolRequest, state: RunState) -> float:
+    reads = not request.settle and not request.undo and _tool(request, state).effect is Effect.READ
+    return _limits(state).local_seconds if reads else 0
+
+
+LOAD_THREAD = Activity(
+    name="load_thread",
+    request=ThreadRequest,
+    answer=LoadedThread,
+    summary=lambda request, state: "load the thread",
+    local_seconds=_local,
+)
+"""Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
+
+LOAD_EFFECTS = Activity(
+    name="load_effects",
+    request=EffectsRequest,
+    answer=PastEffects,
+    summary=lambda request, state: "what was done before the reset",
+    local_seconds=_local,
+    compared=tuple(EffectsRequest.model_fields),
+)
+"""Read what a run that was reset did already. Fails for good with RECORD_CONFLICT."""
+
+LOAD_AGENT = Activity(
+    name="load_agent",
+    request=AgentRequest,
+    answer=LoadedAgent,
+    summary=lambda request, state: f"load {request.agent or 'the default agent'}",
+    local_seconds=_local,
+)
+"""Resolve an agent's name and its workspace. Fails for good with AGENT_NOT_FOUND or WORKSPACE_NOT_FOUND."""
+
+CALL_LLM = Activity(
+    name="call_llm",
+    request=LLMRequest,
+    answer=LLMReply,
+    summary=lambda request, state: "compact the context" if request.compacting else f"step {state.steps.count + 1}",
+    time_limit=_llm_limit,
+    compared=("transcript",),
+)
+"""Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details then hold
+the `Outage` before.
+"""
+
+CALL_TOOL = Activity(
+    name="call_tool",
+    request=ToolRequest,
+    answer=ToolOutcome,
+    summary=_tool_summary,
+    time_limit=lambda request, state: timedelta(seconds=_tool(request, state).timeout) + MARGIN,
+    local_seconds=_tool_local,
+    outlives_stop=True,
+    compared=("key",),
+)
+"""Run one tool call by the rules of `holdfast.tools.effects`."""
+
+NOTIFY: Activity[Notice, Notified, object] = Activity(
+    name="notify",
+    request=Notice,
+    answer=Notified,
+    summary=lambda request, state: request.occasion.replace("_", " "),
+    total_limit=NOTIFYING,
+    heartbeat_timeout=None,
+)
+"""Notify the receivers that the worker is configured with."""
+
+ARCHIVE: Activity[ArchiveRequest, Archived, object] = Activity(
+    name="archive",
+    request=ArchiveRequest,
+    answer=Archived,
+    summary=lambda request, state: f"events {request.start} to {request.stop - 1}",
+    compared=tuple(ArchiveRequest.model_fields),
+)
+"""Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
+
+ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
+    activity.request: activity
+    for activity in (LOAD_THREAD, LOAD_EFFECTS, LOAD_AGENT, CALL_LLM, CALL_TOOL, NOTIFY, ARCHIVE)
+}
+"""Kind of request → its activity: all activities of an agent run."""
+
+
+def activity_of(request: Request) -> Activity[Any, Any, RunState]:
+    """Return the activity that answers a request."""
+    return ACTIVITIES[type(request)]

@@ -1,0 +1,161 @@
+"""What follows from the end of a call: from an answer, or from a failure that no further attempt can help."""
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from holdfast.agents.agent import shared
+from holdfast.llm.outages import Outage
+from holdfast.log.events import AgentLoaded, MemoryRecalled, RunBlocked
+from holdfast.run.archiving import Archiving
+from holdfast.run.baseline import on_findings
+from holdfast.run.commands import Call, Failure
+from holdfast.run.consequences import (
+    on_loaded,
+    on_lost_agent,
+    on_lost_call,
+    on_lost_llm,
+    on_outcome,
+    on_reply,
+    on_summary,
+)
+from holdfast.run.contracts import (
+    NOT_SEALED,
+    NOT_SETTLED,
+    AgentRequest,
+    ArchiveRequest,
+    EffectsRequest,
+    LLMReply,
+    LLMRequest,
+    LoadedAgent,
+    LoadedThread,
+    Notice,
+    ThreadRequest,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.run.lookback import Lookback
+from holdfast.run.open_calls import OpenCalls
+from holdfast.run.recorder import Recorder
+from holdfast.run.requests import effect_of
+from holdfast.run.verification import Verification
+
+
+class CallEnds:
+    """Turns the ends of calls into events.
+
+    Args:
+        run: Records the events.
+        calls: The open calls, without the one that has ended.
+        lookback: Takes what the ledger answers.
+        archiving: Where the permanent record stands.
+        verification: Collects what `verify` tools find.
+        on_thread: Takes the thread's past.
+    """
+
+    def __init__(
+        self,
+        run: Recorder,
+        calls: OpenCalls,
+        lookback: Lookback,
+        archiving: Archiving,
+        verification: Verification,
+        *,
+        on_thread: Callable[[LoadedThread], None],
+    ) -> None:
+        self._run = run
+        self._calls = calls
+        self._lookback = lookback
+        self._archiving = archiving
+        self._verification = verification
+        self._on_thread = on_thread
+
+    def on_answer(self, call: Call, answer: Any) -> None:
+        """Take in an answer, which is of the type that the table of activities names."""
+        request = call.request
+        match request:
+            case ThreadRequest():
+                self._on_thread(answer)
+            case EffectsRequest():
+                self._lookback.finish(answer)
+            case AgentRequest():
+                self._on_agent(answer)
+            case LLMRequest():
+                self._on_reply(request, answer)
+            case ToolRequest():
+                self._on_outcome(call, request, answer)
+            case Notice():
+                pass
+            case ArchiveRequest():
+                self._archiving.on_written()
+            case _:
+                assert_never(request)
+
+    def on_failure(self, call: Call, failure: Failure) -> Failure | None:
+        """Take in that a call failed for good, or that its answer does not count.
+
+        Returns:
+            The failure, if it ends the run; else None.
+        """
+        run, request, cause, message = self._run, call.request, failure.cause, failure.message
+        match request:
+            case EffectsRequest() if cause == NOT_SEALED:
+                self._calls.call(request, run.state)
+            case ThreadRequest() | EffectsRequest():
+                return failure
+            case AgentRequest():
+                run.record(*on_lost_agent(cause, message))
+            case LLMRequest():
+                run.record(*on_lost_llm(cause, message, Outage.told(failure.details)))
+            case ToolRequest() if call.number:
+                effect = effect_of(run.state, call.number)
+                outcome = on_lost_call(effect, cause, message, cancelled=failure.cancelled)
+                self._on_outcome(call, request, outcome)
+            case ToolRequest():
+                self._on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"))
+            case Notice():
+                pass  # the receivers miss it; the log has the event
+            case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
+                self._archiving.on_unsettled()
+            case ArchiveRequest():
+                self._archiving.refused = True
+                if not run.state.outcome:
+                    run.record(RunBlocked(cause=cause, message=message))
+            case _:
+                assert_never(request)
+        return None
+
+    def _on_agent(self, loaded: LoadedAgent) -> None:
+        run, spec = self._run, shared(loaded.spec)
+        run.record(
+            AgentLoaded(
+                spec=spec,
+                spec_hash=spec.hash,
+                policy_hash=spec.policy.hash,
+                workspace=loaded.workspace,
+                notify=loaded.notify,
+            )
+        )
+        if loaded.past:
+            self._lookback.finish(loaded.past)
+        if loaded.recalled:
+            run.record(MemoryRecalled(tiers=loaded.recalled))
+        run.record(*on_loaded(run.state))
+
+    def _on_reply(self, request: LLMRequest, reply: LLMReply) -> None:
+        run, shown = self._run, request.transcript.length
+        if request.compacting:
+            kept = run.transcript.unanswered if shown < run.transcript.length else 0
+            originals = run.transcript.originals
+            run.record(*on_summary(run.state, reply, compacted=shown, kept=kept, originals=originals))
+        else:
+            run.record(*on_reply(run.state, reply, shown=shown, at=run.at))
+
+    def _on_outcome(self, call: Call, request: ToolRequest, outcome: ToolOutcome) -> None:
+        run = self._run
+        if call.number:
+            run.record(*on_outcome(run.state, call.number, outcome, at=run.at))
+            return
+        self._verification.add(request.call.name, outcome)
+        if not self._calls.verifying:
+            baseline = self._verification.baseline
+            run.record(*on_findings(run.state, self._verification.take(), baseline=baseline, at=run.at))

@@ -1,0 +1,276 @@
+"""The events that follow when something happens to a run: a task, a reply, an outcome, the passing of time, its end.
+
+Pure functions: state and fact in, events out. The fact is recorded first, then what follows from it.
+"""
+
+from datetime import datetime
+
+from holdfast.authority.policy import Terms, Verdict
+from holdfast.base.names import person_name
+from holdfast.llm.content import too_long, unfit
+from holdfast.llm.messages import Content, ToolCall, text_of
+from holdfast.llm.outages import Outage
+from holdfast.log.events import (
+    AgentEvent,
+    ApprovalRequested,
+    ContextCompacted,
+    ContextExceeded,
+    LLMReplied,
+    MessageAwaited,
+    ReconcileRequested,
+    ReplyRejected,
+    RunBlocked,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    VerdictGiven,
+)
+from holdfast.run.approval_requests import new_request
+from holdfast.run.compaction import summary_message
+from holdfast.run.contracts import (
+    CONTEXT_TOO_LONG,
+    NAME_INVALID,
+    START_UNPROVEN,
+    TASK_EMPTY,
+    TASK_MALFORMED,
+    TASK_TOO_LONG,
+    LLMReply,
+    ToolOutcome,
+)
+from holdfast.run.decisions import on_due
+from holdfast.run.judge import denial_of, judge_call
+from holdfast.run.state import RunState
+from holdfast.run.substates.calls import CallState, Phase
+from holdfast.tools.arguments import canonical_arguments
+from holdfast.tools.effects import Effect, words_of
+
+Events = list[AgentEvent]
+
+CLOSED_EARLY = "The run was closed from outside before this was done."
+OUTCOME_UNKNOWN = "Its outcome is unknown."
+
+
+def on_task(task: Content, *, by: str = "") -> Events:
+    """Return the events that end a run because of its task; none if it can begin."""
+    try:
+        person_name(by)
+    except ValueError as error:
+        return [_failed(NAME_INVALID, f"{error}; start the run again with another name as `by`")]
+    if not text_of(task).strip():
+        return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
+    if why := unfit(task):
+        return [_failed(TASK_MALFORMED, f"the task {why}; give it as text")]
+    if excess := too_long(task):
+        return [_failed(TASK_TOO_LONG, f"the task {excess}; put it into a file in the workspace")]
+    return []
+
+
+def on_loaded(state: RunState) -> Events:
+    """Return the events that end a run because its agent may not carry it out; none if it may."""
+    if state.origin.sealed or state.spec is None or not state.spec.policy.proves_requesters:
+        return []
+    why = f"the policy of {state.spec.name} does not let requesters approve, and it is not known who started this run"
+    return [_failed(START_UNPROVEN, f"{why}: start it with `starter.py start`, or through a gateway")]
+
+
+def on_lost_agent(cause: str, message: str) -> Events:
+    """Return the events that follow when the agent cannot be loaded."""
+    return [_failed(cause, message)]
+
+
+def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> Events:
+    """Return the events that follow from an LLM's reply.
+
+    Args:
+        state: The state before the reply.
+        reply: What `call_llm` returned.
+        shown: How many messages the LLM was sent.
+        at: Now, for the requests that open.
+    """
+    events: Events = [
+        LLMReplied(
+            message=reply.message,
+            transcript_length=shown,
+            usage=reply.usage,
+            finish_reason=reply.finish_reason,
+            llm=reply.llm,
+            request_id=reply.request_id,
+            duration_ms=reply.duration_ms,
+            attempt=reply.attempt,
+            outage=reply.outage,
+            artifact=reply.artifact,
+        )
+    ]
+    if reply.message is not None and reply.message.tool_calls:
+        return events + _on_calls(state, reply, at=at)
+    if reply.rejected:
+        notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
+        return [*events, ReplyRejected(reason=reply.rejected, notice=notice)]
+    result = reply.message.text if reply.message else ""
+    if state.inbox.waiting:
+        return events  # another message arrived meanwhile
+    if (state.idle.limit or 0) > 0:
+        return [*events, MessageAwaited(result=result)]
+    return [*events, RunFinished(outcome="completed", result=result)]
+
+
+def on_time(state: RunState, *, at: datetime) -> Events:
+    """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
+    if state.awaits_message and state.idle.until and state.idle.until <= at:
+        return [RunFinished(outcome="completed", result=state.result)]
+    return on_due(state, at=at)
+
+
+def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Events:
+    """Return the events that follow when an LLM call failed for good; `outage` has the attempts that failed before."""
+    if cause == CONTEXT_TOO_LONG:
+        return [ContextExceeded(message=message)]
+    return [RunBlocked(cause=cause, message=message, outage=outage)]
+
+
+def on_summary(
+    state: RunState, reply: LLMReply, *, compacted: int, kept: int, originals: tuple[int, ...] = ()
+) -> Events:
+    """Return the events that follow from the LLM's reply to the request for a summary.
+
+    Args:
+        state: The state before.
+        reply: The LLM's reply.
+        compacted: How many messages the summary stands in for.
+        kept: How many came after those, and stay.
+        originals: Positions of the messages that stay as they were sent.
+    """
+    summary = reply.message.text.strip() if reply.message else ""
+    if not summary or reply.rejected:
+        why = reply.rejected or "it holds no summary."
+        return [ReplyRejected(reason=f"asked for a summary of the conversation: {why}")]
+    compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
+    return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage})]
+
+
+def on_compaction(
+    state: RunState, summary: str, *, compacted: int, kept: int, originals: tuple[int, ...]
+) -> ContextCompacted:
+    """Return the event that compacts the context, with this summary."""
+    text = summary_message(state, summary, originals=originals)
+    return ContextCompacted(summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals)
+
+
+def on_reopen(state: RunState) -> Events:
+    """Return the events that end the calls that were open when a thread was closed from outside.
+
+    Effects that had started, or that people were asked about, stay open: the ledger and the tool's `check` may say what
+    became of them.
+    """
+    effects = tuple(call.number for call in state.calls.current if _is_effect(state, call))
+    return _ended(state, CLOSED_EARLY, but=effects)
+
+
+def _is_effect(state: RunState, call: CallState) -> bool:
+    """Whether a call may have had an effect that was not recorded."""
+    tool = state.spec.tool(call.call.name) if state.spec else None
+    reads = tool is not None and tool.effect is Effect.READ
+    return call.phase == "orphaned" or (call.phase in ("started", "outcome_unknown") and not reads)
+
+
+def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: tuple[int, ...] = ()) -> Events:
+    """End every open call; those of the phases `in_doubt` end with an unknown outcome."""
+    return [
+        ToolCallFinished(number=call.number, status="unknown", content=f"{why} {OUTCOME_UNKNOWN}")
+        if call.phase in in_doubt
+        else ToolCallFinished(number=call.number, status="cancelled", content=words_of(why, call.past))
+        for call in state.calls.current
+        if call.phase != "finished" and call.number not in but
+    ]
+
+
+def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
+    assert state.spec is not None
+    assert reply.message is not None
+    events: Events = []
+    opened = 0
+    before = list(state.calls.past)
+    for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
+        # One value is judged, shown, signed, recorded and run: never the LLM's own text.
+        arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
+        call = ToolCall(id=written.id, name=written.name, arguments=arguments, extra=written.extra)
+        past = next((each for each in before if (each.tool, each.call_digest) == (call.name, call.digest)), None)
+        if past:
+            before.remove(past)
+        events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
+        tool = state.spec.tool(call.name)
+        if tool is None or call.id in reply.problems:
+            problem = reply.problems.get(call.id) or f"there is no tool named {call.name!r}"
+            events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
+            continue
+        verdict = judge_call(state, call)
+        lifted = verdict.terms if verdict.remembered else None
+        events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted))
+        if verdict.verdict == "deny":
+            content = words_of(denial_of(verdict), past)
+            events.append(ToolCallFinished(number=number, status="denied", content=content))
+        elif verdict.verdict == "ask":
+            request = new_request(state, "approval", number, call, verdict, at=at, ahead=opened, past=past)
+            opened += 1
+            events.append(ApprovalRequested(request=request))
+    if not any(isinstance(event, VerdictGiven) for event in events):
+        events.append(ReplyRejected(reason="no call in it can run"))
+    return events
+
+
+def on_start(state: RunState, number: int) -> ToolCallStarted:
+    """Return the event that starts an allowed call: its intent, with the key of its one effect."""
+    call = state.calls.get(number)
+    key = state.effect_key(number, call.call)
+    return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
+
+
+def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
+    """Return the events that follow from a tool call's outcome: its result, or the question whether it happened."""
+    call = state.calls.get(number)
+    if call.undo and outcome.status != "ok":
+        why = f"it could not be undone: {outcome.content}"
+        outcome = outcome.model_copy(update={"status": "unknown", "content": why})
+    if outcome.status == "unknown" and call.phase != "orphaned":
+        # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
+        terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
+        asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
+        request = new_request(state, "reconcile", number, call.call, asks, why=outcome.content, at=at)
+        return [ReconcileRequested(request=request)]
+    content, status = outcome.content, outcome.status
+    if call.undo:
+        content, status = f"This happened, and was undone: {content}", "undone"
+    elif call.edited_by:
+        content = f"[{call.edited_by} changed the arguments to {call.call.arguments[:2_000]}]\n{content}"
+    return [
+        ToolCallFinished(
+            number=number,
+            status=status,
+            content=content,
+            adopted=outcome.adopted,
+            duration_ms=outcome.duration_ms,
+            artifact=outcome.artifact,
+            size=outcome.size,
+            trust=outcome.trust,
+        )
+    ]
+
+
+def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -> ToolOutcome:
+    """Return the outcome of a call whose activity returned none: a read failed; an effect may have happened."""
+    if effect is Effect.READ:
+        return ToolOutcome(status="cancelled" if cancelled else "failed", content=f"{cause}: {message}")
+    return ToolOutcome(status="unknown", content=f"the call ended without an answer ({cause}: {message})")
+
+
+def on_cancel(state: RunState) -> Events:
+    """Return the events that cancel a run: every open call ends, then the run; none if it has ended already."""
+    if state.outcome:
+        return []
+    ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))
+    return [*ended, RunFinished(outcome="cancelled", result="cancelled")]
+
+
+def _failed(cause: str, message: str) -> RunFinished:
+    return RunFinished(outcome="failed", cause=cause, result=message)

@@ -1,0 +1,89 @@
+"""How messages, replies and results change a run's state, and the trust in the LLM that reads them."""
+
+from functools import reduce
+
+from holdfast.base.replacing import replace
+from holdfast.llm.content import size_of
+from holdfast.llm.messages import more_than_text, text_of
+from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
+from holdfast.run.state import RunState
+from holdfast.run.substates.context import FOLLOW_UPS_CHARS
+from holdfast.run.substates.freshness import FindingDigest
+from holdfast.run.substates.inbox import WaitingMessage
+from holdfast.transcript.transcript import clip
+from holdfast.trust import Trust, least
+
+
+def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
+    """Receive a person's message: the first one is the task, a later one waits."""
+    authority, text = state.authority, text_of(event.content)
+    if event.proof and event.until:
+        authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
+    if not event.proof and not event.task:
+        authority = replace(authority, requesters_unproven=True)
+    authority = authority.add_requester(event.by)
+    if event.position == 1:
+        return replace(state, task=text, origin=replace(state.origin, user=event.by), authority=authority)
+    # One person's memory must not be recalled for another person.
+    proven = state.origin.user_proven and event.by == state.origin.user
+    message = WaitingMessage(
+        message=event.position,
+        text=clip(text, FOLLOW_UPS_CHARS),
+        by=event.by,
+        more=more_than_text(event.content),
+        size=size_of(event.content),
+    )
+    origin = replace(state.origin, user_proven=proven)
+    return replace(state, origin=origin, inbox=state.inbox.receive(message), authority=authority)
+
+
+def begin_step(state: RunState, event: LLMReplied) -> RunState:
+    """Begin a step."""
+    return replace(
+        state,
+        steps=replace(state.steps, count=state.steps.count + 1),
+        calls=state.calls.next_step(),
+        inbox=state.inbox.answered(),
+        context=state.context.answered(event.usage.prompt_tokens + event.usage.completion_tokens),
+        freshness=replace(state.freshness, baseline=()),
+        usage=state.usage + event.usage,
+    )
+
+
+def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
+    """Give a call its result, which the LLM reads; an open request about the call is closed."""
+    call = state.calls.get(event.number)
+    after = replace(
+        state,
+        calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
+        authority=state.authority.without_requests_about(event.number),
+    )
+    if event.status in ("denied", "unknown"):
+        line = f"{call.call.name}({call.call.arguments}): {event.content}"
+        after = replace(after, context=after.context.add_unresolved_call(line))
+    tool = state.spec.tool(call.call.name) if state.spec else None
+    if tool and event.status in ("ok", "failed", "undone"):
+        # The message of a failed call may quote anything: it never counts as the LLM's own words.
+        label = least(tool.trust, "tool") if event.status == "failed" else tool.trust
+        after = read(after, event.trust or label)
+    return after
+
+
+def read(state: RunState, trust: Trust) -> RunState:
+    """Lower the trust in the LLM to that of what it reads, where the agent depends on it: snapshots stay small."""
+    context = state.context
+    if state.spec is None or not state.spec.minds_trust or least(context.trust, trust) == context.trust:
+        return state
+    return replace(state, context=replace(context, trust=least(context.trust, trust)))
+
+
+def keep_baseline(state: RunState, findings: tuple[Finding, ...]) -> RunState:
+    """Keep what the `verify` tools found: approvals of this step are good for it."""
+    baseline = tuple(map(FindingDigest.of, findings))
+    return replace(state, freshness=replace(state.freshness, baseline=baseline))
+
+
+def trust_of_findings(state: RunState, event: StateVerified) -> Trust:
+    """Return how far the findings can be trusted: no further than the results of any tool."""
+    tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
+    return reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")

@@ -1,0 +1,118 @@
+"""How a run's own events change its state: its start, its agent, a retry, and a reset."""
+
+from holdfast.base.replacing import replace
+from holdfast.log.events import AgentLoaded, RunReset, RunStarted
+from holdfast.run.state import RunState
+from holdfast.run.substates.authority import with_reason
+from holdfast.run.substates.calls import Calls, CallState
+from holdfast.run.substates.idle import Idle
+from holdfast.seals.starts import START_WITHIN
+from holdfast.tools.effects import PastEffect
+from holdfast.trust import Trust, least
+
+REASON_CHARS = 2_000
+"""Characters of a request's reason, after a reset has added to it."""
+
+
+def start_run(state: RunState, event: RunStarted) -> RunState:
+    """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
+    before = state.spec
+    # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
+    unknown = before is not None and not before.minds_trust and bool(before.tools or before.memory.files)
+    trust: Trust = "web" if unknown else least(state.context.trust, event.trust)
+    # `holdfast.seals.starts` refuses a start that is older than this.
+    starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
+    if event.start:
+        starts[event.start] = event.at
+    return replace(
+        state,
+        thread=event.thread,
+        origin=replace(
+            state.origin,
+            first_run_id=event.first_run_id,
+            sealed=event.sealed,
+            depth=event.depth,
+            user_proven=state.origin.user_proven and event.user_proven,
+            starts=starts,
+        ),
+        spec=None,
+        steps=state.steps.use_reply(),
+        calls=Calls(current=tuple(_orphaned(state, call) for call in state.calls.current), count=state.calls.count),
+        authority=replace(state.authority, requests=()),
+        context=replace(state.context, trust=trust),
+        idle=Idle(limit=event.idle_limit),
+        blocked=None,
+        outcome=None,
+        result="",
+        failure="",
+    )
+
+
+def _orphaned(state: RunState, call: CallState) -> CallState:
+    """A call of the step during which the thread was closed: an effect that was under way has to be settled."""
+    phase = call.after("orphan")
+    if phase == "finished":
+        return call
+    past = call.past or PastEffect(
+        number=call.number,
+        first_run_id=state.origin.first_run_id,
+        tool=call.call.name,
+        call_digest=call.call.digest,
+        key=state.effect_key(call.number, call.call),
+        epoch=call.epoch,
+    )
+    return replace(call, phase=phase, request=None, past=past)
+
+
+def load_agent(state: RunState, event: AgentLoaded) -> RunState:
+    """Load the agent: its limits count from here on."""
+    limits, idle = event.spec.limits, state.idle
+    return replace(
+        state,
+        spec=event.spec,
+        spec_hash=event.spec_hash,
+        workspace=event.workspace,
+        notify=event.notify,
+        steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
+        context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next
+        idle=replace(idle, limit=limits.idle_limit) if idle.limit is None else idle,
+    )
+
+
+def unblock(state: RunState) -> RunState:
+    """Unblock the run; at the step limit, that grants as many steps again."""
+    steps = state.steps.use_reply()
+    if state.spec and steps.used_up:
+        steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
+    return replace(state, blocked=None, steps=steps, context=state.context.retried(step=steps.count))
+
+
+def reset(state: RunState, event: RunReset) -> RunState:
+    """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
+    known = {effect.key for effect in state.calls.past}
+    calls, requests = state.calls, state.authority.requests
+    for effect in event.effects:
+        if call := _meeting(calls, state, effect):
+            calls = calls.put(replace(call, past=effect))
+            requests = tuple(
+                with_reason(request, f"{request.why}; {effect.words}"[:REASON_CHARS])
+                if request.number == call.number
+                else request
+                for request in requests
+            )
+        elif effect.key not in known:
+            calls = replace(calls, past=(*calls.past, effect))
+    return replace(state, calls=calls, authority=replace(state.authority, requests=requests))
+
+
+def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
+    """The call of the step that has had this effect: its own effect, or that of the same call where none has to ask."""
+    for call in calls.current:
+        free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
+        if free and effect.key == state.effect_key(call.number, call.call):
+            return call
+    for call in calls.current:
+        free = not call.begun and call.past is None and call.phase == "allowed" and not call.grant
+        if free and (effect.tool, effect.call_digest) == (call.call.name, call.call.digest):
+            return call
+    return None

@@ -1,0 +1,72 @@
+"""The actions that a run can take next: a closed union. `holdfast.run.decide` chooses one."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LoadAgent:
+    """Have a worker load the agent."""
+
+
+@dataclass(frozen=True)
+class CallLLM:
+    """Make the next LLM call."""
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Compact the context."""
+
+    asking: bool
+    """Ask the LLM for a summary; else reuse the last one, because not even that request fits."""
+    answered_only: bool
+    """Compact only what the LLM has already answered, and keep what came after."""
+
+
+@dataclass(frozen=True)
+class TakeMessages:
+    """Show the waiting messages to the LLM."""
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Run the agent's `verify` tools."""
+
+    tools: tuple[str, ...]
+    baseline: bool = False
+    """They run because approval requests have opened; else because of a long pause."""
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Find out what became of these calls, which were under way when the thread's last run was closed."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StartCalls:
+    """Start these tool calls, concurrently."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Do nothing until a person sends `retry`."""
+
+    cause: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Do nothing until another event is recorded."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run is over."""
+
+
+Action = LoadAgent | CallLLM | Compact | TakeMessages | Verify | Settle | StartCalls | Block | Wait | Finish

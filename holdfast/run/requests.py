@@ -1,0 +1,95 @@
+"""The requests to activities that follow from a run's state. Pure functions."""
+
+from holdfast.base.digests import canonical
+from holdfast.llm.messages import ToolCall
+from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
+from holdfast.run.state import RunState
+from holdfast.tools.effects import Effect
+from holdfast.trust import Origin
+
+
+def agent_request(begin: RunInput, state: RunState, *, agent: str | None, recorded: bool) -> AgentRequest:
+    """Return the request to load the agent.
+
+    Args:
+        begin: The run's input.
+        state: The run's state.
+        agent: The agent's name; None for the catalog's first.
+        recorded: The permanent record has events of the thread, as far as the run knows.
+    """
+    return AgentRequest(
+        agent=agent,
+        workspace=begin.workspace or state.workspace or None,
+        user=state.origin.proven_user,
+        fresh=not begin.resume and not recorded,
+        plain=not state.origin.sealed,
+        after=state.calls.count,
+    )
+
+
+def tool_request(
+    state: RunState,
+    call: ToolCall,
+    *,
+    number: int = 0,
+    epoch: int = 0,
+    undo: bool = False,
+    settle: bool = False,
+    origin: Origin | None = None,
+) -> ToolRequest:
+    """Return the request to run a tool call, to undo its effect, or to find out what became of that (`settle`).
+
+    Args:
+        state: The run's state.
+        call: The call.
+        number: Its number in the thread; 0 for one that no LLM asked for.
+        epoch: How often a person has said that the effect did not happen.
+        undo: Undo the effect instead.
+        settle: Find out what became of the effect, and cause none.
+        origin: Where the call comes from, for tools that ask for it.
+    """
+    assert state.spec is not None
+    past = state.past_of(number, call)
+    return ToolRequest(
+        call=call,
+        key=state.effect_key(number, call),
+        number=past.number if past else number,
+        first_run_id=past.first_run_id if past else "",
+        epoch=epoch,
+        workspace=state.workspace,
+        clip=state.spec.limits.tool_result_chars,
+        undo=undo,
+        settle=settle,
+        origin=origin,
+    )
+
+
+def verify_request(state: RunState, tool: str) -> ToolRequest:
+    """Return the request to run a `verify` tool, with its default arguments."""
+    spec = state.spec.tool(tool) if state.spec else None
+    arguments = canonical(spec.defaults if spec else {}).decode()
+    return tool_request(state, ToolCall(id=f"verify_{tool}", name=tool, arguments=arguments))
+
+
+def origin_of(state: RunState, number: int, *, position: int) -> Origin | None:
+    """Return where a call that is about to start comes from; None for a tool that does not ask for it.
+
+    Args:
+        state: The state before the start.
+        number: The call's number.
+        position: How many events the thread has.
+    """
+    call, spec = state.calls.get(number), state.spec
+    tool = spec.tool(call.call.name) if spec else None
+    if spec is None or tool is None or not tool.wants_origin:
+        return None
+    user, trust = state.origin.proven_user, state.context.trust
+    return Origin(agent=spec.name, user=user, position=position, trust=trust, approved=call.approved)
+
+
+def effect_of(state: RunState, number: int) -> Effect:
+    """Return the effect class of the tool that a call of the current step calls."""
+    assert state.spec is not None
+    tool = state.spec.tool(state.calls.get(number).call.name)
+    assert tool is not None, "a call of an unknown tool never gets a verdict"
+    return tool.effect

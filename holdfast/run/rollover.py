@@ -1,0 +1,168 @@
+"""The rollover of an agent run into a new Temporal run, as Temporal's continue-as-new: when, and with what.
+
+1. When Temporal's history has grown enough, the run starts nothing more, waits for what is under way, writes its events
+   into the permanent record, and continues as new from a snapshot: at any boundary between calls.
+2. Long before Temporal would end the run for the length of its history, it waits for nothing any more. A flood of
+   signals costs the calls that are under way, and never the run.
+3. Few unwritten events travel in the snapshot, where writing them would take time in which more signals arrive.
+4. A run stays where it is, for one more step, when its snapshot is too large; and for as long as possible, when the
+   permanent record refuses its events.
+5. Whatever arrives in the workflow task that leaves is taken in first, so that nothing is lost.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast.agents.agent import Limits
+from holdfast.run.archiving import Archiving
+from holdfast.run.contracts import ArchiveRequest, EffectsRequest, Notice, RunInput
+from holdfast.run.open_calls import OpenCalls
+from holdfast.run.recorder import Recorder
+from holdfast.run.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES
+
+SIGNAL_LIMIT = 200
+"""Signals from which a run continues as new. Our servers accept 400 (`history.maximumSignalsPerExecution`), so that a
+run can still continue as new while they refuse more; Temporal's default is 10,000.
+"""
+
+URGENT_EVENTS = 30_000
+"""Events of Temporal's history from which the run waits for nothing: Temporal ends a run at 51,200."""
+
+URGENT_BYTES = 16_000_000
+"""Bytes of Temporal's history from which the run waits for nothing: Temporal ends a run at 50 MB."""
+
+
+@dataclass(frozen=True)
+class HistorySize:
+    """How large Temporal's history of this run is, as the current workflow task sees it."""
+
+    events: int = 0
+    bytes: int = 0
+    suggested: bool = False
+    """Temporal suggests to continue as new."""
+
+
+class Rollover:
+    """When this Temporal run ends and a new one continues. Not part of `RunState`, because it concerns this Temporal
+    run only: the history of the next one is short.
+
+    Args:
+        run: What was recorded.
+        calls: The run's open calls.
+        archiving: Where the permanent record stands.
+    """
+
+    def __init__(self, run: Recorder, calls: OpenCalls, archiving: Archiving) -> None:
+        self.history = HistorySize()
+        self.signals = 0
+        """Signals that this Temporal run has received."""
+        self.leaving = False
+        """The run continues as new, with all that this workflow task brings."""
+        self._run = run
+        self._calls = calls
+        self._archiving = archiving
+        self._written = False
+        """Events were written in order to continue as new."""
+        self._stay_until = 0
+        """The step until which the run stays in this Temporal run, for its snapshot was too large."""
+        self._measured = archiving.recorded, 0
+        """A snapshot and its bytes, so that each is measured once."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the run should continue as new."""
+        state = self._run.state
+        if state.steps.count < self._stay_until or (self._archiving.refused and not self.near_limit):
+            return False
+        limits = state.spec.limits if state.spec else Limits()
+        history = self.history
+        return history.suggested or history.events >= limits.history_events or self.signals >= SIGNAL_LIMIT
+
+    @property
+    def near_limit(self) -> bool:
+        """Whether Temporal will soon end the run for the length of its history."""
+        return self.history.bytes >= URGENT_BYTES or self.history.events >= URGENT_EVENTS
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the run should continue as new whatever is under way."""
+        return self.due and self.near_limit
+
+    def stop_waiting(self) -> None:
+        """Stop tools and give up other calls where it is urgent to continue as new. The next Temporal run repeats them.
+
+        A write of many events is waited for all the same: they are too many to travel in the snapshot.
+        """
+        if self.urgent:
+            self._calls.abandon(archiving=self._archiving.unwritten <= TAIL_BYTES)
+
+    def continue_as_new(self) -> bool:
+        """Continue as new, or prepare that; return True where the run stays in this Temporal run."""
+        if self._calls.under_way(ArchiveRequest, Notice):
+            return False
+        for call in self._calls.under_way(EffectsRequest):
+            self._calls.give_up(call.id)  # the next Temporal run looks back itself
+        match self._next():
+            case "archive":
+                self._written = True
+                self._archiving.write()
+            case "stay":
+                self._stay_until, self._written = self._run.state.steps.count + 1, False
+                return True
+            case "leave":
+                self.leaving = True
+        return False
+
+    def _next(self) -> Literal["archive", "stay", "leave"]:
+        unwritten, refused = self._archiving.unwritten, self._archiving.refused
+        # In a flood, few events travel unwritten: each moment that writing takes brings more signals.
+        carries = self._written or self._run.refusals.many or refused or self.urgent
+        if unwritten and not (carries and unwritten <= TAIL_BYTES) and not refused:
+            return "archive"
+        if self._measured[0] is not self._archiving.recorded:
+            snapshot = self._archiving.recorded
+            self._measured = snapshot, len(snapshot.model_dump_json(exclude_defaults=True).encode())
+        if self._measured[1] + unwritten > (PRESSED_BYTES if self.urgent else MAX_BYTES):
+            return "stay"
+        return "leave"
+
+
+def next_input(
+    begin: RunInput, run: Recorder, archiving: Archiving, *, agent: str | None, first_run_id: str, orders: int
+) -> RunInput:
+    """Return the input with which the next Temporal run continues this one.
+
+    Args:
+        begin: The input of this one.
+        run: What was recorded.
+        archiving: Where the permanent record stands: what it lacks travels in the snapshot.
+        agent: The agent to load, where none is loaded yet.
+        first_run_id: Temporal's first execution run id.
+        orders: How many ids of calls the chain of Temporal runs has used.
+    """
+    tail = tuple(run.log.since(archiving.recorded.position))
+    loaded = run.state.spec is not None
+    following = RunInput(
+        idle_limit=begin.idle_limit,
+        agent=None if loaded else agent,
+        workspace=None if loaded else begin.workspace,
+        snapshot=archiving.recorded.model_copy(update={"tail": tail}),
+    )
+    return following.model_copy(update={"sealed": True, "first_run_id": first_run_id, "orders": orders})
+
+
+def unloaded_input(
+    begin: RunInput, run: Recorder, held: tuple[tuple[str, Any], ...], *, first_run_id: str, orders: int
+) -> RunInput:
+    """Return the input with which the next Temporal run begins where the thread's past is not loaded yet.
+
+    Args:
+        begin: The input of this one.
+        run: Has counted what was refused.
+        held: Signals and updates that wait.
+        first_run_id: Temporal's first execution run id.
+        orders: How many ids of calls the chain of Temporal runs has used.
+    """
+    refusals = run.refusals.take() if run.refusals.counted else None
+    chain = {"sealed": True, "first_run_id": first_run_id, "orders": orders}
+    return begin.model_copy(update={**chain, "held": held, "refusals": refusals})

@@ -1,0 +1,27 @@
+"""Who started the run, and how that is known."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class RunOrigin:
+    """Where a run comes from."""
+
+    first_run_id: str = ""
+    """Temporal's first execution run id, which names effects."""
+    sealed: bool = True
+    """One of our own processes started the run."""
+    depth: int = 0
+    """How many agents stand between the run and a person."""
+    user: str = ""
+    """Who gave the task; empty where no name was given. Later messages do not change it."""
+    user_proven: bool = True
+    """It is known that this person gave the task, and no other person has started a run or sent a message since."""
+    starts: dict[str, datetime] = field(default_factory=dict)
+    """Sealed starts that have begun a run lately, and when: each counts once."""
+
+    @property
+    def proven_user(self) -> str:
+        """The person whose memory the run may reach; empty for none."""
+        return self.user if self.user_proven else ""

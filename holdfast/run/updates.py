@@ -1,0 +1,54 @@
+"""What an update to a run leads to, by its name. Pure functions."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from holdfast.log.events import DecisionReceived, SignalRejected
+from holdfast.run.decisions import Events, on_due
+from holdfast.run.evolve import evolve
+from holdfast.run.inputs import on_mandate, on_message, on_payload
+from holdfast.run.refusals import is_refused
+from holdfast.run.state import RunState
+
+
+class UpdateOutcome(NamedTuple):
+    """What an update leads to."""
+
+    outcome: str
+    explanation: str
+    events: Events
+    interrupts: bool = False
+    """The LLM call under way is given up for it."""
+
+    @property
+    def answer(self) -> dict[str, str]:
+        """What the sender gets."""
+        return {"outcome": self.outcome, "explanation": self.explanation}
+
+
+def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> UpdateOutcome:
+    """Return what an update leads to.
+
+    Args:
+        state: The state before.
+        name: The update's: `say`, `decide`, `delegate_authority` or `revoke`.
+        payload: What was sent.
+        at: Now.
+    """
+    if name == "say":
+        outcome, explanation, events, _ = on_message(state, payload, name=name, at=at)
+        return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")
+    if name != "decide":
+        return UpdateOutcome(*on_mandate(state, name, payload, at=at))
+    events = on_payload(state, name, payload, at=at)
+    received = events[0]
+    assert isinstance(received, DecisionReceived | SignalRejected)
+    return UpdateOutcome(received.outcome, received.explanation, events)
+
+
+def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
+    """Return what the sender of an update gets that would be refused at that time; None for one that would not."""
+    for event in on_due(state, at=at):  # recorded before the update
+        state = evolve(state, event.model_copy(update={"at": at}))
+    update = on_update(state, name, payload, at=at)
+    return update.answer if all(map(is_refused, update.events)) else None

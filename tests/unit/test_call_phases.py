@@ -1,0 +1,266 @@
+"""The phases of a tool call: every event at every phase either moves the call as the table says, or is refused."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import timedelta
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.authority.approvals import ApprovalRequest, RequestKind
+from holdfast.authority.statements import DecisionKind
+from holdfast.base.replacing import replace
+from holdfast.errors import EventOutOfPlace
+from holdfast.llm.messages import ToolCall, Usage
+from holdfast.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    ApprovalRequested,
+    AuthorityDelegated,
+    BaselineRecorded,
+    ContextCompacted,
+    ContextExceeded,
+    DecisionReceived,
+    DelegationRevoked,
+    LLMReplied,
+    MemoryRecalled,
+    MessageAwaited,
+    MessageTaken,
+    ReconcileRequested,
+    RefusalsCounted,
+    ReplyRejected,
+    RuleRemembered,
+    RuleRevoked,
+    RunBlocked,
+    RunContinued,
+    RunFinished,
+    RunReset,
+    RunStarted,
+    RunUnblocked,
+    SignalRejected,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolStatus,
+    UserMessageReceived,
+    VerdictGiven,
+)
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.run.substates.authority import Authority
+from holdfast.run.substates.calls import TRANSITIONS, Calls, CallState, Phase
+from holdfast.run.substates.inbox import Inbox, WaitingMessage
+from tests.unit.runs import NOW, agent_spec
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+ENDS: dict[Phase, Phase] = {phase: "finished" for phase in PHASES if phase != "finished"}
+AWAITS: dict[Phase, Phase] = {"awaiting_approval": "awaiting_approval"}
+UNKNOWN: dict[Phase, Phase] = {"outcome_unknown": "outcome_unknown"}
+CALL = ToolCall(id="c", name="pay", arguments="{}")
+
+
+def request(name: str, kind: RequestKind = "approval", number: int = 1) -> ApprovalRequest:
+    """A request about a call."""
+    return ApprovalRequest(
+        id=name,
+        kind=kind,
+        number=number,
+        tool="pay",
+        arguments="{}",
+        digest="d",
+        why="money",
+        asked_at=NOW,
+        undoable=True,
+    )
+
+
+def decision(kind: DecisionKind, outcome: str = "accepted", name: str = "1") -> DecisionReceived:
+    """A decision on a request."""
+    return DecisionReceived.model_validate(
+        {"request": name, "decision": kind, "by": "alice", "reason": "", "outcome": outcome}
+    )
+
+
+def finished(status: ToolStatus, number: int = 1) -> ToolCallFinished:
+    """The end of a call."""
+    return ToolCallFinished(number=number, status=status, content="so")
+
+
+ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
+    (ToolCallRequested(number=1, call=CALL), {}),
+    (VerdictGiven(number=1, verdict="allow", rule="r"), {"requested": "allowed"}),
+    (VerdictGiven(number=1, verdict="ask", rule="r"), {"requested": "requested"}),
+    (VerdictGiven(number=1, verdict="deny", rule="r"), {"requested": "requested"}),
+    (
+        ApprovalRequested(request=request("2")),
+        {
+            "requested": "awaiting_approval",
+            "awaiting_approval": "awaiting_approval",
+            "allowed": "awaiting_approval",
+        },
+    ),
+    (ReconcileRequested(request=request("2", "reconcile")), {"started": "outcome_unknown"}),
+    (decision("approve"), {"awaiting_approval": "allowed"}),
+    (decision("approve", "waiting_for_quorum"), AWAITS),
+    (decision("absent", "waiting_for_quorum"), UNKNOWN),
+    (decision("deny"), AWAITS),
+    (decision("respond"), AWAITS),
+    (decision("happened"), UNKNOWN),
+    (decision("abandon"), UNKNOWN),
+    (decision("absent"), {"outcome_unknown": "allowed"}),
+    (decision("undo"), {"outcome_unknown": "allowed"}),
+    (ApprovalExpired(request="1", decision="approve"), {"awaiting_approval": "allowed"}),
+    (ApprovalExpired(request="1", decision="deny"), AWAITS),
+    (ToolCallStarted(number=1, key="k"), {"allowed": "started"}),
+    *((finished(status), ENDS) for status in get_args(ToolStatus)),
+]
+"""Events about call 1, whose request 1 is open: phase → the phase that follows. Any other phase refuses the event."""
+
+ABOUT_ALL: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
+    (
+        RunStarted(thread="t", run_id="r", first_run_id="r", agent=None),
+        {"started": "orphaned", "outcome_unknown": "orphaned", "orphaned": "orphaned", "finished": "finished"},
+    ),
+    (
+        LLMReplied(message=None, transcript_length=1, usage=Usage(), finish_reason="stop", llm="x"),
+        {"finished": "finished"},
+    ),
+]
+"""Events about all calls of the step: they are refused where any of the calls refuses them."""
+
+UNRELATED: list[AgentEvent] = [
+    RunContinued(run_id="r2"),
+    RunReset(),
+    RunBlocked(cause="C", message="m"),
+    RunUnblocked(by="alice"),
+    RunFinished(outcome="failed"),
+    UserMessageReceived(content="more", position=9),
+    MessageTaken(message=5),
+    MessageAwaited(result="done"),
+    AgentLoaded(spec=agent_spec(), spec_hash="h", workspace="/w"),
+    MemoryRecalled(tiers=()),
+    ReplyRejected(reason="r"),
+    ContextExceeded(message="m"),
+    ContextCompacted(summary_message="m", summary="s", messages=1),
+    ApprovalReminded(request="1"),
+    ApprovalEscalated(request="1", by=("bob",)),
+    decision("approve", "duplicate"),
+    decision("approve", "judged_anew"),
+    RuleRevoked(rule="1", by="alice"),
+    AuthorityDelegated(by="alice", to="bob", until=NOW + timedelta(hours=1)),
+    DelegationRevoked(by="alice", to="bob"),
+    BaselineRecorded(findings=()),
+    StateVerified(paused_seconds=1, findings=()),
+    SignalRejected(signal="what", explanation="no such signal"),
+    RefusalsCounted(count=1, sent_bytes=1, refusals_digest="d"),
+]
+"""Events that leave every call as it is."""
+
+REFUSED: list[AgentEvent] = [
+    RuleRemembered(rule="1", tool="pay", call_digest="d", by=("alice",)),
+    VerdictGiven(number=77, verdict="allow", rule="r"),
+    ApprovalRequested(request=request("2", number=77)),
+    ReconcileRequested(request=request("2", "reconcile", number=77)),
+    decision("approve", name="77"),
+    decision("approve", "waiting_for_quorum", name="77"),
+    ApprovalReminded(request="77"),
+    ApprovalEscalated(request="77", by=()),
+    ApprovalExpired(request="77", decision="deny"),
+    ToolCallStarted(number=77, key="k"),
+    finished("ok", 77),
+    MessageTaken(message=77),
+]
+"""Events about a call, a request, a rule or a message that does not exist: refused in every phase."""
+
+
+def state_in(*phases: Phase) -> RunState:
+    """A state with a call in each of these phases, an open request about the first, and a message that waits."""
+    calls = tuple(CallState(number=number, call=CALL, phase=phase) for number, phase in enumerate(phases, start=1))
+    first = replace(calls[0], request="1")
+    kind: RequestKind = "reconcile" if first.phase == "outcome_unknown" else "approval"
+    return RunState(
+        thread="t",
+        spec=agent_spec(),
+        calls=Calls(current=(first, *calls[1:]), count=len(phases)),
+        authority=Authority(requests=(request("1", kind),), request_count=1),
+        inbox=Inbox(waiting=(WaitingMessage(message=5, text="hi"),)),
+    )
+
+
+def phases_after(state: RunState, event: AgentEvent) -> list[Phase] | None:
+    """The phases of the calls after the event; None where it is refused. Either way, the state before is unchanged."""
+    before = deepcopy(state)
+    try:
+        after = evolve(state, event.model_copy(update={"at": NOW}))
+    except EventOutOfPlace:
+        return None
+    finally:
+        assert state == before
+    return [call.phase for call in after.calls.current]
+
+
+some_phases = st.lists(st.sampled_from(PHASES), min_size=1, max_size=4)
+
+
+@given(some_phases, st.sampled_from(ABOUT_ONE))
+def test_an_event_about_a_call_moves_it_as_the_table_says(
+    phases: list[Phase], case: tuple[AgentEvent, dict[Phase, Phase]]
+) -> None:
+    """A legal move leads where the table says, and moves no other call; an illegal one raises and changes nothing."""
+    event, legal = case
+    following = legal.get(phases[0])
+    assert phases_after(state_in(*phases), event) == (None if following is None else [following, *phases[1:]])
+
+
+@given(some_phases, st.sampled_from(ABOUT_ALL))
+def test_an_event_about_the_step_needs_every_call_to_allow_it(
+    phases: list[Phase], case: tuple[AgentEvent, dict[Phase, Phase]]
+) -> None:
+    """A run begins, or a step, only where each call of the step before can be left as it is."""
+    event, legal = case
+    after = phases_after(state_in(*phases), event)
+    if not all(phase in legal for phase in phases):
+        assert after is None
+    elif isinstance(event, LLMReplied):
+        assert after == []
+    else:
+        assert after == [legal[phase] for phase in phases]
+
+
+@given(some_phases, st.sampled_from(UNRELATED))
+def test_any_other_event_moves_no_call(phases: list[Phase], event: AgentEvent) -> None:
+    """What is not about calls leaves them as they are, whatever their phases."""
+    assert phases_after(state_in(*phases), event) == phases
+
+
+@given(some_phases, st.sampled_from(REFUSED))
+def test_an_event_about_what_does_not_exist_is_refused(phases: list[Phase], event: AgentEvent) -> None:
+    """No call, request, rule or message comes into being by an event that refers to it."""
+    assert phases_after(state_in(*phases), event) is None
+
+
+def test_every_event_is_driven() -> None:
+    """The lists above hold every type of event: one that is added has to say what it does to calls."""
+    driven = {type(event) for event, _ in ABOUT_ONE + ABOUT_ALL} | {type(event) for event in UNRELATED + REFUSED}
+    union, *_ = get_args(AgentEvent)
+    assert driven == set(get_args(union))
+
+
+def test_every_phase_has_a_way_on_but_the_last() -> None:
+    """Whatever happens to a call, it can still get a result: no phase is a trap."""
+    for phase, moves in TRANSITIONS.items():
+        assert ("finish" in moves) == (phase != "finished")
+    assert set(TRANSITIONS) == set(PHASES)
+
+
+@pytest.mark.parametrize("make", [lambda: finished("ok"), lambda: ToolCallStarted(number=1, key="k")])
+def test_the_error_says_what_is_out_of_place(make: Callable[[], AgentEvent]) -> None:
+    """Somebody who reads it finds the thread, the event and the call."""
+    with pytest.raises(EventOutOfPlace, match=r"of thread t, tool_call_\w+, is out of place: call 1 is finished"):
+        evolve(state_in("finished"), make())

@@ -1,4 +1,4 @@
-"""The activities a worker runs: idempotent I/O. They import `holdfast`; `worker.py` hands them what they need.
+"""The activities that a worker runs: idempotent I/O, implemented with `holdfast.runtime`.
 
-Importing this package loads none of them: the CLI reads the stores, and needs no LLM client for it.
+`holdfast.stubs` declares them for workflows; `worker.py` constructs and registers them.
 """

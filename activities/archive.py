@@ -1,4 +1,6 @@
-"""`archive` and `load_thread`: the calling workflow's events to and from the permanent record."""
+"""`archive`, `load_thread` and `load_effects`: write the calling run's events to the permanent record, and read back
+what the record and the effect ledger hold.
+"""
 
 import asyncio
 import json
@@ -43,10 +45,10 @@ class Record:
     """The permanent record of threads.
 
     Args:
-        store: Where it is kept.
+        store: Stores the events.
         ledger: The effects of threads.
-        chains: Which run belongs to which chain.
-        forget: Called when the calling run is written down and waits.
+        chains: Maps a Temporal run to its chain.
+        forget: Called after archiving a run that pauses; drops what this worker caches of it.
     """
 
     def __init__(self, store: ThreadStore, ledger: Ledger, *, chains: Chains, forget: Callable[[], None]) -> None:
@@ -68,7 +70,7 @@ class Record:
         await self._ensure(run.handle, request.start, request.base)
         position, digest = request.start, request.base
         while position < request.stop:
-            page: bytes = await run.ask("log", position)
+            page: bytes = await run.query("log", position)
             lines = page.split(b"\n")[: request.stop - position] if page else []
             events = read_lines(thread, position, lines, head=digest)
             if not events:
@@ -89,12 +91,12 @@ class Record:
         run = CallingRun.of()
         async with heartbeats():
             await self._ensure(run.handle, request.position, request.head)
-            return await self._ledger.made(run.thread, after=request.after)
+            return await self._ledger.past_effects(run.thread, after=request.after)
 
     async def _ensure(self, run: WorkflowHandle[object, object], position: int, head: str) -> None:
-        """Have the record lead to `position`, where the digest before it is `head`.
+        """Make sure that the record leads up to `position`, where the digest before it is `head`.
 
-        It does, unless a run was reset whose thread went another way meanwhile: then its past is written down again.
+        It does not after a reset, if the thread had taken another course: then this writes the run's past again.
         """
         if not position:
             return
@@ -104,10 +106,10 @@ class Record:
             await self._append(run, past[0].position, [event_line(event) for event in past])
 
     async def _past(self, thread: str, position: int, head: str) -> list[AgentEvent]:
-        """The calling run's events up to `position`, from the first one on that the record may not have.
+        """The calling run's events up to `position`, starting at the first that the record may lack.
 
         Raises:
-            ApplicationError: RECORD_CONFLICT: Temporal's histories do not lead there.
+            ApplicationError: RECORD_CONFLICT: Temporal's histories do not lead to `position`.
         """
         past: list[AgentEvent] = []
         run_id: str | None = activity.info().workflow_run_id
@@ -126,7 +128,7 @@ class Record:
         raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
     async def _leads_to(self, thread: str, event: AgentEvent) -> bool:
-        """Whether an event follows from what is recorded before it."""
+        """Whether the digest of an event follows from the event recorded before it."""
         if not (before := await self._store.read(thread, event.position - 1)):
             return False
         return digest_after(str(json.loads(before[0])["digest"]), event_json(event)) == event.digest
@@ -154,7 +156,7 @@ class Record:
         return await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
 
     async def _append(self, workflow: WorkflowHandle[object, object], start: int, lines: list[bytes]) -> None:
-        """Append; what a run has left behind that was reset is set aside, where the store can."""
+        """Append lines. If a reset left a conflicting branch, set it aside first, where the store can."""
         try:
             return await self._store.append(workflow.id, start, lines)
         except RecordConflict as error:
@@ -167,9 +169,9 @@ class Record:
         await self._append(workflow, start, lines)
 
     async def _is_own_branch(self, thread: str, start: int, lines: list[bytes]) -> bool:
-        """Whether what is recorded in the place of these lines is a branch that the calling run's chain has left.
+        """Whether the events recorded in place of these lines are a branch that the calling run's chain has abandoned.
 
-        The run has to be the thread's current one: after a reset, the one before it may still have a call under way.
+        The run has to be the thread's current one: the run before the reset may still have a call under way.
         """
         chain, own, position = await self._own_chain(thread), "", 0
         if await self._chains.current_run_id(thread) != activity.info().workflow_run_id:
@@ -185,7 +187,7 @@ class Record:
         return False
 
     async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
-        """Write down what a run that was closed from outside could not; Temporal's history has it."""
+        """Record the last events of a run that was closed from outside, read from Temporal's history."""
         try:
             recorded, _ = await self._recorded(thread, run_id)
         except (RPCError, HistoryUnreadable) as error:
@@ -198,17 +200,17 @@ class Record:
         return [*events, *missing]
 
     async def _recorded(self, thread: str, run_id: str) -> tuple[list[AgentEvent], str | None]:
-        """The events in a run's history, and the id of the run that has gone on in it.
+        """The events in a run's history, and the id of the run that it continues.
 
         Raises:
-            RPCError: Temporal does not have it, or not now.
-            HistoryUnreadable: It is not one of our runs.
+            RPCError: Temporal does not have the history, or is unavailable.
+            HistoryUnreadable: It is not the history of an agent run.
         """
         client = activity.client()
         history = await client.get_workflow_handle(thread, run_id=run_id).fetch_history()
-        # The seals are checked here: whoever reaches Temporal can run a workflow of their own under this id.
-        place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-        converter = client.data_converter.with_context(place)
+        # Check the seals: anyone with access to Temporal can run a workflow of their own under this id.
+        context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+        converter = client.data_converter.with_context(context)
         for event in history.events:
             await decrypt_in_place(event, converter.payload_codec)
         begin = history.events[0].workflow_execution_started_event_attributes
@@ -217,7 +219,7 @@ class Record:
 
 
 def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
-    """The events from before a chain of runs: one that was reset to its beginning finds its own there, too."""
+    """The events from before a chain of runs. A chain that was reset to its beginning has recorded some of its own."""
     for event in events:
         if isinstance(event, RunStarted) and event.first_run_id == chain:
             return events[: event.position]
@@ -225,21 +227,21 @@ def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
 
 
 def _require_own_id(thread: str) -> None:
-    """Refuse a run under an id that only logs have which were set aside: anybody who reaches Temporal can choose one.
+    """Refuse an id that is reserved for logs set aside: anyone with access to Temporal can start a run under it.
 
     Raises:
-        ApplicationError: It has such an id.
+        ApplicationError: RECORD_CONFLICT: the id is reserved.
     """
     if origin := origin_of(thread):
-        message = f"{thread} is an id for what resets leave behind of {origin}: no run is recorded under it"
+        message = f"{thread} is an id reserved for what resets leave behind of {origin}: no run is recorded under it"
         raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
 
 async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
-    """The recorded events of a thread from position `start` up to `stop`, checked.
+    """Read and check the recorded events of a thread, from position `start` up to `stop`.
 
     Raises:
-        RecordUnreadable: One does not decode, or was altered.
+        RecordUnreadable: An event does not decode, or was altered.
     """
     events: list[AgentEvent] = []
     head: str | None = None

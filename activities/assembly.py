@@ -18,14 +18,11 @@ from activities.load_agent import Agents
 from activities.loop_iteration import Loops
 from activities.notify import Notifier
 from activities.orders import Chains, CheckedOrders
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.runtime.composition.stores import choose_stores
 from holdfast.runtime.llm.embeddings import Embeddings
-from holdfast.runtime.llm.prices import price
-from holdfast.runtime.memory.loop_files import FileWorkbench
-from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.worker.construction import new_worker
 from holdfast.runtime.worker.redaction import Redacting
@@ -83,19 +80,16 @@ def build_worker(
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, secrets=secrets)
     notifier = notifier or Notifier()
-    sessions = Sessions(threads)
+    transcripts = TranscriptCache(threads)
     chains = Chains()
     ledger = Ledger(pool, database_url)
-    record = Record(threads, ledger, chains=chains, forget=sessions.forget)
-    loops = Loops(
-        catalog, default_llm=default_llm, workbench=FileWorkbench(), price=price, notify=bool(notifier.receivers)
-    )
+    record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
+    loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(
         catalog,
         default_llm=default_llm,
         workspaces=workspaces,
         artifacts=artifacts,
-        reader=WorkspaceMemory(),
         memories=memories,
         notify=bool(notifier.receivers),
         threads=threads,
@@ -107,8 +101,8 @@ def build_worker(
         record.load_thread,
         record.load_effects,
         agents.load_agent,
-        LLM(llm, catalog, sessions, artifacts, secrets).call_llm,
-        Tools(catalog, ledger, chains, sessions, artifacts, secrets).call_tool,
+        LLM(llm, catalog, transcripts, artifacts, secrets).call_llm,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets).call_tool,
         notifier.notify,
         record.archive,
         loops.survey_workspace,

@@ -1,7 +1,7 @@
-"""`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts what comes back by who must act.
+"""`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts failures by who must act.
 
-Temporal retries what may pass (429, 5xx, time-outs, connections); the run parks on what only a person can mend
-(wrong key, unknown model); what the LLM did wrong goes back to the LLM, as part of the recorded reply.
+Temporal retries transient errors (429, 5xx, time-outs, connections); errors that only a person can fix (wrong key,
+unknown model) block the run; the LLM's own mistakes go back to the LLM, as part of the recorded reply.
 """
 
 import time
@@ -16,9 +16,9 @@ from activities.calling_run import calling_thread
 from activities.clipping import clip_to
 from activities.heartbeats import heartbeats
 from activities.llm_replies import MAX_REPLY_BYTES, read_reply
-from activities.outages import earlier_failures, heartbeat_of, leaving_trace
+from activities.outages import earlier_failures, heartbeat_details, recording_failure
 from activities.retry_after import retry_after
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.messages import encode
 from holdfast.run.compaction import summary_request
@@ -28,7 +28,7 @@ from holdfast.tools.secrets import Secrets
 from holdfast.transcript.prompt import request_body
 
 REPLY_CHARS = 100_000
-"""Longer text of a reply is kept in an artifact, and clipped in the log."""
+"""Longer reply text is stored as an artifact, and clipped in the log."""
 
 
 class LLM:
@@ -36,23 +36,23 @@ class LLM:
 
     Args:
         client: Built with `max_retries=0`: retries belong to Temporal.
-        catalog: Its tools check the arguments of the calls that come back.
-        sessions: What this worker has read of each thread.
-        artifacts: Where replies go that are too long for the log.
-        secrets: What must not be recorded, whatever a provider says.
+        catalog: Its tools check the arguments of the calls in a reply.
+        transcripts: This worker's cache of transcripts.
+        artifacts: Stores replies that are too long for the log.
+        secrets: Redacted from provider errors before they are recorded.
     """
 
     def __init__(
         self,
         client: openai.AsyncOpenAI,
         catalog: Catalog,
-        sessions: Sessions,
+        transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets,
     ) -> None:
         self._client = client
         self._catalog = catalog
-        self._sessions = sessions
+        self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
 
@@ -60,37 +60,37 @@ class LLM:
     async def call_llm(self, request: LLMRequest) -> LLMReply:
         """See `holdfast.run.contracts.call_llm`."""
         outage = earlier_failures(request)
-        async with heartbeats(*heartbeat_of(outage, request)):
-            session, messages = await self._sessions.read(request.transcript)
+        async with heartbeats(*heartbeat_details(outage, request)):
+            cached, messages = await self._transcripts.read(request.transcript)
             tail = b""
             if request.compacting:
-                instruction, tail = summary_request(tools=bool(session.spec.tools))
+                instruction, tail = summary_request(tools=bool(cached.spec.tools))
                 messages = [*messages, instruction]
-            body = request_body(session.prefix, messages, tail=tail)
+            body = request_body(cached.prefix, messages, tail=tail)
             started = time.monotonic()
-            with leaving_trace(request, outage, self._secrets):
-                response = await self._post(body, session.spec.limits.llm_timeout)
-            took = time.monotonic() - started
+            with recording_failure(request, outage, self._secrets):
+                response = await self._post(body, cached.spec.limits.llm_timeout)
+            duration = time.monotonic() - started
             reply = read_reply(
                 response.content,
-                spec=session.spec,
+                spec=cached.spec,
                 tools=self._catalog.tools,
                 step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
             )
             reply = await self._clip(reply)
             if not request.compacting:
-                self._sessions.replied(reply.message)
+                self._transcripts.add_reply(reply.message)
             return reply.model_copy(
                 update={
                     "request_id": response.headers.get("x-request-id"),
-                    "duration_ms": round(took * 1000),
+                    "duration_ms": round(duration * 1000),
                     "attempt": activity.info().attempt,
                     "outage": outage,
                 }
             )
 
     async def _clip(self, reply: LLMReply) -> LLMReply:
-        """The reply as the log can hold it: a long text by head and tail; what is too large otherwise is refused."""
+        """Make a reply fit the log: clip long text to its head and tail; reject a reply that is too large even then."""
         message = reply.message
         if message is None:
             return reply
@@ -112,24 +112,25 @@ class LLM:
                 options={"timeout": timeout, "headers": {"Content-Type": "application/json"}},
             )
         except openai.APIStatusError as error:
-            raise _sorted(error) from None
+            raise _application_error(error) from None
         except openai.APIConnectionError as error:
-            # The client's own words ("Connection error.") do not say what happened; the cause does.
+            # The client's own message ("Connection error.") does not say what happened; the cause does.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
 
 
-def _sorted(error: openai.APIStatusError) -> ApplicationError:
-    """A provider's refusal as an error that Temporal retries, or one that parks the run."""
-    words = _words(error)
+def _application_error(error: openai.APIStatusError) -> ApplicationError:
+    """Convert a provider's error into one that Temporal retries, or one that blocks the run."""
+    message = _provider_message(error)
     if error.status_code in (408, 409, 425, 429) or error.status_code >= 500:
-        return ApplicationError(words, type=type(error).__name__, next_retry_delay=retry_after(error.response.headers))
+        delay = retry_after(error.response.headers)
+        return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
     kind = CONTEXT_TOO_LONG if error.code == "context_length_exceeded" else LLM_REJECTED
-    return ApplicationError(words, type=kind, non_retryable=True)
+    return ApplicationError(message, type=kind, non_retryable=True)
 
 
-def _words(error: openai.APIStatusError) -> str:
-    """What the provider said, without the wrapping."""
+def _provider_message(error: openai.APIStatusError) -> str:
+    """The status and the provider's own message, without the client's wrapping."""
     body: Any = error.body
     message = body.get("message") if isinstance(body, dict) else None
     return f"{error.status_code}: {message or error.message}"[:2_000]

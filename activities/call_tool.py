@@ -1,4 +1,4 @@
-"""`call_tool`: runs one tool call, by the rules of `holdfast.tools.effects`."""
+"""`call_tool`: runs one tool call, following the rules of `holdfast.tools.effects`."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from activities.calling_run import calling_thread
 from activities.clipping import Clipped, clip_to
 from activities.heartbeats import heartbeats
 from activities.orders import Chains
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.log.events import ToolStatus
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
@@ -37,12 +37,12 @@ class Tools:
     """Runs tools from the worker's catalog.
 
     Args:
-        catalog: What this worker offers.
-        ledger: Where effects are written down before and after they happen.
-        chains: Which run belongs to which chain.
-        sessions: What this worker has read of each thread.
-        artifacts: Where results go that are too long for the log.
-        secrets: Those that tools may ask for, and all others that must not be in a result.
+        catalog: The agents and tools of this worker.
+        ledger: Records effects before and after they happen.
+        chains: Maps a Temporal run to its chain.
+        transcripts: This worker's cache of transcripts.
+        artifacts: Stores results that are too long for the log.
+        secrets: Passed to the tools that declare them, and redacted from every result.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Tools:
         catalog: Catalog,
         ledger: Ledger,
         chains: Chains,
-        sessions: Sessions,
+        transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
         self._chains = chains
-        self._sessions = sessions
+        self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
 
@@ -73,11 +73,11 @@ class Tools:
         try:
             arguments = tool.read(request.call.arguments)
         except ArgumentsInvalid as error:
-            return await self._refused(tool, request, f"the arguments do not fit: {error}")
+            return await self._invalid(tool, request, f"the arguments do not fit: {error}")
         if arguments.text != request.call.arguments:
-            # Read leniently here, something else would run than was judged.
-            wanted = f"its tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
-            return await self._refused(tool, request, f"the arguments are not in the form in which they run: {wanted}")
+            # If they were read leniently here, other arguments would run than the policy judged.
+            hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
+            return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
         context = ToolContext(
             thread=calling_thread(),
             workspace=Path(request.workspace),
@@ -88,39 +88,39 @@ class Tools:
             secrets=self._secrets.only(tool.secrets),
         )
         async with heartbeats():
-            outcome = await self._run(tool, arguments.values, context, request)
+            outcome = await self._execute(tool, arguments.values, context, request)
         if outcome.status != "unknown":
-            self._sessions.finished(request.call.id, outcome.content)
+            self._transcripts.add_result(request.call.id, outcome.content)
         return outcome
 
-    async def _refused(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
-        """The outcome of arguments that this worker's tool cannot run. An earlier attempt, elsewhere, may have."""
+    async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+        """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
             async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
                 if entry.outcome is not None:
                     return entry.outcome.model_copy(update={"adopted": True})
                 if entry.started_before:
-                    reason = f"an earlier attempt of {tool.spec.name} broke off, and on this worker {why}"
+                    reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
                     return ToolOutcome(status="unknown", content=reason)
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
-    async def _run(
+    async def _execute(
         self, tool: Tool, arguments: dict[str, Any], context: ToolContext, request: ToolRequest
     ) -> ToolOutcome:
-        clip = _Clip(self._artifacts, context.thread, request.clip, self._secrets)
+        outcomes = _Outcomes(self._artifacts, context.thread, request.clip, self._secrets)
         if tool.spec.effect is Effect.READ:
-            return await _run(tool, arguments, context, clip)
+            return await _run(tool, arguments, context, outcomes)
         if request.undo and not request.settle:
-            return await _undo(tool, arguments, context, clip)
+            return await _undo(tool, arguments, context, outcomes)
         claim = self._ledger.claim(await self._effect(request), thread=context.thread, start=not request.settle)
         async with claim as entry:
             if request.settle:
-                return await _find_out(entry, tool, arguments, context, clip)
-            return await _run_once(entry, tool, arguments, context, clip)
+                return await _settle(entry, tool, arguments, context, outcomes)
+            return await _run_once(entry, tool, arguments, context, outcomes)
 
     async def _effect(self, request: ToolRequest) -> PastEffect:
-        """The effect that a call has, as the ledger names it."""
+        """The effect of a call, as the ledger identifies it."""
         own = activity.info().workflow_run_id or ""
         return PastEffect(
             number=request.number,
@@ -134,70 +134,70 @@ class Tools:
 
 
 _LONG = 64_000
-"""Characters from which a text is worked on in a thread: others are done before a thread has begun."""
+"""Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
 
 
-async def _off_the_loop(function: Callable[[Any], str], value: Any, *, size: int) -> str:
+async def _in_thread_if_long(function: Callable[[Any], str], value: Any, *, size: int) -> str:
     return await asyncio.to_thread(function, value) if size > _LONG else function(value)
 
 
 @dataclass(frozen=True)
-class _Clip:
-    """Makes an outcome of a text, whatever its length and whatever secrets are in it."""
+class _Outcomes:
+    """Builds outcomes that are safe to record: without secrets, and clipped to the log's limit."""
 
     artifacts: ArtifactStore
     thread: str
     limit: int
     secrets: Secrets
 
-    async def outcome(self, status: ToolStatus, text: str, **more: Any) -> ToolOutcome:
-        # Before it is clipped: half a secret would not be found.
-        clipped = await self._patiently(await _off_the_loop(self.secrets.redact, text, size=len(text)))
+    async def build(self, status: ToolStatus, text: str, **more: Any) -> ToolOutcome:
+        # Redact before clipping: half a secret would not be found.
+        clipped = await self._clip(await _in_thread_if_long(self.secrets.redact, text, size=len(text)))
         return ToolOutcome(status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more)
 
-    async def _patiently(self, text: str) -> Clipped:
-        """The effect has happened, so this does not give up while the store is away: it has the activity's time."""
+    async def _clip(self, text: str) -> Clipped:
+        """Clip the text. The effect has happened, so retry while the store is unavailable."""
         while True:
             try:
                 return await clip_to(self.artifacts, text, self.limit, thread=self.thread)
-            except Exception as error:  # a store of the user's own raises what it likes
-                log.warning("artifact_waits", thread=self.thread, reason=str(error))
+            except Exception as error:  # a user's own store may raise anything
+                log.warning("artifact_not_stored_yet", thread=self.thread, reason=str(error))
                 await asyncio.sleep(1)
 
 
 async def _run_once(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes
 ) -> ToolOutcome:
-    """Run an effect unless an earlier attempt has, or may have."""
+    """Run an effect unless an earlier attempt ran it, or may have."""
     if entry.outcome is not None:
         return entry.outcome.model_copy(update={"adopted": True})
     if entry.started_before:
-        settled = await _settle(tool, arguments, context, clip)
-        if settled is not None:
-            if settled.status != "unknown":
-                await entry.finish(settled)
-            return settled
-    outcome = await _run(tool, arguments, context, clip)
+        earlier = await _earlier_outcome(tool, arguments, context, outcomes)
+        if earlier is not None:
+            if earlier.status != "unknown":
+                await entry.finish(earlier)
+            return earlier
+    outcome = await _run(tool, arguments, context, outcomes)
     if outcome.status == "unknown" and tool.check is not None and inspect.iscoroutinefunction(tool.function):
-        # It outlived its limit and has been stopped, so its check can say what it came to.
+        # The function exceeded its limit and was stopped, so the tool's check can determine the outcome.
         timed_out = outcome.model_copy(update={"status": "failed"})
-        outcome = await _settle(tool, arguments, context, clip) or timed_out
+        outcome = await _earlier_outcome(tool, arguments, context, outcomes) or timed_out
     if outcome.status != "unknown":
         await entry.finish(outcome)
     return outcome
 
 
-async def _find_out(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip
+async def _settle(
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes
 ) -> ToolOutcome:
-    """What became of an effect whose run was closed from outside. Nothing happens any more."""
+    """Determine the outcome of an effect whose run was closed from outside, without running it."""
     if entry.outcome is not None:
         return entry.outcome.model_copy(update={"adopted": True})
     if not entry.started_before:
         return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
     if second_attempt(tool.spec.effect) != "check":
         return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
-    settled = await _settle(tool, arguments, context, clip)
+    settled = await _earlier_outcome(tool, arguments, context, outcomes)
     if settled is None:
         return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} Its check says that it did not happen.")
     if settled.status != "unknown":
@@ -205,40 +205,44 @@ async def _find_out(
     return settled
 
 
-async def _settle(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome | None:
-    """What became of an effect that was started and not finished; None if it is to be run (again)."""
+async def _earlier_outcome(
+    tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes
+) -> ToolOutcome | None:
+    """Determine the outcome of an effect that was started and not finished; None if the effect is to run (again)."""
     match second_attempt(tool.spec.effect):
         case "run":
             return None
         case "ask":
-            reason = f"an earlier attempt of {tool.spec.name} broke off, and it has no check"
+            reason = f"an earlier attempt of {tool.spec.name} was interrupted, and the tool has no check"
             return ToolOutcome(status="unknown", content=reason)
         case "check":
             assert tool.check is not None
             try:
                 answer = await _call(tool.check, bind(tool.check, arguments, context), tool.spec.timeout)
-            except _OutOfTime:
+            except _TimedOut:
                 answer = Unknown(f"check of {tool.spec.name} took longer than {tool.spec.timeout:g} s")
             log.info("effect_checked", key=context.key, tool=tool.spec.name, answer=type(answer).__name__)
             match answer:
                 case Found(result=result):
-                    return await clip.outcome("ok", result_text(result), adopted=True)
+                    return await outcomes.build("ok", result_text(result), adopted=True)
                 case Absent():
                     return None
                 case _:
-                    reason = getattr(answer, "reason", "") or f"check of {tool.spec.name} cannot tell"
-                    return ToolOutcome(status="unknown", content=clip.secrets.redact(reason))
+                    reason = (
+                        getattr(answer, "reason", "") or f"check of {tool.spec.name} could not determine the outcome"
+                    )
+                    return ToolOutcome(status="unknown", content=outcomes.secrets.redact(reason))
 
 
-async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome:
-    """Take the effect back. It may have been tried before: an undo is safe to run again."""
+async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes) -> ToolOutcome:
+    """Undo the effect. An earlier attempt may have done so already: an undo is safe to run again."""
     if tool.undo is None:
-        return ToolOutcome(status="failed", content=f"this worker's {tool.spec.name} cannot take its effect back")
-    return await _run(replace(tool, function=tool.undo), arguments, context, clip)
+        return ToolOutcome(status="failed", content=f"this worker's {tool.spec.name} cannot undo its effect")
+    return await _run(replace(tool, function=tool.undo), arguments, context, outcomes)
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip: _Clip) -> ToolOutcome:
-    """Run the tool. What it raises becomes a result that the LLM reads."""
+async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes) -> ToolOutcome:
+    """Run the tool. An exception that it raises becomes a result for the LLM."""
     started = time.monotonic()
     status: ToolStatus = "ok"
     trust: Trust | None = None
@@ -246,23 +250,23 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, clip
         value = await _call(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
         if isinstance(value, Labelled):
             value, trust = value.result, value.trust
-        # What is no text may be of any size.
-        content = await _off_the_loop(result_text, value, size=len(value) if isinstance(value, str) else _LONG + 1)
-    except _OutOfTime:
-        # A thread cannot be stopped, and an effect may be half done: of those, nobody knows.
+        # The size of a value other than text is not known before it is encoded.
+        content = await _in_thread_if_long(result_text, value, size=len(value) if isinstance(value, str) else _LONG + 1)
+    except _TimedOut:
+        # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
         status = "failed" if tool.spec.effect is Effect.READ else "unknown"
-        still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be at it"
-        content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was given up{still}"
+        still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be running"
+        content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was abandoned{still}"
     except Exception as error:
-        # A file's name in a message may hold half a surrogate pair.
+        # A file name in the message may contain a lone surrogate.
         status, content = "failed", result_text(f"{type(error).__name__}: {error}")
         log.info("tool_failed", key=context.key, tool=tool.spec.name, exc_info=True)
-    took = round((time.monotonic() - started) * 1000)
-    return await clip.outcome(status, content, duration_ms=took, trust=trust)
+    duration_ms = round((time.monotonic() - started) * 1000)
+    return await outcomes.build(status, content, duration_ms=duration_ms, trust=trust)
 
 
-class _OutOfTime(Exception):
-    """A function took longer than it may; not to be mistaken for a TimeoutError of its own."""
+class _TimedOut(Exception):
+    """A function exceeded its time limit, as opposed to raising a TimeoutError of its own."""
 
 
 async def _call(function: Callable[..., Any], arguments: dict[str, Any], timeout: float) -> Any:
@@ -275,5 +279,5 @@ async def _call(function: Callable[..., Any], arguments: dict[str, Any], timeout
             return await asyncio.to_thread(function, **arguments)
     except TimeoutError:
         if limit.expired():
-            raise _OutOfTime from None
+            raise _TimedOut from None
         raise

@@ -1,4 +1,4 @@
-"""The run that an activity works for, and how to ask it."""
+"""The run that called this activity, and how to query it."""
 
 from datetime import timedelta
 from typing import Any, Self
@@ -10,16 +10,16 @@ from temporalio.exceptions import ApplicationError
 from holdfast.run.contracts import NOT_SEALED, QUERIES
 from holdfast.seals.seals import is_unsealed
 
-ANSWER_WITHIN = timedelta(seconds=10)
+QUERY_TIMEOUT = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
 
 
 class CallingRun:
-    """The run whose activity this is.
+    """The run that called this activity.
 
     Args:
-        thread: Its thread's id, which is the workflow's.
-        handle: Of this very Temporal run.
+        thread: The id of its thread, which is the workflow id.
+        handle: A handle of this one Temporal run.
     """
 
     def __init__(self, thread: str, handle: WorkflowHandle[Any, Any]) -> None:
@@ -28,25 +28,25 @@ class CallingRun:
 
     @classmethod
     def of(cls) -> Self:
-        """The run of the activity that is running here."""
+        """The run that called the activity running here."""
         thread = calling_thread()
         return cls(thread, activity.client().get_workflow_handle(thread, run_id=activity.info().workflow_run_id))
 
-    async def ask(self, query: str, *args: Any) -> Any:
-        """Ask the run; the answer leaves no trace in history.
+    async def query(self, query: str, *args: Any) -> Any:
+        """Query the run; queries leave no trace in history.
 
         Raises:
-            RPCError: No worker answered in time; the activity is to be tried again.
-            ApplicationError: NOT_SEALED: the answer is not from one of our workers. To be tried again, too.
+            RPCError: No worker answered in time. Retryable.
+            ApplicationError: NOT_SEALED: the answer is not from a worker of this fleet. Retryable.
         """
-        answer = await self.handle.query(query, args=args, result_type=QUERIES[query], rpc_timeout=ANSWER_WITHIN)
+        answer = await self.handle.query(query, args=args, result_type=QUERIES[query], rpc_timeout=QUERY_TIMEOUT)
         if is_unsealed(answer):
             raise ApplicationError(f"thread {self.thread}, query {query}: {answer}", type=NOT_SEALED)
         return answer
 
 
 def calling_thread() -> str:
-    """The thread of the run whose activity is running here."""
+    """The thread of the run that called the activity running here."""
     thread = activity.info().workflow_id
-    assert thread is not None, "every activity is a workflow's"
+    assert thread is not None, "every activity is called by a workflow"
     return thread

@@ -1,4 +1,4 @@
-"""What is too long for the log goes into an artifact, whole; the log gets its head and tail, and its address."""
+"""Text that is too long for the log: an artifact holds all of it, the log its head, its tail and the address."""
 
 import asyncio
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ class Clipped:
 
     content: str
     artifact: str = ""
-    """Address of the whole; empty where `content` is the whole."""
+    """Address of the complete text; empty if `content` is complete."""
     size: int = 0
-    """Bytes of the whole; 0 where `content` is the whole."""
+    """Bytes of the complete text; 0 if `content` is complete."""
 
 
 async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -> Clipped:
-    """Keep `text` in an artifact if it is longer than `limit` characters."""
+    """Clip `text` if it is longer than `limit` characters, and store all of it as an artifact."""
     if len(text) <= limit:
         return Clipped(text)
     content = await asyncio.to_thread(text.encode, "utf-8", "replace")

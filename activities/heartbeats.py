@@ -1,4 +1,7 @@
-"""Heartbeats for calls that take long, and none for those that do not."""
+"""Sends heartbeats while an activity runs; none for activities that end within a second.
+
+`notify` and `outages` also send one themselves, to pass on what the next attempt has to know.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,25 +10,25 @@ from typing import Any
 
 from temporalio import activity
 
-QUIET = 1.0
-"""Seconds before the first heartbeat, and between heartbeats (the SDK passes on as many as the time-out needs)."""
+INTERVAL = 1.0
+"""Seconds before the first heartbeat, and between heartbeats (the SDK forwards as many as the time-out needs)."""
 
 
 @asynccontextmanager
 async def heartbeats(*details: Any) -> AsyncIterator[None]:
-    """Tell the server that the call is alive, as long as the block runs. Cancellation arrives the same way.
+    """Send heartbeats while the block runs. They are also how Temporal delivers cancellation.
 
     Args:
-        details: What each heartbeat says to the next attempt: one that said nothing would erase what there is.
+        details: Repeated in each heartbeat, for the next attempt: a heartbeat without details would erase them.
     """
     loop = asyncio.get_running_loop()
-    # Not a task: most calls end before the first heartbeat, and would pay for one that is made and cancelled.
-    next_beat = loop.call_later(QUIET, lambda: beat())
+    # Not a task: most calls end before the first heartbeat, and creating and cancelling a task costs more.
+    next_beat = loop.call_later(INTERVAL, lambda: beat())
 
     def beat() -> None:
         nonlocal next_beat
         activity.heartbeat(*details)
-        next_beat = loop.call_later(QUIET, beat)
+        next_beat = loop.call_later(INTERVAL, beat)
 
     try:
         yield

@@ -1,7 +1,7 @@
-"""A provider's reply becomes an `LLMReply`: normalised, checked against the tools, and safe to record.
+"""Turns a provider's reply into an `LLMReply`: normalised, checked against the tools, and safe to record.
 
-Nothing here raises for what the LLM wrote: whatever is wrong becomes `rejected` or a call's problem, and so goes
-back to the LLM.
+Nothing here raises for what the LLM wrote: each mistake becomes `rejected` or a call's problem, and so goes back to
+the LLM.
 """
 
 import json
@@ -15,24 +15,24 @@ from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
 
 MAX_REPLY_BYTES = 900_000
-"""A reply that is larger when its text is clipped is not kept: Temporal allows 2 MB a payload, and the arguments of
-its calls are sent again with each call."""
+"""A reply that is larger after clipping its text is rejected: Temporal allows 2 MB a payload, and the arguments of its
+calls are sent again with each call."""
 
 MAX_CALLS = 100
-"""Tool calls of one reply that are run; Temporal allows 2,000 activities at a time."""
+"""The most tool calls of one reply that run; Temporal allows 2,000 activities at a time."""
 
-_NOT_WANTED_BACK = ("role", "content", "tool_calls", "annotations", "audio", "function_call")
-"""Fields of a reply that have a place of their own, or that the API refuses in requests."""
+_NOT_EXTRA = ("role", "content", "tool_calls", "annotations", "audio", "function_call")
+"""Fields of a reply that `AssistantMessage` has itself, or that the API refuses in requests."""
 
 
 def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_id: str) -> LLMReply:
     """Read the body of a successful response.
 
     Args:
-        body: The response as it came.
+        body: The response body as received.
         spec: The agent as the run recorded it.
         tools: The worker's tools by name, to check arguments with.
-        step_id: Names calls to which the provider gave no id, or the same one twice.
+        step_id: Prefix of the ids for calls to which the provider gave no id, or a duplicate.
     """
     answer = _parse(body)
     choice = _dict(next(iter(_list(answer.get("choices"))), None))
@@ -40,8 +40,8 @@ def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_
     message = _message(_dict(choice.get("message")), step_id=step_id)
     rejected = ""
     if not choice:
-        words = body[:200].decode("utf-8", "replace")
-        rejected = f"the provider's answer holds no reply ({words})."
+        start = body[:200].decode("utf-8", "replace")
+        rejected = f"the provider's response holds no reply ({start})."
     elif message is None:
         rejected = "it is empty."
     elif finish_reason == "length" and not message.tool_calls:
@@ -59,27 +59,27 @@ def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_
 
 
 def _message(given: dict[str, Any], *, step_id: str) -> AssistantMessage | None:
-    """The message, or None where there is nothing in it to keep."""
+    """The message; None if it has no content."""
     content = given.get("content")
     if isinstance(content, list):
         content = [block for block in content if isinstance(block, dict) and not too_deep(block)]
     message = AssistantMessage(
         content=content if isinstance(content, str | list) else None,
         tool_calls=tuple(_calls(_list(given.get("tool_calls")), step_id=step_id)),
-        extra=_extra(given, without=_NOT_WANTED_BACK),
+        extra=_extra(given, without=_NOT_EXTRA),
     )
     return message if message.content or message.tool_calls or message.text else None
 
 
 def _calls(given: list[Any], *, step_id: str) -> Iterator[ToolCall]:
-    taken: set[str] = set()
+    used: set[str] = set()
     for index, item in enumerate(map(_dict, given)):
         function = _dict(item.get("function"))
         arguments = function.get("arguments")
         call_id = item.get("id")
-        if not isinstance(call_id, str) or not call_id or call_id in taken:
+        if not isinstance(call_id, str) or not call_id or call_id in used:
             call_id = f"{step_id}_{index}"
-        taken.add(call_id)
+        used.add(call_id)
         yield ToolCall(
             id=call_id,
             name=str(function.get("name") or ""),
@@ -92,16 +92,16 @@ def _calls(given: list[Any], *, step_id: str) -> Iterator[ToolCall]:
 def _read_calls(
     message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool], cut_off: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """By call id: why calls cannot run, and the arguments of those whose tools read something else than was written."""
+    """By call id: why calls cannot run, and the arguments of calls that the tool reads differently than written."""
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     for index, call in enumerate(message.tool_calls if message else ()):
         if index >= MAX_CALLS:
-            problems[call.id] = f"a reply may make {MAX_CALLS} calls at the most; make this one in the next reply"
+            problems[call.id] = f"a reply may make at most {MAX_CALLS} calls; make this one in the next reply"
         elif spec.tool(call.name) is None:
             known = ", ".join(tool.name for tool in spec.tools) or "none"
             problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
-        elif call.name in tools:  # else a worker with another catalog has to run it, and will check it
+        elif call.name in tools:  # otherwise a worker with another catalog runs the call, and checks it then
             try:
                 read = tools[call.name].read(call.arguments).text
             except ArgumentsInvalid as error:
@@ -126,7 +126,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
         if not body.isascii() or b"\\ud" in body.lower():
-            # Half a surrogate pair is legal in JSON and in no encoding: it could not be recorded.
+            # JSON allows a lone surrogate, but no encoding does: it could not be recorded.
             answer = json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
         return _dict(answer)
     except (ValueError, RecursionError):

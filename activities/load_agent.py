@@ -1,11 +1,9 @@
-"""`load_agent`: an agent's name and a folder become what the run records of them: the agent, with its skills and what
-it has learnt, and what it recalls of its memory.
+"""`load_agent`: resolves an agent name and a workspace into what the run records: the agent's spec with its skills and
+strategies, and the memory that it recalls.
 """
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -13,51 +11,69 @@ from temporalio.exceptions import ApplicationError
 from activities.calling_run import calling_thread
 from activities.heartbeats import heartbeats
 from activities.orders import Chains
-from activities.resolving import require_folder, resolve_agent
-from holdfast.agents.agent import AgentSpec, SkillSpec
+from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
-from holdfast.agents.skills import Skill, add_workspace_skills
+from holdfast.agents.skills import add_workspace_skills
+from holdfast.errors import CatalogError
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.log.events import RunStarted
 from holdfast.log.upcasters import decode_event
 from holdfast.memory.recalled import RecalledTier
 from holdfast.memory.semantic import GLOBAL, MemoryStore, standing_text
-from holdfast.run.contracts import START_REFUSED, THREAD_EXISTS, AgentRequest, LoadedAgent
+from holdfast.run.contracts import (
+    AGENT_NOT_FOUND,
+    START_REFUSED,
+    THREAD_EXISTS,
+    WORKSPACE_NOT_FOUND,
+    AgentRequest,
+    LoadedAgent,
+)
+from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.stores import ArtifactStore, ThreadStore
 
 
-class WorkspaceReader(Protocol):
-    """Reads what a workspace holds for the agents that work in it; `holdfast.runtime.memory.recall` does."""
+def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> AgentSpec:
+    """Return the agent of that name; None selects the first one.
 
-    def skills(self, workspace: Path) -> Iterable[Skill | SkillSpec]:
-        """The workspace's own skills; those that cannot be used say why."""
-        ...
+    Raises:
+        ApplicationError: AGENT_NOT_FOUND.
+    """
+    try:
+        return catalog.spec(name, default_llm=default_llm)
+    except CatalogError as error:
+        raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
 
-    def strategies(self, workspace: Path, tokens: int) -> str:
-        """What was learnt, within the budget."""
-        ...
 
-    def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
-        """The workspace's files, within the budget; None where there are none."""
-        ...
+def require_folder(path: Path, *, asked_for: str) -> None:
+    """Refuse a path that is not a folder on this worker. Blocks on the file system.
+
+    Args:
+        path: The path to check.
+        asked_for: The path as the caller gave it, for the error message.
+
+    Raises:
+        ApplicationError: WORKSPACE_NOT_FOUND.
+    """
+    if not path.is_absolute() or not path.is_dir():
+        message = f"workspace {asked_for!r} is not a folder on this worker; create it, or give another one"
+        raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True)
 
 
 class Agents:
     """Resolves agents from the worker's catalog.
 
     Args:
-        catalog: What this worker offers.
+        catalog: The agents and tools of this worker.
         default_llm: The LLM of agents that name none.
-        workspaces: The folder in which threads without a workspace get one of their own.
-        artifacts: Where the files of skills are put, as the run is to find them.
-        reader: Reads workspaces, for agents whose memory is there.
-        memories: Has the standing memories, for agents that are shown them; None for none.
-        notify: Whether this worker has somebody to tell of requests and endings.
-        threads: The permanent record: a run that takes its thread to be new must find nothing there.
-        ledger: What a thread has done already whose log does not have it: its run was reset.
-        chains: Which run belongs to which chain.
-        plain_starts: Whether runs are taken that were started without a fleet key.
+        workspaces: The folder in which a thread started without a workspace gets one of its own.
+        artifacts: Stores the files of skills, so that the run keeps reading the same version.
+        memories: Stores the standing memories; None for none.
+        notify: Whether this worker sends notices of requests and endings.
+        threads: The permanent record: a run that starts a new thread must find no events there.
+        ledger: The effects of past calls, including those that are missing in the log of a reset run.
+        chains: Maps a Temporal run to its chain.
+        plain_starts: Whether to accept runs that were started without a fleet key.
     """
 
     def __init__(
@@ -67,7 +83,6 @@ class Agents:
         default_llm: str,
         workspaces: Path,
         artifacts: ArtifactStore,
-        reader: WorkspaceReader,
         threads: ThreadStore,
         ledger: Ledger,
         chains: Chains,
@@ -79,7 +94,7 @@ class Agents:
         self._default_llm = default_llm
         self._workspaces = workspaces
         self._artifacts = artifacts
-        self._reader = reader
+        self._workspace_memory = WorkspaceMemory()
         self._memories = memories
         self._notify = notify
         self._threads = threads
@@ -100,7 +115,7 @@ class Agents:
             workspace = await asyncio.to_thread(self._workspace, request.workspace)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
-            past = await self._ledger.made(calling_thread(), after=request.after)
+            past = await self._ledger.past_effects(calling_thread(), after=request.after)
         return LoadedAgent(
             spec=spec,
             workspace=str(workspace),
@@ -110,52 +125,56 @@ class Agents:
         )
 
     async def _require_new_thread(self) -> None:
-        """Refuse a thread that the record has from another run: its past would be neither known nor continued."""
+        """Refuse a thread that another run recorded: this run would neither load its past nor continue it."""
         thread = calling_thread()
         if not (lines := await self._threads.read(thread, 0)):
             return
-        begun = decode_event(lines[0])
+        first = decode_event(lines[0])
         chain = await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
-        if isinstance(begun, RunStarted) and begun.first_run_id == chain:
-            return  # its own: the run was reset
-        message = f"thread {thread} has a past; continue it with `starter.py start --thread {thread}` and a fleet key"
+        if isinstance(first, RunStarted) and first.first_run_id == chain:
+            return  # the thread is this run's own: the run was reset
+        message = (
+            f"thread {thread} exists already; continue it with `starter.py start --thread {thread}` and a fleet key"
+        )
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
     async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:
-        """The agent with what its workspace adds to it, and its skills where `read_skill` finds them."""
+        """Add the workspace's skills and strategies to the agent; store the files of all skills for `read_skill`."""
         own = self._catalog.skills_of(spec.name)
-        found = self._reader.skills(workspace) if spec.memory.workspace_skills else ()
+        found = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
         skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
         for content in {content for skill in skills for content in skill.files.values()}:
             await self._artifacts.put(content, thread=calling_thread())
         strategies = ""
         if spec.memory.strategies:
-            strategies = await asyncio.to_thread(self._reader.strategies, workspace, spec.memory.strategies)
+            strategies = await asyncio.to_thread(self._workspace_memory.strategies, workspace, spec.memory.strategies)
         procedures = {"skills": (*(skill.spec for skill in skills), *left_out), "strategies": strategies}
         return spec.model_copy(update=procedures)
 
     async def _recalled(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
-        """What the agent is shown of its memory from the start."""
+        """The memory that the agent's prompt shows from the start."""
         budget = spec.memory
         standing = await self._standing(spec, user) if budget.standing else None
-        files = await asyncio.to_thread(self._reader.files, workspace, budget.files) if budget.files else None
+        files = None
+        if budget.files:
+            files = await asyncio.to_thread(self._workspace_memory.files, workspace, budget.files)
         return tuple(tier for tier in (standing, files) if tier)
 
     async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:
-        """The standing memories of the agent, of the thread, of whoever gave the task, and the global ones."""
+        """The standing memories of the agent, the thread, the user who gave the task, and the global scope."""
         if self._memories is None:
             return None
         scopes = [f"agent:{spec.name}", f"thread:{calling_thread()}", *([f"user:{user}"] if user else []), GLOBAL]
         items = await self._memories.standing(scopes, spec.memory.standing * BYTES_PER_TOKEN)
         whole = text = standing_text(items)
-        while items and tokens_of(text) > spec.memory.standing:  # the store counts characters
+        while items and tokens_of(text) > spec.memory.standing:  # the store limits characters, not tokens
             items = items[:-1]
             text = standing_text(items)
         return RecalledTier(tier="standing", text=text, left_out=len(whole) - len(text)) if text else None
 
     def _workspace(self, asked_for: str | None) -> Path:
         if asked_for is None:
-            # A thread id may hold anything, a folder's name may not.
+            # A thread id may contain characters that a folder name may not.
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in calling_thread())
             own = self._workspaces / (name.lstrip(".") or "_")
             own.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""`notify`: tell those who are elsewhere that a request is open, or that a run has ended.
+"""`notify`: sends webhook notices that a request is open, or that a run is blocked or has ended.
 
-1. Each receiver is told until it says 2xx, or refuses for good (4xx but for 408 and 429). Temporal tries again.
-2. Who was told is kept in the heartbeat, so that a retry tells only the others. A worker that dies at the wrong moment
-   tells somebody twice, with the same `Idempotency-Key`: thread and position.
-3. No redirect is followed: a notice goes where the setting says, and nowhere else.
+1. Temporal retries until each receiver answers 2xx, or refuses for good (4xx except 408 and 429).
+2. The heartbeat records which receivers have the notice, so that a retry sends it only to the others. If a worker dies
+   at the wrong moment, a receiver gets the notice twice, with the same `Idempotency-Key`: thread and position.
+3. Redirects are not followed: a notice goes only to the configured URL.
 """
 
 import asyncio
@@ -28,19 +28,20 @@ from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
 RECEIVER_SECONDS = 8.0
-"""How long a receiver may take. All are told at the same time, and the whole has 30 s (`workflows/calls.py`)."""
+"""Time limit of each receiver. All are sent to concurrently; the activity has 30 s (`workflows/calls.py`)."""
 TRANSIENT = (408, 429)
+"""Client errors after which a retry makes sense."""
 
 log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """Tells receivers.
+    """Sends notices to webhook receivers.
 
     Args:
-        receivers: Whom; nobody where the worker has no webhooks.
-        secret: Signs what they are told; None to leave it unsigned.
-        links: Where to look and to decide.
+        receivers: Where to send notices; empty if the worker has no webhooks.
+        secret: Signs the notices; None to leave them unsigned.
+        links: Where people inspect the run and decide.
     """
 
     def __init__(
@@ -62,31 +63,31 @@ class Notifier:
     async def notify(self, notice: Notice) -> Notified:
         """See `holdfast.run.contracts.notify`."""
         past = activity.info().heartbeat_details
-        done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → whether it took the notice, or refused it
-        failures: list[_NotNow] = []
+        done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → True if it accepted, False if it refused
+        failures: list[_TransientFailure] = []
 
-        async def tell(receiver: Receiver) -> None:
+        async def send(receiver: Receiver) -> None:
             try:
-                done[receiver.id] = await self._tell(receiver, notice)
-            except _NotNow as failure:
+                done[receiver.id] = await self._send(receiver, notice)
+            except _TransientFailure as failure:
                 failures.append(failure)
             else:
                 activity.heartbeat(done)
 
-        await asyncio.gather(*(tell(receiver) for receiver in self.receivers if receiver.id not in done))
+        await asyncio.gather(*(send(receiver) for receiver in self.receivers if receiver.id not in done))
         if failures:
             raise ApplicationError(
-                f"not told yet: {'; '.join(map(str, failures))}",
-                type="ReceiverAway",
+                f"not delivered yet: {'; '.join(map(str, failures))}",
+                type="ReceiverUnavailable",
                 next_retry_delay=max((failure.delay for failure in failures if failure.delay), default=None),
             )
         return Notified(receivers=sum(done.values()))
 
-    async def _tell(self, receiver: Receiver, notice: Notice) -> bool:
-        """Tell one receiver; False where it refused for good.
+    async def _send(self, receiver: Receiver, notice: Notice) -> bool:
+        """Send the notice to one receiver; False if the receiver refused it for good.
 
         Raises:
-            _NotNow: It is away, and is to be told again.
+            _TransientFailure: A later attempt may succeed.
         """
         thread = calling_thread()
         namespace = activity.info().namespace
@@ -98,19 +99,19 @@ class Notifier:
         }
         if self._secret:
             headers["Holdfast-Signature"] = signature(self._secret, int(time.time()), body)
-        about = {"thread": thread, "position": notice.position, "occasion": notice.occasion, "receiver": receiver.host}
+        fields = {"thread": thread, "position": notice.position, "occasion": notice.occasion, "receiver": receiver.host}
         try:
             async with asyncio.timeout(RECEIVER_SECONDS):
-                answer = await self._http.post(receiver.url, content=body, headers=headers)
+                response = await self._http.post(receiver.url, content=body, headers=headers)
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            raise _NotNow(f"{receiver.host}: {type(error).__name__}") from None
-        if answer.is_success:
-            log.info("notified", **about)
-        elif 400 <= answer.status_code < 500 and answer.status_code not in TRANSIENT:
-            log.error("notice_refused", status=answer.status_code, **about)
+            raise _TransientFailure(f"{receiver.host}: {type(error).__name__}") from None
+        if response.is_success:
+            log.info("notified", **fields)
+        elif 400 <= response.status_code < 500 and response.status_code not in TRANSIENT:
+            log.error("notice_refused", status=response.status_code, **fields)
         else:
-            raise _NotNow(f"{receiver.host}: HTTP {answer.status_code}", retry_after(answer.headers))
-        return answer.is_success
+            raise _TransientFailure(f"{receiver.host}: HTTP {response.status_code}", retry_after(response.headers))
+        return response.is_success
 
     @property
     def _http(self) -> httpx2.AsyncClient:
@@ -119,8 +120,8 @@ class Notifier:
         return self._client
 
 
-class _NotNow(Exception):
-    """A receiver did not take it, and may later."""
+class _TransientFailure(Exception):
+    """A receiver did not accept the notice, and may later."""
 
     def __init__(self, why: str, delay: timedelta | None = None) -> None:
         super().__init__(why)
@@ -128,12 +129,12 @@ class _NotNow(Exception):
 
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
-    """What `Holdfast-Signature` says: the time, and HMAC-SHA256 over time, a dot, and the body.
+    """Compute the `Holdfast-Signature` header: the time, and HMAC-SHA256 over the time, a dot, and the body.
 
     Args:
         secret: Shared with the receiver.
-        timestamp: Seconds since 1970. A receiver refuses one that is some minutes old.
-        body: As it is sent.
+        timestamp: Seconds since 1970. Receivers should refuse one that is some minutes old.
+        body: The body as sent.
     """
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"

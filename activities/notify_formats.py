@@ -1,4 +1,4 @@
-"""What receivers are told, in their formats."""
+"""Bodies of webhook notices: plain JSON, and Slack messages. `notify` sends them."""
 
 import json
 import shlex
@@ -16,34 +16,34 @@ from holdfast.runtime.config.webhooks import Receiver
 JSON = dict[str, Any]
 
 ARGUMENT_CHARS = 1_500
-"""Of a tool call's arguments in a message for people."""
+"""The most characters of a tool call's arguments in a Slack message."""
 TEXT_CHARS = 1_500
 BLOCK_CHARS = 2_900
-"""Slack takes 3,000 characters a block."""
+"""Slack allows 3,000 characters per block."""
 FENCE = "```"
 BUTTON_CHARS = 2_000
-"""Slack takes as much as the value of a button."""
+"""Slack's limit for the value of a button."""
 
 HEADLINES = {
-    "request_opened": "An agent asks",
-    "request_reminded": "An agent still asks",
-    "request_escalated": "An agent asks you now, too",
-    "request_expired": "Nobody has decided in time",
+    "request_opened": "Decision required",
+    "request_reminded": "Decision still required",
+    "request_escalated": "Decision escalated to you",
+    "request_expired": "No decision in time",
     "run_blocked": "A run is blocked",
     "run_finished": "A run has ended",
 }
 OPEN = ("request_opened", "request_reminded", "request_escalated")
-"""After these, somebody is to decide."""
+"""Occasions on which a request waits for a decision."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """Where to look, and where to decide."""
+    """Where people inspect a run, and where decisions are sent."""
 
     ui: str | None = None
-    """Temporal's Web UI."""
+    """Base URL of Temporal's Web UI."""
     gateway: str | None = None
-    """The gateway, as others reach it."""
+    """Base URL of the gateway, as reached from outside."""
 
     def run(self, namespace: str, thread: str) -> str | None:
         """The thread's page in the Web UI."""
@@ -52,27 +52,27 @@ class Links:
         return f"{self.ui.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{quote(thread, safe='')}"
 
     def decisions(self, thread: str) -> str:
-        """Where a decision is sent to."""
+        """The gateway's URL for decisions."""
         return f"{(self.gateway or '').rstrip('/')}/threads/{quote(thread, safe='')}/decisions"
 
 
 def encode_notice(notice: Notice, receiver: Receiver, *, thread: str, links: Links, namespace: str) -> bytes:
-    """The body that a receiver is sent.
+    """Encode a notice as the body for a receiver.
 
     Args:
         notice: What happened.
-        receiver: Who is told.
-        thread: Where.
-        links: Where to look and to decide.
-        namespace: Temporal's.
+        receiver: The receiver, which determines the format.
+        thread: The thread's id.
+        links: Where people inspect the run and decide.
+        namespace: Temporal's namespace.
     """
-    write: Callable[..., JSON] = _message if receiver.format == "slack" else _plain
-    told = write(notice, thread=thread, links=links, ui=links.run(namespace, thread), buttons=receiver.buttons)
-    return json.dumps(told, ensure_ascii=True, separators=(",", ":")).encode()
+    encode: Callable[..., JSON] = _slack if receiver.format == "slack" else _plain
+    body = encode(notice, thread=thread, links=links, ui=links.run(namespace, thread), buttons=receiver.buttons)
+    return json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: Any) -> JSON:
-    told: JSON = {
+    body: JSON = {
         "id": f"{thread}:{notice.position}",
         "occasion": notice.occasion,
         "thread": thread,
@@ -84,8 +84,8 @@ def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: An
         "request": notice.request.view() if notice.request else None,
     }
     if notice.request and notice.occasion in OPEN:
-        told["answer"] = {"cli": _commands(thread, notice.request), "http": _http(thread, notice.request, links)}
-    return told
+        body["answer"] = {"cli": _commands(thread, notice.request), "http": _http(thread, notice.request, links)}
+    return body
 
 
 def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | None = None) -> JSON:
@@ -93,30 +93,31 @@ def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | N
     return {"method": "POST", "url": links.decisions(thread), "body": body}
 
 
-def _commands(thread: str, request: ApprovalRequest, *, seen: bool = True) -> list[str]:
+def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -> list[str]:
+    """The commands that answer a request; only harmless ones where the message does not show it completely."""
     where = f"{shlex.quote(thread)} {shlex.quote(request.id)}"
-    look = [] if seen else [f"python starter.py pending {shlex.quote(thread)}"]
+    show = [] if complete else [f"python starter.py pending {shlex.quote(thread)}"]
     if request.kind == "approval":
         return [
-            *look,
-            *(f"python starter.py {verb} {where}" for verb in ("approve", "deny") if seen or verb in HARMLESS),
+            *show,
+            *(f"python starter.py {verb} {where}" for verb in ("approve", "deny") if complete or verb in HARMLESS),
         ]
-    answers = (answer for answer in request.answers if seen or answer in HARMLESS)
-    return [*look, *(f"python starter.py reconcile {where} --{answer}" for answer in answers)]
+    answers = (answer for answer in request.answers if complete or answer in HARMLESS)
+    return [*show, *(f"python starter.py reconcile {where} --{answer}" for answer in answers)]
 
 
-def _message(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
+def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
     headline = HEADLINES[notice.occasion]
     what = f"{headline}: {notice.request.tool}" if notice.request else f"{headline}: {notice.status}"
     where = f"*Thread* `{_escaped(thread)}`" + (f"   *Agent* `{_escaped(notice.agent)}`" if notice.agent else "")
     blocks = [_header(what), _section(where)]
     if request := notice.request:
-        asked, seen = _question(request)
-        blocks += asked
+        described, complete = _request(request)
+        blocks += described
         if notice.occasion in OPEN:
-            blocks.append(_section(_how(thread, request, links, seen=seen)))
+            blocks.append(_section(_instructions(thread, request, links, complete=complete)))
             if buttons and request.kind == "approval":
-                blocks += _buttons(thread, request, seen=seen)
+                blocks += _buttons(thread, request, complete=complete)
     if notice.text:
         blocks.append(_section(_code(notice.text, TEXT_CHARS)[0]))
     if ui:
@@ -124,47 +125,49 @@ def _message(notice: Notice, *, thread: str, links: Links, ui: str | None, butto
     return {"text": _escaped(f"{what} ({thread})"), "blocks": blocks}
 
 
-def _question(request: ApprovalRequest) -> tuple[list[JSON], bool]:
-    """The request, and whether all of its arguments are shown as they are."""
+def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
+    """The request, and whether all of its arguments are shown verbatim."""
     arguments = parsed(request.arguments)
-    # JSON has another way to write a backtick: the same value, and no end of the block of code.
+    # JSON can escape a backtick: the same value, without ending the code block.
     as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
     shown = arguments if isinstance(arguments, str) else as_json
     who = ", ".join(request.who) or "any approver"
     needed = f" ({request.terms.quorum} of them)" if request.terms.quorum > 1 else ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
-    code, seen = _code(shown, ARGUMENT_CHARS)
-    cut = [_section(f"*Not all is shown.* Look at it before you approve. Digest of all: `{request.digest}`")]
+    code, complete = _code(shown, ARGUMENT_CHARS)
+    cut = [
+        _section(f"*Not all arguments are shown.* Read them all before you approve. Full digest: `{request.digest}`")
+    ]
     return [
         _section(f"*Tool* `{_escaped(request.tool)}`   *Request* `{_escaped(request.id)}`"),
         _section(code),
-        *([] if seen else cut),
+        *([] if complete else cut),
         _section(
             f"*Why* {_escaped(_short(request.why))}\n*Who decides* {_escaped(_short(who))}{needed}\n*Expires* {until}"
         ),
-    ], seen
+    ], complete
 
 
-def _how(thread: str, request: ApprovalRequest, links: Links, *, seen: bool) -> str:
+def _instructions(thread: str, request: ApprovalRequest, links: Links, *, complete: bool) -> str:
     harmless = next(answer for answer in request.answers if answer in HARMLESS)
-    http = _http(thread, request, links, None if seen else harmless)
-    lines = [*_commands(thread, request, seen=seen), f"POST {http['url']}", json.dumps(http["body"])]
-    return "*To answer*\n" + _code("\n".join(lines), BLOCK_CHARS - 100)[0]
+    http = _http(thread, request, links, None if complete else harmless)
+    lines = [*_commands(thread, request, complete=complete), f"POST {http['url']}", json.dumps(http["body"])]
+    return "*To decide*\n" + _code("\n".join(lines), BLOCK_CHARS - 100)[0]
 
 
-def _buttons(thread: str, request: ApprovalRequest, *, seen: bool) -> list[JSON]:
+def _buttons(thread: str, request: ApprovalRequest, *, complete: bool) -> list[JSON]:
     elements: list[JSON] = []
-    for decision, words, style in (("approve", "Approve", "primary"), ("deny", "Deny", "danger")):
-        if not seen and decision not in HARMLESS:
-            continue  # nobody approves by a button what the message did not show
-        said = {"thread": thread, "request": request.id, "digest": request.digest, "decision": decision}
+    for decision, label, style in (("approve", "Approve", "primary"), ("deny", "Deny", "danger")):
+        if not complete and decision not in HARMLESS:
+            continue  # no approve button for arguments that the message does not show completely
+        value = {"thread": thread, "request": request.id, "digest": request.digest, "decision": decision}
         elements.append(
             {
                 "type": "button",
                 "action_id": f"holdfast_{decision}",
-                "text": {"type": "plain_text", "text": words},
+                "text": {"type": "plain_text", "text": label},
                 "style": style,
-                "value": json.dumps(said, separators=(",", ":")),
+                "value": json.dumps(value, separators=(",", ":")),
             }
         )
     fits = all(len(element["value"]) <= BUTTON_CHARS for element in elements)
@@ -184,8 +187,8 @@ def _short(text: str, limit: int = 500) -> str:
 
 
 def _code(text: str, limit: int) -> tuple[str, bool]:
-    """A block of code, and whether it shows all of the text as it is."""
-    # A fence within would end the block, and the rest would be read as markup.
+    """A code block, and whether it shows all of the text verbatim."""
+    # A fence within the text would end the block, and Slack would read the rest as markup.
     shown = text.replace(FENCE, "'''")[:limit]
     while len(_escaped(shown)) > limit:
         shown = shown[: len(shown) * 3 // 4]
@@ -194,5 +197,5 @@ def _code(text: str, limit: int) -> tuple[str, bool]:
 
 
 def _escaped(text: str) -> str:
-    """Text that Slack shows as it is: without it, arguments could mention people or make links."""
+    """Escape text for Slack: otherwise arguments could mention people or make links."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

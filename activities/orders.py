@@ -1,4 +1,6 @@
-"""Activities check their orders: who gave them, and for which run. Their answers name the order that they answer."""
+"""Verifies the orders of activities: that each is sealed, and given by the run that calls. Stamps each answer with the
+order that it answers.
+"""
 
 from collections import OrderedDict
 from datetime import timedelta
@@ -18,17 +20,17 @@ from holdfast.tools.effects import effect_key
 
 log = structlog.get_logger(__name__)
 
-WITHIN = timedelta(seconds=10)
-"""How long Temporal may take to describe a run; the activity is tried again."""
+DESCRIBE_TIMEOUT = timedelta(seconds=10)
+"""How long Temporal may take to describe a run; after that, Temporal retries the activity."""
 
-_OURS = frozenset({WORKFLOW, LOOP_WORKFLOW})
+_WORKFLOW_TYPES = frozenset({WORKFLOW, LOOP_WORKFLOW})
 
 
 class Chains:
-    """Which chain of Temporal runs a run belongs to. Temporal says so; it never changes.
+    """Maps Temporal runs to the chain that they belong to: asked of Temporal once, and cached, since it never changes.
 
     Args:
-        limit: How many runs to remember.
+        limit: The most runs to cache.
     """
 
     def __init__(self, *, limit: int = 10_000) -> None:
@@ -36,7 +38,7 @@ class Chains:
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def first_run_id(self, workflow_id: str, run_id: str) -> str:
-        """The first run id of the chain."""
+        """The first run id of the chain that a run belongs to."""
         key = (workflow_id, run_id)
         if key not in self._known:
             self._known[key] = (await _describe(workflow_id, run_id)).first_run_id
@@ -46,25 +48,26 @@ class Chains:
         return self._known[key]
 
     async def current_run_id(self, workflow_id: str) -> str:
-        """The run that Temporal has under this id now."""
+        """The id of the newest run under this workflow id."""
         return (await _describe(workflow_id)).execution.run_id
 
 
 async def _describe(workflow_id: str, run_id: str = "") -> WorkflowExecutionInfo:
-    """What Temporal says of a run; of the current one without a run id."""
+    """Temporal's description of a run; of the newest one without a run id."""
     client = activity.client()
-    # Not the SDK's `describe`: in 1.35 it raises for a workflow that somebody has paused in Temporal.
-    asked = DescribeWorkflowExecutionRequest(
+    # Not the SDK's `describe`: in 1.35 it raises for a workflow that is paused in Temporal.
+    request = DescribeWorkflowExecutionRequest(
         namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
     )
-    return (await client.workflow_service.describe_workflow_execution(asked, timeout=WITHIN)).workflow_execution_info
+    described = await client.workflow_service.describe_workflow_execution(request, timeout=DESCRIBE_TIMEOUT)
+    return described.workflow_execution_info
 
 
 class CheckedOrders(Interceptor):
-    """A worker's interceptor: no activity runs for an order that is not sealed, or not given by the calling run.
+    """A worker interceptor that refuses orders which are not sealed, or not given by the calling run.
 
     Args:
-        chains: Which run belongs to which chain.
+        chains: Maps a Temporal run to its chain.
     """
 
     def __init__(self, chains: Chains) -> None:
@@ -96,21 +99,21 @@ class _Activity(ActivityInboundInterceptor):
         return answer.model_copy(update={"answers": order.order}) if isinstance(answer, Answer) else answer
 
     async def _refusal(self, order: Any) -> str:
-        """Why the activity does not run; empty if it may."""
+        """Why the activity must not run; empty if it may."""
         if not isinstance(order, Order):
             return str(order) if order is not None else "it takes one order"
         info = activity.info()
         if info.is_local:
-            return ""  # it has never left this process, whose workflow code gave it
-        if info.workflow_type not in _OURS or not info.workflow_id or not info.workflow_run_id:
-            return f"a workflow of type {info.workflow_type!r} gives no orders"
+            return ""  # the order comes from this process's own workflow code, and never left it
+        if info.workflow_type not in _WORKFLOW_TYPES or not info.workflow_id or not info.workflow_run_id:
+            return f"a workflow of type {info.workflow_type!r} may not give orders"
         chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)
         if not belongs(order, workflow_id=info.workflow_id, first_run_id=chain):
-            return f"the order {order.order!r} was given by another run than {info.workflow_id} ({chain})"
+            return f"the order {order.order!r} was not given by {info.workflow_id} ({chain})"
         if isinstance(order, ToolRequest):
             call, thread = order.call, info.workflow_id
-            began = order.first_run_id or chain
-            key = effect_key(thread=thread, first_run_id=began, number=order.number, call_digest=call.digest)
+            first_run_id = order.first_run_id or chain
+            key = effect_key(thread=thread, first_run_id=first_run_id, number=order.number, call_digest=call.digest)
             if key != order.key:
-                return f"call {order.number} of {thread} has the effect key {key}, and not {order.key}"
+                return f"call {order.number} of {thread} has the effect key {key}, not {order.key}"
         return ""

@@ -1,7 +1,7 @@
-"""The failures of earlier attempts at an LLM call: each attempt that fails hands them on in its last heartbeat.
+"""The failures of earlier attempts at an LLM call: each failed attempt passes them to the next in its last heartbeat.
 
-They go into the reply, which is sealed: so they are sealed, too, and bound to the one call. What somebody else writes
-into a heartbeat is dropped.
+They become part of the reply, which is sealed: so they are sealed too, and bound to the one call. Heartbeat details
+without a valid seal are dropped.
 """
 
 from base64 import b64decode, b64encode
@@ -26,22 +26,22 @@ log = structlog.get_logger(__name__)
 
 
 def earlier_failures(request: LLMRequest) -> Outage | None:
-    """What the attempts before this one have left; None for nothing."""
+    """Read the failures that the attempts before this one left; None if there are none."""
     match activity.info().heartbeat_details:
         case [str(seal), str(data)]:
-            # An unknown key or what is no base64 would stay in the heartbeat, and stop every attempt to come.
+            # The details stay in the heartbeat: raising for an unknown key or bad base64 would fail all later attempts.
             with suppress(SealKeyUnknown, ValueError):
                 metadata = {"encoding": b"json/plain", SEAL: b64decode(seal)}
                 payload = Payload(metadata=metadata, data=data.encode())
                 (found,) = activity.payload_converter().from_payloads([payload], [Failures])
                 if isinstance(found, Failures) and answers(found, request):
                     return found.outage
-            log.warning("heartbeat_not_ours", thread=activity.info().workflow_id)
+            log.warning("unsealed_heartbeat_dropped", thread=activity.info().workflow_id)
     return None
 
 
-def heartbeat_of(outage: Outage | None, request: LLMRequest) -> tuple[Any, ...]:
-    """What every heartbeat of this attempt says, so that the next one finds it; empty for nothing."""
+def heartbeat_details(outage: Outage | None, request: LLMRequest) -> tuple[Any, ...]:
+    """The details that every heartbeat of this attempt repeats, for the next attempt to read; empty for no outage."""
     if outage is None:
         return ()
     failures = Failures(answers=request.order, outage=outage)
@@ -50,26 +50,26 @@ def heartbeat_of(outage: Outage | None, request: LLMRequest) -> tuple[Any, ...]:
 
 
 @contextmanager
-def leaving_trace(request: LLMRequest, before: Outage | None, secrets: Secrets) -> Iterator[None]:
-    """If the block fails, leave that to the next attempt; or, where there is none, in the details of the error.
+def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secrets) -> Iterator[None]:
+    """If the block fails, record that for the next attempt; if there is none, in the details of the error.
 
     Args:
         request: The order.
-        before: What failed before.
-        secrets: To be redacted: a provider may repeat the key that it refuses.
+        before: The failures before this attempt.
+        secrets: Redacted from the error: a provider may repeat the key that it refuses.
 
     Raises:
-        ApplicationError: As the block raised it.
+        ApplicationError: The block's own, with the failures as its details where it is not retryable.
     """
-    began = datetime.now(UTC)
+    started = datetime.now(UTC)
     try:
         yield
     except ApplicationError as error:
         if error.non_retryable:
             details = () if before is None else (before.model_dump(mode="json"),)
             raise ApplicationError(error.message, *details, type=error.type, non_retryable=True) from None
-        seconds = max(0, round((datetime.now(UTC) - began).total_seconds(), 3))
+        seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
         message = secrets.redact(error.message)[:MESSAGE_CHARS]
-        failure = LLMFailure(at=began, seconds=seconds, cause=(error.type or "")[:CAUSE_CHARS], message=message)
-        activity.heartbeat(*heartbeat_of(Outage.of(before, failure), request))
+        failure = LLMFailure(at=started, seconds=seconds, cause=(error.type or "")[:CAUSE_CHARS], message=message)
+        activity.heartbeat(*heartbeat_details(Outage.of(before, failure), request))
         raise

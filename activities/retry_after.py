@@ -1,15 +1,15 @@
-"""When a provider wants to be asked again."""
+"""Reads `Retry-After`: how long a server asks the caller to wait before the next attempt."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 LONGEST = timedelta(minutes=10)
-"""A provider's wish beyond this is cut: Temporal asks again anyway, and a wrong header must not stop a run."""
+"""Longer delays are cut to this: Temporal retries anyway, and a wrong header must not stop a run."""
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """The delay that `Retry-After-Ms` or `Retry-After` (seconds or a date) asks for; None without a usable one."""
+    """Read the delay from `Retry-After-Ms` or `Retry-After` (seconds or a date); None if neither is usable."""
     delay = _seconds(headers.get("retry-after-ms"), scale=1 / 1000) or _seconds(headers.get("retry-after"))
     if delay is None:
         try:

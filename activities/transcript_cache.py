@@ -1,10 +1,10 @@
-"""What a worker has already read of each run: encoded messages and the encoded agent. Losing it is harmless.
+"""A worker's cache of transcripts: the encoded messages and the encoded agent of each thread. Losing it is harmless.
 
-1. The first call of a thread reads its transcript with queries, which leave no trace in history. What lies before
-   the Temporal run under way, the workflow does not have: that is rebuilt from the permanent record.
-2. Later calls add what this worker itself has sent back since: the LLM's reply and the results of its calls.
-   Where that is not all (another worker ran a call, a person denied one), they read the tail.
-3. Either way, nothing is sent to an LLM that does not have the digest which the workflow computed.
+1. The first call of a thread reads its transcript with queries, which leave no trace in history. Messages from before
+   the current Temporal run, which the workflow no longer holds, are rebuilt from the permanent record.
+2. Later calls append what this worker itself returned since: the LLM's reply and the results of its calls. If that is
+   not all (another worker ran a call, a person denied one), they read the tail.
+3. In both cases, only a transcript with the digest that the workflow computed is sent to an LLM.
 """
 
 from collections import OrderedDict
@@ -25,8 +25,8 @@ from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
 
 
 @dataclass
-class Session:
-    """One thread since its last fold, as far as this worker has read it."""
+class CachedTranscript:
+    """The messages of one thread since its last context compaction, as far as this worker has read them."""
 
     compactions: int
     spec: AgentSpec
@@ -38,28 +38,28 @@ class Session:
     size: int = 0
     """Bytes of all messages."""
     reply: AssistantMessage | None = None
-    """What this worker made the LLM say last."""
+    """The LLM's last reply, if this worker returned it."""
     results: dict[str, str] = field(default_factory=dict)
-    """Results of that reply's calls that this worker sent back, by call id."""
+    """Results of that reply's calls that this worker returned, by call id."""
 
-    def holds(self, ref: TranscriptRef) -> bool:
-        """Whether the messages and the agent that `ref` stands for are here, and are the very same."""
+    def matches(self, ref: TranscriptRef) -> bool:
+        """Whether this holds the messages and the agent that `ref` refers to, by digest."""
         known = self.compactions == ref.compactions and len(self.messages) >= ref.length
         return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
     def append(self, message: bytes) -> None:
-        """Keep one more message."""
+        """Add a message."""
         self.messages.append(message)
         self.heads.append(chain(self.heads[-1], message))
         self.size += len(message)
 
     def truncate(self, length: int) -> None:
-        """Forget all messages but the first `length`."""
+        """Drop all messages after the first `length`."""
         self.size -= sum(map(len, self.messages[length:]))
         del self.messages[length:], self.heads[length + 1 :]
 
-    def foresee(self) -> Iterator[bytes]:
-        """The messages that should have come next, as far as this worker knows them."""
+    def expected_messages(self) -> Iterator[bytes]:
+        """The messages that should come next: this worker's last reply, and the results that it returned."""
         if self.reply is not None:
             yield encode(self.reply)
             for call in self.reply.tool_calls:
@@ -68,95 +68,97 @@ class Session:
                 yield encode(ToolMessage(tool_call_id=call.id, content=self.results[call.id]))
 
 
-class Sessions:
-    """The sessions of one worker process; the least recently used are dropped first.
+class TranscriptCache:
+    """The cached transcripts of one worker process; the least recently used are dropped first.
 
     Args:
-        record: The permanent record, for what lies before the Temporal run that asks.
-        limit: Bytes of messages to keep, over all threads.
+        record: The permanent record, for messages from before the calling Temporal run.
+        limit: The most bytes of messages to keep, over all threads.
     """
 
     def __init__(self, record: ThreadStore, *, limit: int = 256_000_000) -> None:
         self._record = record
         self._limit = limit
         self._size = 0
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
 
-    async def read(self, ref: TranscriptRef) -> tuple[Session, list[bytes]]:
-        """The calling workflow's session, and the messages that `ref` stands for.
+    async def read(self, ref: TranscriptRef) -> tuple[CachedTranscript, list[bytes]]:
+        """Read the calling run's transcript, and the messages that `ref` refers to.
 
         Raises:
-            TranscriptMismatch: What the workflow and the record hold does not have the digest it gave.
+            TranscriptMismatch: The messages of the workflow and the record do not have the digest of `ref`.
         """
         run = CallingRun.of()
         thread = run.thread
-        # Taken out while in use: a second attempt of the same call that overlaps this one builds its own.
-        session = self._sessions.pop(thread, None)
-        if session is not None:
-            self._size -= session.size
-        if session is None or not await _catch_up(run, session, ref):
-            session = await self._rebuild(run, ref)
-        self._sessions[thread] = session
-        self._size += session.size
-        while self._size > self._limit and len(self._sessions) > 1:
-            self._size -= self._sessions.popitem(last=False)[1].size
-        return session, session.messages[: ref.length]
+        # Removed while in use: an overlapping second attempt of the same call builds its own.
+        cached = self._transcripts.pop(thread, None)
+        if cached is not None:
+            self._size -= cached.size
+        if cached is None or not await _catch_up(run, cached, ref):
+            cached = await self._rebuild(run, ref)
+        self._transcripts[thread] = cached
+        self._size += cached.size
+        while self._size > self._limit and len(self._transcripts) > 1:
+            self._size -= self._transcripts.popitem(last=False)[1].size
+        return cached, cached.messages[: ref.length]
 
-    def replied(self, reply: AssistantMessage | None) -> None:
-        """Keep what the LLM said to the calling run, for the next step."""
-        if session := self._sessions.get(calling_thread()):
-            session.reply, session.results = reply, {}
+    def add_reply(self, reply: AssistantMessage | None) -> None:
+        """Keep the LLM's reply to the calling run, for the next step."""
+        if cached := self._transcripts.get(calling_thread()):
+            cached.reply, cached.results = reply, {}
 
-    def finished(self, call_id: str, result: str) -> None:
+    def add_result(self, call_id: str, result: str) -> None:
         """Keep the result of one of the calling run's tool calls, for the next step."""
-        if session := self._sessions.get(calling_thread()):
-            session.results[call_id] = result
+        if cached := self._transcripts.get(calling_thread()):
+            cached.results[call_id] = result
 
     def forget(self) -> None:
-        """Drop what is kept of the calling run, which waits: it is read again when it goes on."""
-        if session := self._sessions.pop(calling_thread(), None):
-            self._size -= session.size
+        """Drop the calling run's transcript while the run pauses; its next call reads it again."""
+        if cached := self._transcripts.pop(calling_thread(), None):
+            self._size -= cached.size
 
-    async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> Session:
-        """Read the agent and all messages since the last fold."""
-        told: dict[str, Any] = await run.ask("session")
-        spec = shared(AgentSpec.model_validate(told["spec"]))
-        session = Session(compactions=told["compactions"], spec=spec, prefix=request_prefix(spec))
-        if told["first"]:
+    async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> CachedTranscript:
+        """Read the agent and all messages since the last context compaction."""
+        session: dict[str, Any] = await run.query("session")
+        spec = shared(AgentSpec.model_validate(session["spec"]))
+        cached = CachedTranscript(compactions=session["compactions"], spec=spec, prefix=request_prefix(spec))
+        if session["first"]:
             older = Transcript()
-            for position in told["pinned"]:
+            for position in session["pinned"]:
                 for event in await read_thread(self._record, run.thread, position, position + 1):
                     assert isinstance(event, UserMessageReceived)
                     older.keep_original(position, event.content)
-            for event in await read_thread(self._record, run.thread, told["since"], told["position"]):
+            for event in await read_thread(self._record, run.thread, session["since"], session["position"]):
                 older.add(event)
             for message in older.messages:
-                session.append(message)
-        await _read_tail(run, session, ref)
-        if not session.holds(ref):
-            what = f"{ref.length} messages since fold {ref.compactions}"
+                cached.append(message)
+        await _read_tail(run, cached, ref)
+        if not cached.matches(ref):
+            what = f"{ref.length} messages since context compaction {ref.compactions}"
             raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
-        return session
+        return cached
 
 
-async def _catch_up(run: CallingRun, session: Session, ref: TranscriptRef) -> bool:
-    """Add what is missing; False where it does not fit: a fold, another agent, or a reset run that went another way."""
-    known = len(session.messages)
-    for message in session.foresee():
-        session.append(message)
-    session.reply, session.results = None, {}
-    if session.holds(ref):
+async def _catch_up(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> bool:
+    """Add the missing messages; False if that does not lead to `ref`: after a compaction, with another agent, or in a
+    run that was reset and has taken another course.
+    """
+    length = len(cached.messages)
+    for message in cached.expected_messages():
+        cached.append(message)
+    cached.reply, cached.results = None, {}
+    if cached.matches(ref):
         return True
-    session.truncate(known)
-    if session.compactions == ref.compactions and known < ref.length:
-        await _read_tail(run, session, ref)
-    return session.holds(ref)
+    cached.truncate(length)
+    if cached.compactions == ref.compactions and length < ref.length:
+        await _read_tail(run, cached, ref)
+    return cached.matches(ref)
 
 
-async def _read_tail(run: CallingRun, session: Session, ref: TranscriptRef) -> None:
-    while len(session.messages) < ref.length:
-        lines: bytes = await run.ask("transcript", len(session.messages))
+async def _read_tail(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> None:
+    while len(cached.messages) < ref.length:
+        lines: bytes = await run.query("transcript", len(cached.messages))
         if not lines:
             break
         for line in lines.split(b"\n"):
-            session.append(line)
+            cached.append(line)

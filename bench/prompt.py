@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from activities.transcript_cache import Session
+from activities.transcript_cache import CachedTranscript
 from bench import document
 from bench.environment import observation
 from holdfast import Agent, Catalog, Memory, Skill, tool
@@ -38,39 +38,39 @@ def agent() -> AgentSpec:
     return catalog.spec("a", default_llm="m").model_copy(update={"strategies": "Test first.\n" * 100})
 
 
-def warm(spec: AgentSpec, messages: int, text: str) -> Session:
-    """Return a worker's session of a run with that many messages."""
-    session = Session(compactions=0, spec=spec, prefix=request_prefix(spec))
-    session.append(encode(UserMessage(content="The task, and what was recalled.")))
-    while len(session.messages) < messages:
-        number = len(session.messages)
+def warm(spec: AgentSpec, messages: int, text: str) -> CachedTranscript:
+    """Return a worker's cached transcript with that many messages."""
+    cached = CachedTranscript(compactions=0, spec=spec, prefix=request_prefix(spec))
+    cached.append(encode(UserMessage(content="The task, and what was recalled.")))
+    while len(cached.messages) < messages:
+        number = len(cached.messages)
         call = ToolCall(id=f"c{number}", name="observe", arguments=f'{{"n":{number}}}')
-        session.append(encode(AssistantMessage(tool_calls=(call,))))
-        session.append(encode(ToolMessage(tool_call_id=call.id, content=text)))
-    return session
+        cached.append(encode(AssistantMessage(tool_calls=(call,))))
+        cached.append(encode(ToolMessage(tool_call_id=call.id, content=text)))
+    return cached
 
 
-def step(session: Session, number: int, text: str) -> bytes:
+def step(cached: CachedTranscript, number: int, text: str) -> bytes:
     """Make one step: append a reply and its result, check the workflow's reference, and build the body."""
     call = ToolCall(id=f"s{number}", name="observe", arguments=f'{{"n":{number}}}')
-    session.reply, session.results = AssistantMessage(tool_calls=(call,)), {call.id: text}
-    for message in session.foresee():
-        session.append(message)
-    length = len(session.messages)
-    ref = TranscriptRef(length=length, digest=ref_digest(session.heads[length], session.spec.hash))
-    assert session.holds(ref)
-    return request_body(session.prefix, session.messages[: ref.length])
+    cached.reply, cached.results = AssistantMessage(tool_calls=(call,)), {call.id: text}
+    for message in cached.expected_messages():
+        cached.append(message)
+    length = len(cached.messages)
+    ref = TranscriptRef(length=length, digest=ref_digest(cached.heads[length], cached.spec.hash))
+    assert cached.matches(ref)
+    return request_body(cached.prefix, cached.messages[: ref.length])
 
 
 def measure(messages: int, rounds: int) -> tuple[float, float, int]:
     """Return the median and 95th percentile of a step in milliseconds, and the bytes of the last request."""
     text, spec = observation(), agent()
-    session = warm(spec, messages, text)
+    cached = warm(spec, messages, text)
     times, body = [], b""
     for number in range(rounds):
-        session.truncate(messages)
+        cached.truncate(messages)
         began = time.perf_counter()
-        body = step(session, number, text)
+        body = step(cached, number, text)
         times.append((time.perf_counter() - began) * 1e3)
     times.sort()
     return median(times), times[len(times) * 19 // 20], len(body)

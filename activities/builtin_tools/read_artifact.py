@@ -1,18 +1,17 @@
-"""`read_artifact`: the tool that reads a part of a result that was clipped."""
+"""`read_artifact`: the tool that reads a part of a result that was clipped in the transcript."""
 
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Tool, tool
 
 PART_BYTES = 4_000
-"""What `read_artifact` returns where the LLM does not say."""
-
+"""The default length of a part."""
 
 MAX_PART_BYTES = 100_000
-"""What it returns at the most, whatever the LLM says."""
+"""The most bytes of a part; a larger limit from the LLM is cut to this."""
 
 
 def read_artifact_tool(store: ArtifactStore) -> Tool:
-    """The tool that lets an agent read what was clipped."""
+    """Build the tool that lets an agent read clipped results."""
 
     @tool(effect="read")
     async def read_artifact(address: str, offset: int = 0, limit: int = PART_BYTES) -> str:
@@ -21,7 +20,7 @@ def read_artifact_tool(store: ArtifactStore) -> Tool:
         Args:
             address: As the clipped result gives it: sha256:…
             offset: The first byte to read.
-            limit: How many bytes to read; 100,000 at the most.
+            limit: How many bytes to read; at most 100,000.
         """
         size = await store.size(address)
         start = max(0, offset)

@@ -1,4 +1,4 @@
-"""`read_skill`: the tool that loads a skill when an agent needs it, as it was when the run began."""
+"""`read_skill`: the tool that loads a skill when an agent needs it, as it was when the run started."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,13 +11,13 @@ from holdfast.trust import Trust
 
 
 def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
-    """The tool that lets an agent read its skills.
+    """Build the tool that lets an agent read its skills.
 
-    What a person put into the catalog is worth as much as the agent's instructions. What comes from a workspace is
-    not: whoever can write there may have written it.
+    Skills of the catalog have the trust level of the agent's instructions. Skills of a workspace do not: anyone who
+    can write there may have written them.
 
     Args:
-        store: Where `load_agent` has put the files.
+        store: Where `load_agent` has stored the files.
         catalog: The skills of the worker's catalog.
     """
     own = tuple(catalog)
@@ -33,12 +33,12 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
             name: The skill's name.
             path: A file of the skill; SKILL.md says which ones matter.
         """
-        told = await CallingRun.of().ask("session")
-        skills = AgentSpec.model_validate(told["spec"]).skills
+        session = await CallingRun.of().query("session")
+        skills = AgentSpec.model_validate(session["spec"]).skills
         if not name:
-            # Why one was left out may quote its files.
-            whole = all(skill.files for skill in skills)
-            label = trust(address for skill in skills for address in skill.files.values()) if whole else "tool"
+            # The reason why a skill was left out may quote its files.
+            complete = all(skill.files for skill in skills)
+            label = trust(address for skill in skills for address in skill.files.values()) if complete else "tool"
             return Labelled(_listing(skills), label)
         skill = _named(skills, name)
         if path not in skill.files:

@@ -1,10 +1,10 @@
 """The tools of semantic memory: `remember`, `remember_always`, `recall`, `forget`.
 
-1. Who asks, and of what trust it is, comes from the run (`ToolContext.origin`), never from the LLM's arguments.
-2. An agent reaches its own scope, that of the person who gave the task, its thread's, and the global one.
-3. What it writes is of its transcript's trust; a person's, where a person let this very call run.
-4. To write to the global scope, or to remove from it, is to speak to all agents: who has read what no person vouches
-   for needs a person for it, as for standing memories.
+1. The caller and its trust level come from the run (`ToolContext.origin`), never from the LLM's arguments.
+2. An agent can access its own scope, its user's, its thread's, and the global one.
+3. An item gets the trust level of the agent's transcript; that of a person, where a person approved this call.
+4. The global scope and standing memories reach every agent, or every run: an agent whose transcript is tainted
+   (`holdfast.trust.is_tainted`) needs a person's approval to change them.
 """
 
 from datetime import timedelta
@@ -18,7 +18,7 @@ from holdfast.tools.secrets import NO_SECRETS, Secrets
 from holdfast.trust import Trust, is_tainted
 
 MOST_RECALLED = 20
-"""How many items `recall` tells at the most."""
+"""The most items that `recall` returns."""
 
 Scope = Literal["agent", "user", "thread", "global"]
 Limit = Annotated[int, Field(ge=1, le=MOST_RECALLED)]
@@ -26,11 +26,11 @@ Days = Annotated[float, Field(gt=0, le=36_500)]
 
 
 def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[Tool]:
-    """The tools of an agent with `Memory(semantic=True)`.
+    """Build the tools of an agent with `Memory(semantic=True)`.
 
     Args:
-        store: Where it is remembered.
-        secrets: What is never written down.
+        store: Stores the items.
+        secrets: Redacted from every item.
     """
 
     async def keep(
@@ -58,9 +58,9 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
             supersedes=supersedes.strip(),
         )
         item = await store.remember(new, key=context.key)
-        instead = f", in place of {item.supersedes}" if item.supersedes else ""
-        always = " It will be before you in each run." if standing else ""
-        return f"Remembered as {item.id} ({item.scope}, trust: {item.trust}){instead}.{always}"
+        replaced = f", in place of {item.supersedes}" if item.supersedes else ""
+        always = " You will see it in each run." if standing else ""
+        return f"Remembered as {item.id} ({item.scope}, trust: {item.trust}){replaced}.{always}"
 
     @tool(effect="idempotent", origin=True, trust="agent")
     async def remember(
@@ -76,12 +76,12 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
 
         Args:
             context: Filled in by Holdfast.
-            text: One thing, in words that make sense on their own; 8,000 characters at the most.
+            text: One thing, in words that make sense on their own; at most 8,000 characters.
             scope: Who can recall it: `agent` for you, in any thread; `user` for agents that work for this person;
                 `thread` for this thread only; `global` for all agents.
             kind: What it is, such as `fact`, `preference` or `insight`.
-            supersedes: The id of an item that this one takes the place of.
-            expires_in_days: When it is to be forgotten; never, if left out.
+            supersedes: The id of an item that this one replaces.
+            expires_in_days: In how many days to forget it; never, if left out.
         """
         return await keep(text, scope, supersedes, expires_in_days, context, kind=kind)
 
@@ -94,25 +94,25 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         *,
         context: ToolContext,
     ) -> str:
-        """Remember something that you are to be told in each run, without asking: a standing memory. Use it rarely.
+        """Remember something that each run shows you without `recall`: a standing memory. Use it rarely.
 
         Args:
             context: Filled in by Holdfast.
-            text: One thing, in words that make sense on their own; 1,000 characters at the most.
-            scope: Who is told: `agent` for you, `user` for agents that work for this person, `thread` for this thread
+            text: One thing, in words that make sense on their own; at most 1,000 characters.
+            scope: Who sees it: `agent` for you, `user` for agents that work for this person, `thread` for this thread
                 only, `global` for all agents.
-            supersedes: The id of an item that this one takes the place of.
-            expires_in_days: When it is to be forgotten; never, if left out.
+            supersedes: The id of an item that this one replaces.
+            expires_in_days: In how many days to forget it; never, if left out.
         """
         return await keep(text, scope, supersedes, expires_in_days, context, standing=True)
 
     @tool(effect="read", origin=True)
     async def recall(query: str, limit: Limit = 5, *, context: ToolContext) -> Labelled:
-        """Look for what was remembered: by you, for the person you work for, in this thread, or for all agents.
+        """Search what was remembered: by you, for the person you work for, in this thread, or for all agents.
 
         Args:
             context: Filled in by Holdfast.
-            query: What you want to know, in your own words; empty for what was remembered last.
+            query: What you want to know, in your own words; empty for the newest items.
             limit: How many items to return.
         """
         found = await store.recall(query, reachable(context), limit=limit)
@@ -120,38 +120,38 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
 
     @tool(effect="idempotent", origin=True, trust="agent")
     async def forget(id: str, reason: str = "", *, context: ToolContext) -> str:
-        """Remove something that was remembered, and what it superseded, for good.
+        """Permanently remove a remembered item, and the items that it superseded.
 
         Args:
             context: Filled in by Holdfast.
-            id: As `recall` tells it, such as m-7f3k2ab.
-            reason: Why; kept in its place.
+            id: The item's id as `recall` shows it, such as m-7f3k2ab.
+            reason: Why; stored in place of the text.
         """
         id = id.strip()
         (item, *_) = await store.history(id, reachable(context))
         _may_write(item.scope, context)
-        left = await store.forget(
+        forgotten = await store.forget(
             id,
             reachable(context),
             trust=_trust(context),
             by=context.origin.agent,
             why=secrets.redact(reason),
         )
-        return f"Forgotten: {left.id}."
+        return f"Forgotten: {forgotten.id}."
 
     return [remember, remember_always, recall, forget]
 
 
 def reachable(context: ToolContext) -> list[str]:
-    """The scopes that a call can reach; those that cannot be named are left out."""
+    """The scopes that a call can access; a scope without a valid name is left out."""
     return [scope for name in ("agent", "user", "thread", "global") if (scope := _named(name, context))]
 
 
 def _scope(name: Scope, context: ToolContext) -> str:
     if scope := _named(name, context):
         return scope
-    lacking = "nobody is named who gave this task" if name == "user" else f"this run has no {name} to name"
-    raise ItemRefused(f"{lacking}, so there is no {name} scope; use another scope")
+    missing = "no user is named for this task" if name == "user" else f"the {name} of this run has no valid name"
+    raise ItemRefused(f"{missing}, so there is no {name} scope; use another scope")
 
 
 def _named(name: str, context: ToolContext) -> str | None:
@@ -171,8 +171,8 @@ def _trust(context: ToolContext) -> Trust:
 def _may_write(scope: str, context: ToolContext, *, standing: bool = False) -> None:
     origin = context.origin
     if (scope == GLOBAL or standing) and is_tainted(origin.trust) and not origin.approved:
-        what = "an agent is told in each run" if standing else "all agents are told"
+        what = "standing memories" if standing else "global memories"
         raise ItemRefused(
-            f"this thread has read what no person vouches for (trust: {origin.trust}), so what {what} is not yours to "
-            "change; remember it in another way, or ask a person to do it"
+            f"this thread has read content that no person vouches for (trust: {origin.trust}), so you may not change "
+            f"{what} without a person's approval; remember it in another way, or ask a person to do it"
         )

@@ -11,7 +11,7 @@ from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested,
 
 COMPLETED = "Complete: "
 """The beginning of the subject of a commit that completes a task."""
-BY_HAND = "Take in what was changed by hand: "
+BY_HAND = "Commit changes made by hand: "
 """The beginning of the subject of a commit with people's changes (`holdfast.runtime.memory.repository`)."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from examples.shared.git import GitFailed, run_git
 from holdfast.runtime.memory import git as runtime_git
-from holdfast.runtime.memory.repository_root import find_place
+from holdfast.runtime.memory.repository_root import find_repository_root
 from holdfast.runtime.memory.views import view_of
 
 _WRITING = ("add", "commit", "tag")
@@ -42,9 +42,9 @@ def git(repository: Path, *arguments: str, author: str = "Release Agent", date: 
     who = {"NAME": author, "EMAIL": address} | ({"DATE": date} if date else {})
     environment = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in who.items()}
     try:
-        place = find_place(repository)
-        assert place is not None, ".git exists"
-        with view_of(place, tags=True) as view:
+        root = find_repository_root(repository)
+        assert root is not None, ".git exists"
+        with view_of(root, tags=True) as view:
             if arguments[0] not in _WRITING or "--list" in arguments:
                 return view.git.run(*arguments, environment=environment).removesuffix("\n")
             with view.writing():

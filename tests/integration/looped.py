@@ -123,7 +123,8 @@ def _trailers(workspace: Path, threads: str) -> list[str]:
     """Return the effect keys of the agents' commits, from git, without the loop's own commits between iterations."""
     form = "--format=%(trailers:key=Holdfast-Key,valueonly,separator=)|%s"
     lines = [line.partition("|") for line in _git(workspace, "log", form)]
-    return [key for key, _, subject in lines if key and not subject.startswith(("Take in", "Keep", "Note that"))]
+    own = ("Commit changes", "Commit work", "Note that")
+    return [key for key, _, subject in lines if key and not subject.startswith(own)]
 
 
 def _git(workspace: Path, *arguments: str) -> list[str]:

@@ -16,14 +16,14 @@ async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the only worker that could answer its activity's query is shutting down, the activity still ends."""
-    monkeypatch.setattr(calling_run, "ANSWER_WITHIN", timedelta(seconds=0.2))
+    monkeypatch.setattr(calling_run, "QUERY_TIMEOUT", timedelta(seconds=0.2))
     thread = f"test-{uuid4().hex[:8]}"
     run = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=thread, task_queue=thread)
     environment = ActivityEnvironment(client=client)
     environment.info = replace(environment.info, workflow_id=thread, workflow_run_id=run.first_execution_run_id)
 
     async def ask() -> None:
-        await calling_run.CallingRun.of().ask("state")
+        await calling_run.CallingRun.of().query("state")
 
     with pytest.raises(RPCError, match=r"(?i)deadline|timeout|timed out"):
         await environment.run(ask)

@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.call_tool import Tools
 from activities.orders import Chains
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
 from holdfast.llm.messages import ToolCall
 from holdfast.run.contracts import ToolOutcome, ToolRequest
@@ -38,7 +38,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
             Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
             Ledger(pool, database_url),
             Chains(),
-            Sessions(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
@@ -205,7 +205,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
             Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]),
             Ledger(pool, nowhere),
             Chains(),
-            Sessions(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name="act", arguments="{}")

@@ -160,7 +160,7 @@ async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> No
     assert [task.title for task in parse_tasks(file.read_text())] == list(PLAN)
     assert edit_by_hand(file) == (WORDS, f"{WORDS}, and README.md mentions it")
     file.write_text(file.read_text().replace(f"{WORDS}, and README.md mentions it", WORDS).replace(TOP, TOP_MENTIONED))
-    Repository(tally).take_in("taken-in")
+    Repository(tally).commit_manual_changes("taken-in")
 
     for number, task in enumerate((WORDS, LINES, TOP_MENTIONED, COMMAND, HELP)):
         words, told = await play(tally, iteration(task, failed=task == LINES), run=f"run-{number}")
@@ -228,12 +228,12 @@ def test_git_shows_who_did_what(tally: Path) -> None:
     """A commit has its key, its thread and the task that it completes; a person's change is a separate commit."""
     (tally / "TASKS.md").write_text("- [ ] one\n")
     made = Repository(tally, author="builder")
-    made.take_in("key-0")
+    made.commit_manual_changes("key-0")
     (tally / "one.py").touch()
     made.commit_once("key-1", "Complete: one", trailers={"Holdfast-Thread": "loop-1-0"})
     (tally / "two.py").touch()
     settled = {"Holdfast-Thread": "loop-1-1", "Holdfast-Iteration": "1"}
-    made.commit_once("key-2", "Keep what iteration 1 left: two", trailers=settled)
+    made.commit_once("key-2", "Commit work left by iteration 1: two", trailers=settled)
 
     first, second, third = commits(tally, HEAD)
 
@@ -247,7 +247,7 @@ def test_a_log_shows_which_calls_committed() -> None:
     results = [
         ("ok", "Completed 'one' in commit abc1234 (2 files)."),
         ("failed", "no commit: try in commit abc1234 again"),
-        ("ok", "Nothing to commit: the last commit has all of it already."),
+        ("ok", "Nothing to commit: the last commit has everything already."),
     ]
     events: list[Any] = []
     for number, (status, content) in enumerate(results, 1):

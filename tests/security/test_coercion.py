@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.call_tool import Tools
 from activities.orders import Chains
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
 from holdfast.llm.messages import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
@@ -146,7 +146,7 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
         events = await check_thread(r.client, run)
         (ended,) = [event for event in events if isinstance(event, ToolCallFinished)]
         assert ended.status == "invalid"
-        assert 'its tool reads them as {"force":false,"target":"y","times":2}' in ended.content
+        assert 'the tool reads them as {"force":false,"target":"y","times":2}' in ended.content
 
 
 async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: StartRig) -> None:
@@ -227,7 +227,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
             Catalog(agents=[Agent(name="a", instructions="")], tools=[catalogued]),
             Ledger(pool, database_url),
             Chains(),
-            Sessions(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         order = ToolCall(id="c", name=catalogued.spec.name, arguments=arguments)
@@ -291,5 +291,5 @@ async def test_an_interrupted_effect_is_never_reported_as_not_started(attempt: A
         await attempt(tool(name="deploy", effect="unsafe")(dies), arguments)
     outcome = await attempt(deploy, arguments)
     assert outcome.status == "unknown"
-    assert "an earlier attempt of deploy broke off" in outcome.content
+    assert "an earlier attempt of deploy was interrupted" in outcome.content
     assert received(tmp_path) == [["x", False, 1]]

@@ -93,7 +93,7 @@ def test_slack_has_no_approve_button_for_a_clipped_call(arguments: JSON) -> None
     message = slack(arguments)
 
     assert HIDDEN not in message
-    assert "Not all is shown" in message
+    assert "Not all arguments are shown" in message
     assert "d" * 64 in message
     assert buttons(message) == ["deny"]
     assert "starter.py pending t" in message
@@ -106,7 +106,7 @@ def test_slack_has_both_buttons_for_what_it_shows() -> None:
     message = slack({"command": HIDDEN})
 
     assert HIDDEN in message
-    assert "Not all is shown" not in message
+    assert "Not all arguments are shown" not in message
     assert buttons(message) == ["approve", "deny"]
     assert "starter.py approve t 1" in message
 

@@ -232,7 +232,7 @@ def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> Non
     (RUN_BY_GIT | NOT_RUN_HERE)[name](ground)
     repository = Repository(ground.root)
     assert repository.state().problem == ""
-    assert repository.take_in("k").made or name.startswith("filter by info")
+    assert repository.commit_manual_changes("k").made or name.startswith("filter by info")
     repository.commits(10)
     assert repository.find("k") is not None or name.startswith("filter by info")
 
@@ -275,7 +275,7 @@ def test_a_link_among_the_objects_is_not_followed(ground: Ground) -> None:
         if not folder.exists():
             folder.symlink_to(outside)
     with pytest.raises(GitFailed, match="is a link"):
-        Repository(ground.root).take_in("k")
+        Repository(ground.root).commit_manual_changes("k")
     assert list(outside.iterdir()) == []
 
 
@@ -285,7 +285,7 @@ def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
     log = ground.root / ".git" / "logs" / "HEAD"
     log.unlink()
     os.link(ground.canary, log)
-    assert Repository(ground.root).take_in("k").made
+    assert Repository(ground.root).commit_manual_changes("k").made
 
 
 @pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
@@ -315,7 +315,7 @@ def test_links_that_come_and_go_are_not_followed(ground: Ground, times: int) -> 
         for number in range(times):
             (ground.root / "new.txt").write_text(f"{number}\n")
             with suppress(GitFailed, AssertionError):
-                Repository(ground.root).take_in(f"k{number}")
+                Repository(ground.root).commit_manual_changes(f"k{number}")
     finally:
         stop.set()
         swapping.join()
@@ -385,10 +385,10 @@ ELSEWHERE: dict[str, tuple[Plant, str]] = {
     "bare by write_file": (bare, "is a bare repository"),
     "reftable": (
         setting("core.repositoryFormatVersion=1", "extensions.refStorage=reftable"),
-        r"not known here: extensions\.refstorage",
+        r"unsupported extension: extensions\.refstorage",
     ),
-    "unknown extension": (setting("core.repositoryFormatVersion=1", "extensions.x=1"), "not known here"),
-    "unknown format": (setting("core.repositoryFormatVersion=7"), "not known here"),
+    "unknown extension": (setting("core.repositoryFormatVersion=1", "extensions.x=1"), "unsupported extension"),
+    "unknown format": (setting("core.repositoryFormatVersion=7"), "unsupported format"),
 }
 
 
@@ -411,9 +411,9 @@ def test_a_bare_repository_inside_is_plain_files(ground: Ground) -> None:
     ground.git("init", "--quiet", "--bare", at=inner)
     ground.git("config", "core.bare", "false", at=inner)
     ground.git("config", "core.worktree", str(ground.victim), at=inner)
-    assert "inner/HEAD" in Repository(ground.root).take_in("k").paths
+    assert "inner/HEAD" in Repository(ground.root).commit_manual_changes("k").paths
     with pytest.raises(GitFailed, match="is a bare repository"):
-        Repository(inner).take_in("k")
+        Repository(inner).commit_manual_changes("k")
 
 
 @pytest.mark.usefixtures("boxed")
@@ -429,7 +429,7 @@ def test_the_workers_environment_does_not_reach_git(ground: Ground, monkeypatch:
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", ground.program)
-    assert Repository(ground.root).take_in("k").paths == ("new.txt",)
+    assert Repository(ground.root).commit_manual_changes("k").paths == ("new.txt",)
     monkeypatch.undo()
     assert ground.git("log", "-1", "--format=%an") == "Agent (Holdfast)"
 
@@ -446,10 +446,10 @@ def test_ignored_programs_are_reported_once(ground: Ground) -> None:
         return str(commit_work(key, context=ToolContext(thread="t", workspace=ground.root, key=key, attempt=1, at=AT)))
 
     first, second = committed("k1"), committed("k2")
-    assert "not run or heeded here: hook pre-commit, filter lfs" in first
+    assert "ignores these parts of the repository: hook pre-commit, filter lfs" in first
     assert "hook pre-commit" not in second
     for said in (first, second):
-        assert "a person has to commit it: large.bin (filter lfs)" in said
+        assert "a person has to commit them: large.bin (filter lfs)" in said
     assert ground.git("log", "--format=%B").count("Holdfast-Not-Run: hook pre-commit, filter lfs") == 1
     assert "large.bin" not in ground.git("ls-tree", "-r", "--name-only", "HEAD")
 
@@ -464,7 +464,7 @@ def test_a_pointer_of_a_filtered_file_stays(ground: Ground) -> None:
     ground.git("commit", "--quiet", "-m", "Track")
     (ground.root / "large.bin").write_bytes(b"changed content")
     (ground.root / "other.txt").touch()
-    commit = Repository(ground.root).take_in("k")
+    commit = Repository(ground.root).commit_manual_changes("k")
     assert (commit.paths, commit.filtered) == (("other.txt",), ("large.bin (filter lfs)",))
     assert ground.git("show", "HEAD:large.bin") == "pointer"
 
@@ -476,10 +476,10 @@ def test_plain_git_sees_the_commit(ground: Ground) -> None:
     ground.git("pack-refs", "--all")
     ground.git("gc", "--quiet")
     (ground.root / "crlf.txt").write_bytes(b"a\r\n")
-    Repository(ground.root).take_in("k")
+    Repository(ground.root).commit_manual_changes("k")
     assert ground.git("status", "--porcelain") == ""
     ground.git("fsck", "--strict")
-    assert "Take in what was changed" in ground.git("reflog", "-1")
+    assert "Commit changes made by hand" in ground.git("reflog", "-1")
     assert ground.git("show", "HEAD:crlf.txt") == "a"
     assert not list((ground.root / ".git").glob("**/*.lock"))[1:]
 

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.heartbeats import heartbeats
-from activities.outages import earlier_failures, heartbeat_of, leaving_trace
+from activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.llm.outages import LLMFailure, Outage
 from holdfast.run.contracts import LLMRequest
 from holdfast.seals.seals import Seals
@@ -46,7 +46,7 @@ def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> Act
 
 def left(**where: Any) -> tuple[Any, ...]:
     """Return the details that an attempt leaves somewhere."""
-    return attempt(**where).run(heartbeat_of, OUTAGE, ORDER)
+    return attempt(**where).run(heartbeat_details, OUTAGE, ORDER)
 
 
 def test_an_attempt_finds_the_details_of_the_one_before() -> None:
@@ -66,7 +66,7 @@ def test_an_attempt_finds_the_details_of_the_one_before() -> None:
         left(seals=Seals({"unknown": b"k" * 32})),
         left(thread="another"),
         [left()[0], left()[1].replace("busy", "fine")],
-        attempt().run(heartbeat_of, OUTAGE, OTHER),
+        attempt().run(heartbeat_details, OUTAGE, OTHER),
     ],
     ids=["plain", "unsealed", "garbage", "numbers", "forged", "unknown key", "copied thread", "altered", "copied call"],
 )
@@ -82,7 +82,7 @@ def test_a_secret_in_a_providers_error_is_not_left_in_heartbeats() -> None:
     env.on_heartbeat = lambda *details: beats.append(details)
 
     def fail(secrets: Secrets) -> None:
-        with leaving_trace(ORDER, None, secrets):
+        with recording_failure(ORDER, None, secrets):
             raise ApplicationError("503: no room for sk-hunter2-hunter2", type="InternalServerError")
 
     for secrets, word in ((NO_SECRETS, "sk-hunter2-hunter2"), (Secrets({"KEY": "sk-hunter2-hunter2"}), "[secret KEY]")):
@@ -93,7 +93,7 @@ def test_a_secret_in_a_providers_error_is_not_left_in_heartbeats() -> None:
 
 async def test_a_long_attempt_keeps_the_details_of_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each periodic heartbeat repeats them: if the worker is killed, only its own attempt's are lost."""
-    monkeypatch.setattr("activities.heartbeats.QUIET", 0.001)
+    monkeypatch.setattr("activities.heartbeats.INTERVAL", 0.001)
     details = left()
     env = attempt(details)
     beats: list[Any] = []
@@ -105,7 +105,7 @@ async def test_a_long_attempt_keeps_the_details_of_the_ones_before(monkeypatch: 
             done.set()
 
     async def wait() -> None:
-        async with heartbeats(*heartbeat_of(earlier_failures(ORDER), ORDER)):
+        async with heartbeats(*heartbeat_details(earlier_failures(ORDER), ORDER)):
             await done.wait()
 
     env.on_heartbeat = beat

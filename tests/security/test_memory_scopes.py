@@ -85,7 +85,7 @@ class Ground:
         assert self.told() == []
         assert not await self.planted()
         last = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][-1]
-        assert "nobody is named who gave this task" in last.content
+        assert "no user is named for this task" in last.content
 
 
 @pytest.fixture

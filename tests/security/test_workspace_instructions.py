@@ -124,7 +124,7 @@ async def test_a_run_on_a_cloned_folder_is_not_instructed(rig: StartRig, cloned:
     memory = Memory(strategies=TOKENS, workspace_skills=True)
     agent = Agent(name="coder", instructions="Help.", memory=memory, policy=Policy(rules=(allow(),)))
     catalog = Catalog(agents=[agent], tools=memory_tools())
-    Repository(cloned).take_in("cloned")
+    Repository(cloned).commit_manual_changes("cloned")
 
     def script(conversation: Conversation) -> Reply:
         return [call("read_skill"), say("Done.")][min(conversation.replies, 1)]

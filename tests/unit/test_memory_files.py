@@ -110,7 +110,7 @@ def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
         (root / TASKS).write_text(f"save {next(count)}")
         return "mine"
 
-    with pytest.raises(FileRefused, match=r"TASKS.md is being saved by somebody again and again"):
+    with pytest.raises(FileRefused, match=r"TASKS.md is being changed by somebody else again and again"):
         MemoryFiles(root).change(TASKS, edit)
     assert (root / TASKS).read_text().startswith("save ")
     assert [path.name for path in root.iterdir()] == [TASKS]
@@ -181,7 +181,7 @@ def test_an_unsuitable_file_is_refused(kind: str, root: Path) -> None:
         why = "is a pipe"
     elif kind == "large":
         path.write_bytes(b"x" * 10_000_000)
-        why = "more than 1,000,000 bytes; move what is old"
+        why = "more than 1,000,000 bytes; move old entries"
     else:
         path.write_bytes(b"caf\xe9\n" if kind == "latin" else b"a\0b")
     before = everything(root)

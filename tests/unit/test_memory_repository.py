@@ -83,10 +83,10 @@ def test_a_workspace_becomes_a_repository_with_its_first_commit(tmp_path: Path) 
 def test_an_empty_workspace_has_nothing_to_commit(tmp_path: Path) -> None:
     """Its new repository is sound, for people too, and takes the first file that comes."""
     repository = Repository(tmp_path)
-    assert (repository.take_in("k").made, repository.state().problem) == (False, "")
+    assert (repository.commit_manual_changes("k").made, repository.state().problem) == (False, "")
     assert git(tmp_path, "status", "--porcelain") == ""
     (tmp_path / "a").touch()
-    assert repository.take_in("k").paths == ("a",)
+    assert repository.commit_manual_changes("k").paths == ("a",)
 
 
 def test_an_action_happens_once(root: Path) -> None:
@@ -128,10 +128,10 @@ def test_what_people_changed_is_a_commit_of_its_own(root: Path) -> None:
     (root / "e.txt").touch()
     repository = Repository(root)
     assert repository.state().dirty == ("a.txt", "b.txt", "c d.txt", "e.txt")
-    taken = repository.take_in("iteration-1")
-    assert taken.subject == "Take in what was changed by hand: a.txt, b.txt, c d.txt and 1 more"
+    taken = repository.commit_manual_changes("iteration-1")
+    assert taken.subject == "Commit changes made by hand: a.txt, b.txt, c d.txt and 1 more"
     (root / "a.txt").write_text("the agent's")
-    assert repository.take_in("iteration-1").hash == taken.hash
+    assert repository.commit_manual_changes("iteration-1").hash == taken.hash
     assert repository.state().dirty == ("a.txt",)
     assert git(root, "log", "--format=%an").split("\n") == ["Agent (Holdfast)", "Maris"]
 
@@ -144,7 +144,7 @@ def test_ignored_and_unfinished_files_stay_out(root: Path) -> None:
     (root / "sub").mkdir()
     (root / "sub" / ".holdfast-4567.tmp").touch()
     assert Repository(root).state().dirty == (".gitignore",)
-    assert Repository(root).take_in("k").paths == (".gitignore",)
+    assert Repository(root).commit_manual_changes("k").paths == (".gitignore",)
 
 
 def test_repositories_inside_are_not_swallowed(root: Path) -> None:
@@ -393,7 +393,7 @@ def run(workspace: Path, mode: str) -> None:
 def test_kills_and_company_change_nothing_in_the_end(mode: str, names: list[str], root: Path) -> None:
     """Ten kills at random moments, or two processes at once: each task is done, told of and committed exactly once."""
     (root / TASKS).write_text("".join(f"- [ ] {n}\n  - [ ] Test {name}\n" for name in names for n in range(4)))
-    Repository(root).take_in("plan")
+    Repository(root).commit_manual_changes("plan")
 
     run(root, mode)
 
@@ -431,7 +431,7 @@ def test_a_large_repository_takes_seconds(root: Path) -> None:
         for number in range(1_000):
             (root / f"d{folder}" / f"f{number}").write_bytes(b"")
     repository = Repository(root)
-    assert repository.take_in("all").count == 100_000
+    assert repository.commit_manual_changes("all").count == 100_000
     (root / "one").touch()
     began = time.monotonic()
     assert repository.commit_once("k", "One").count == 1

@@ -42,7 +42,7 @@ def context(tmp_path: Path) -> ToolContext:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / TASKS).write_text("# Tasks\n- [ ] First\n- [ ] Second\n  - [ ] Part\n")
-    Repository(workspace).take_in("plan")
+    Repository(workspace).commit_manual_changes("plan")
     return ToolContext(
         thread="nightly", workspace=workspace, key="k1", attempt=1, at=AT, origin=Origin(agent="Coder", trust="agent")
     )
@@ -135,7 +135,7 @@ def test_tasks_are_listed_with_the_next_one(context: ToolContext) -> None:
         "No task is open that can be worked on.\n## Tasks\n- [x] First\n- [ ] Second\n  - [ ] Part (blocked: why)"
     )
     (context.workspace / TASKS).unlink()
-    with pytest.raises(TaskNotFound, match="add_task makes it"):
+    with pytest.raises(TaskNotFound, match="add_task creates it"):
         read_tasks(context=context)
     assert "Added 'New' in commit" in add_task("New", context=call(context, "k3"))
     assert read_tasks(context=context).startswith("Next: New\n")
@@ -201,7 +201,7 @@ def test_what_the_llm_writes_forges_nothing(context: ToolContext) -> None:
 
 def test_a_call_without_a_change_says_so(context: ToolContext) -> None:
     """It makes no commit, and names the repositories that it leaves alone."""
-    assert commit_work("Nothing", context=context) == "Nothing to commit: the last commit has all of it already."
+    assert commit_work("Nothing", context=context) == "Nothing to commit: the last commit has everything already."
     assert "Nothing to commit" in add_task("First", context=call(context, "k2"))
     subprocess.run(["git", "init", "--quiet", "vendor"], cwd=context.workspace, check=True)
     (context.workspace / "a").write_text("")
@@ -217,7 +217,7 @@ def test_a_link_out_of_the_workspace_is_a_refusal(context: ToolContext) -> None:
     with pytest.raises(MemoryRefused, match="leads outside the workspace"):
         complete_task("First", "done", context=context)
     assert outside.read_text() == "- [ ] First\n"
-    assert subjects(context)[0].startswith("Take in")
+    assert subjects(context)[0].startswith("Commit changes")
 
 
 def test_the_tools_declare_what_they_do() -> None:

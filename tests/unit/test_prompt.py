@@ -228,7 +228,7 @@ def test_whatever_is_in_a_workspace_a_run_begins(tmp_path: Path) -> None:
     (tmp_path / "features.json").write_bytes(b"caf\xe9")
     tier = WorkspaceMemory().files(tmp_path, 500)
     assert tier
-    assert "### TASKS.md: not shown, it is no regular file" in tier.text
+    assert "### TASKS.md: not shown, it is not a regular file" in tier.text
     assert "### progress.txt: not shown, it leads outside the workspace" in tier.text
     assert "### ERRORS.md: not shown, it is not UTF-8 text" in tier.text
     assert "### features.json: not shown, it is not UTF-8 text" in tier.text

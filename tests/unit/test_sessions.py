@@ -1,4 +1,4 @@
-"""What a worker keeps of a run's transcript: read by query, foreseen from its own work, judged by the digest."""
+"""What a worker keeps of a run's transcript: read by query, extended by its own work, verified by the digest."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.transcript_cache import Sessions
+from activities.transcript_cache import TranscriptCache
 from holdfast.errors import TranscriptMismatch
 from holdfast.llm.messages import AssistantMessage, ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, UserMessageReceived
@@ -77,24 +77,24 @@ class Workflow:
 
 
 class Worker:
-    """The sessions of one worker, used from within an activity."""
+    """The transcript cache of one worker, used from within an activity."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
-        self.sessions = Sessions(NoRecord())
+        self.transcripts = TranscriptCache(NoRecord())
 
     async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
         """What `call_llm` would send."""
         environment = ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
-        _, messages = await environment.run(self.sessions.read, ref or self.workflow.transcript.ref(SPEC.hash))
+        _, messages = await environment.run(self.transcripts.read, ref or self.workflow.transcript.ref(SPEC.hash))
         return messages
 
     def did(self, reply: AssistantMessage, *results: str) -> None:
         """This worker made the call to the LLM, and the first of the tool calls."""
         environment: Any = ActivityEnvironment()
-        environment.run(self.sessions.replied, reply)
+        environment.run(self.transcripts.add_reply, reply)
         for call, result in zip(reply.tool_calls, results, strict=False):
-            environment.run(self.sessions.finished, call.id, result)
+            environment.run(self.transcripts.add_result, call.id, result)
 
 
 @pytest.fixture
@@ -167,13 +167,13 @@ async def test_messages_with_another_digest_are_never_sent(workflow: Workflow) -
 async def test_a_small_cache_forgets_the_least_recently_used_run(workflow: Workflow) -> None:
     """Bytes are bounded over all runs; a forgotten run is read again."""
     worker = Worker(workflow)
-    worker.sessions = Sessions(NoRecord(), limit=1)
+    worker.transcripts = TranscriptCache(NoRecord(), limit=1)
     await worker.read()
     await worker.read()
     assert workflow.queries.count("session") == 1, "the run in use stays, however large"
 
 
 def test_a_call_keeps_what_the_provider_sent_with_it() -> None:
-    """The foreseen bytes are those of the recorded message, extra fields included."""
+    """The expected bytes are those of the recorded message, extra fields included."""
     call = ToolCall(id="c", name="look", arguments="{}", extra={"x": 1})
     assert ToolCall.model_validate_json(call.model_dump_json()) == call

@@ -115,7 +115,7 @@ async def test_a_loop_without_open_tasks_is_blocked_until_retry(rig: StartRig) -
         tasks.write_text("\n".join(line for line in tasks.read_text().splitlines() if "one" not in line) + "\n")
         assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "the loop resumes"}
         assert (await handle.result()).tasks == 1
-        assert any(each.startswith("Take in") for each in git(at_work.workspace, "log", "--format=%s"))
+        assert any(each.startswith("Commit changes") for each in git(at_work.workspace, "log", "--format=%s"))
 
 
 async def test_a_paused_loop_follows_peoples_edits(rig: StartRig) -> None:

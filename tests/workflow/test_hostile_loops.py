@@ -19,7 +19,7 @@ from holdfast.agents.agent import Agent
 from holdfast.agents.catalog import Catalog
 from holdfast.authority.policy import Policy, allow
 from holdfast.loop.state import LoopLimits, SettleRequest, Survey, SurveyRequest
-from holdfast.runtime.memory.loop_files import FileWorkbench
+from holdfast.runtime.memory.loop_files import LoopFiles
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.testing import Conversation, Reply, call, hang, say
 from holdfast.tools.decorator import tool
@@ -109,7 +109,7 @@ WAYS = {
     "binary": Hostile(tasks_are(b"- [ ] a\0\n"), "TASKS.md is not UTF-8 text"),
     "open fence": Hostile(tasks_are("```\n" + TASKS), "neither a TASKS.md with tasks", cause="NoTasks"),
     "too deep": Hostile(tasks_are("\n".join("  " * n + "- [ ] a" for n in range(99))), "line 49: it is nested"),
-    "long title": Hostile(tasks_are("# Tasks\n- [ ] " + "a" * 900_000), "line 2: a title of 900,000 characters"),
+    "long title": Hostile(tasks_are("# Tasks\n- [ ] " + "a" * 900_000), "line 2: the title has 900,000 characters"),
     "JSON": Hostile(features_are('{"features": [\n'), "line 2", lambda root: (root / "features.json").unlink()),
     "JSON depth": Hostile(features_are("[" * 99_999), "nested", lambda root: (root / "features.json").unlink()),
     "link outside": Hostile(link_to("../outside.md"), "outside"),
@@ -163,7 +163,7 @@ async def test_an_unwritable_workspace_blocks(rig: StartRig) -> None:
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop(workspace="/sys/kernel", task="build")
         state = await status_of(handle, "blocked")
-        assert "kernel cannot be made a repository" in state["blocked"]["message"]
+        assert "no repository can be created in kernel" in state["blocked"]["message"]
         assert state["step"] == 0
         await handle.cancel()
 
@@ -204,7 +204,7 @@ async def test_a_file_that_an_agent_breaks_is_attributed_to_it(rig: StartRig) ->
         state = await status_of(handle, "blocked")
         assert (state["iterations"][0]["outcome"], state["blocked"]["cause"]) == ("failed", "Workspace")
         subjects = git(at_work.workspace, "log", "--format=%s")
-        assert subjects == ["Note that iteration 0 failed: one", "Take in what was changed by hand: TASKS.md"]
+        assert subjects == ["Note that iteration 0 failed: one", "Commit changes made by hand: TASKS.md"]
         await handle.cancel()
 
 
@@ -212,15 +212,15 @@ async def test_a_pause_while_the_files_are_read_starts_no_iteration(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the pause is confirmed, people may edit the files: no agent starts on their earlier content."""
-    looking, go_on, survey = threading.Event(), threading.Event(), FileWorkbench.survey
+    looking, go_on, survey = threading.Event(), threading.Event(), LoopFiles.survey
 
-    def slow(self: FileWorkbench, request: SurveyRequest) -> Survey:
+    def slow(self: LoopFiles, request: SurveyRequest) -> Survey:
         found = survey(self, request)
         looking.set()
         go_on.wait(30)
         return found
 
-    monkeypatch.setattr(FileWorkbench, "survey", slow)
+    monkeypatch.setattr(LoopFiles, "survey", slow)
     async with rig(catalog(), diligent) as at_work:
         tasks = at_work.workspace / "TASKS.md"
         tasks.write_text(TASKS)
@@ -307,7 +307,7 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
 def settle(root: Path, before: str, after: str) -> str:
     """Return the outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
     (root / "TASKS.md").write_text(before)
-    seen = FileWorkbench().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
+    seen = LoopFiles().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
     assert seen.next == "one"
     (root / "TASKS.md").write_text(after)
     request = SettleRequest(
@@ -322,7 +322,7 @@ def settle(root: Path, before: str, after: str) -> str:
         key="k",
         end="completed",
     )
-    return FileWorkbench().settle(request, "done", NOW).outcome
+    return LoopFiles().settle(request, "done", NOW).outcome
 
 
 @pytest.mark.parametrize(
@@ -350,9 +350,9 @@ def test_long_subjects_reasons_and_names_are_cut(tmp_path: Path) -> None:
     (tmp_path / "TASKS.md").write_text("- [ ] a (blocked: " + "x" * 300_000 + ")\n")
     (tmp_path / "features.json").write_text(f'[{{"name": "{"y" * 300_000}", "passes": false}}]')
     request = SurveyRequest(workspace=str(tmp_path), agent=None, key="s")
-    seen = FileWorkbench().survey(request)
+    seen = LoopFiles().survey(request)
     git(tmp_path, *PERSON, "commit", "--quiet", "--allow-empty", "-m", "z" * 100_000)
-    settled = FileWorkbench().settle(
+    settled = LoopFiles().settle(
         SettleRequest(
             workspace=str(tmp_path),
             thread="l-0",

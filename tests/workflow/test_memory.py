@@ -185,7 +185,7 @@ async def test_the_reasons_for_left_out_skills_have_the_workspaces_trust(rig: St
         run = await r.start()
         await run.result()
         (listing,) = await results_of(run)
-        assert ".agents/skills (left out): 1 not approved, or not to be used" in listing.content
+        assert ".agents/skills (left out): 1 not approved, or unusable" in listing.content
         assert "Mallory" not in listing.content
         assert listing.trust == "tool"
 

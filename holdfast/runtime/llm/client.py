@@ -1,4 +1,4 @@
-"""The client of the LLM endpoint: the one that is configured, or the scripted LLM in its place."""
+"""The client of the LLM endpoint: of the configured one, or of the scripted LLM in its place."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,24 +14,24 @@ from holdfast.runtime.llm.scripted_server import ScriptedLLM
 
 @contextmanager
 def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> Iterator[openai.AsyncOpenAI]:
-    """A client that leaves retries to Temporal, for the length of the block.
+    """Give a client without retries of its own during the block; serve the scripted LLM if that is needed.
 
     Args:
-        settings: Key and endpoint; with neither, and `dev`, the scripted LLM is served on this machine.
-        dev: Whether the scripted LLM may stand in.
-        say: Told when it does.
+        settings: Key and endpoint; without either, and with `dev`, the scripted LLM is used.
+        dev: Whether the scripted LLM may be used.
+        say: Prints a line that says so.
 
     Raises:
         SettingsError: Neither key nor endpoint, and not `dev`.
     """
     if not settings.scripted:
-        # An endpoint on one's own machine often needs no key, but the client insists on one.
+        # A local endpoint often needs no key, but the client requires one.
         key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else "none"
         yield openai.AsyncOpenAI(api_key=key, base_url=settings.openai_base_url, max_retries=0)
     elif dev:
         with ScriptedLLM(_script(settings)) as llm:
-            say("LLM        scripted, for OPENAI_API_KEY and OPENAI_BASE_URL are not set")
-            # Not through a proxy that the environment names: it is on this machine.
+            say("LLM        scripted, because OPENAI_API_KEY and OPENAI_BASE_URL are not set")
+            # Without the environment's proxy: the server is on this machine.
             direct = openai.DefaultAsyncHttpxClient(trust_env=False)
             yield openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0, http_client=direct)
     else:
@@ -41,6 +41,6 @@ def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> 
 
 
 def _script(settings: Settings) -> Script:
-    """What the scripted LLM says: the script that is set, the example's for the example, else that it is none."""
+    """The configured script, or the example's for the example, or one that says how to configure an LLM."""
     reference = settings.script or (EXAMPLE_SCRIPT if settings.offers_example else None)
     return load(reference, object) if reference else default_script  # type: ignore[return-value]  # no class to check

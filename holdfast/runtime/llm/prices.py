@@ -1,10 +1,10 @@
-"""What LLMs cost, from the list prices that come with a maintained library. Nothing is fetched."""
+"""What LLMs cost: list prices from the package `genai-prices`. Nothing is fetched."""
 
 from holdfast.llm.messages import Usage
 
 
 def price(llm: str, usage: Usage) -> float | None:
-    """The price of so many tokens of an LLM, in US dollars; None where the library does not know it."""
+    """The price of these tokens in US dollars; None if the package has no price for the LLM."""
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
 

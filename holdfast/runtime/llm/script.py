@@ -2,7 +2,7 @@
 
     script = steps([together(call("read_file", path="a"), call("read_file", path="b")), say("Read both.")])
 
-Being pure, a script survives any restart, of the worker and of the server.
+Because it is pure, a script survives restarts of the worker and of the server.
 """
 
 import json
@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 JSON = dict[str, Any]
 LLM_NAME = "scripted"
-"""The name under which `GET /v1/models` lists it; it answers to any."""
+"""The name under which `GET /v1/models` lists the scripted LLM; it accepts any name."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a script may know: the request, and nothing else."""
+    """The input of a script: the request, and nothing else."""
 
     request: JSON
     """The request's body."""
@@ -40,7 +40,7 @@ class Conversation:
 
     @cached_property
     def replies(self) -> int:
-        """How many messages of the assistant the conversation has."""
+        """The number of assistant messages in the conversation."""
         return sum(message.get("role") == "assistant" for message in self.messages)
 
     @property
@@ -56,7 +56,7 @@ class Conversation:
 
     @property
     def last_user_message(self) -> str:
-        """What a person said last; empty where nobody did."""
+        """The last user message; empty if there is none."""
         return next((_text(message) for message in reversed(self.messages) if message.get("role") == "user"), "")
 
 
@@ -67,15 +67,15 @@ def _text(message: JSON) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server does with one request. Made by the functions below."""
+    """What the server does with one request. The functions below build it."""
 
     text: str | None = None
     calls: tuple[tuple[str, str], ...] = ()
     """Tool calls: name, and arguments verbatim."""
     finish_reason: str | None = None
-    """None for the one that fits."""
+    """None for `tool_calls` or `stop`, as fits."""
     body: bytes | None = None
-    """The whole body, verbatim, instead of a completion."""
+    """The complete body, verbatim, instead of a completion."""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     seconds: float = 0
@@ -84,12 +84,12 @@ class Reply:
 
 
 Script = Callable[[Conversation], Reply]
-"""Says what to reply. It must not keep anything between calls."""
+"""Returns the reply to a conversation. It must not keep state between calls."""
 
 
 @dataclass(frozen=True)
 class Unparsed:
-    """A script that sees the request's bytes and does without parsing them: each request costs the same."""
+    """A script that gets the request's bytes, without parsing: so each request costs the same."""
 
     reply: Callable[[bytes], Reply]
 
@@ -100,12 +100,12 @@ def say(text: str) -> Reply:
 
 
 def call(name: str, /, **arguments: Any) -> Reply:
-    """A reply that calls one tool; `together` makes several calls of several."""
+    """A reply that calls one tool; `together` combines several."""
     return Reply(calls=((name, json.dumps(arguments, ensure_ascii=False)),))
 
 
 def call_verbatim(name: str, arguments: str) -> Reply:
-    """A call whose arguments are any text at all, such as JSON that breaks off."""
+    """A call whose arguments are any text, such as truncated JSON."""
     return Reply(calls=((name, arguments),))
 
 
@@ -120,19 +120,19 @@ def cut_off(text: str) -> Reply:
 
 
 def raw(payload: JSON | bytes, *, status: int = 200) -> Reply:
-    """A body exactly as given: a completion without choices, or bytes that are not JSON."""
+    """A verbatim body, such as a completion without choices, or bytes that are not JSON."""
     return Reply(body=payload if isinstance(payload, bytes) else json.dumps(payload).encode(), status=status)
 
 
 def fail(status: int, message: str, *, code: str | None = None, headers: Mapping[str, str] | None = None) -> Reply:
-    """An error as the API spells it: 401, 404, 429 with `headers={"Retry-After": "1"}`, 500."""
+    """An error in the API's format: 401, 404, 429 with `headers={"Retry-After": "1"}`, 500."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     error = {"message": message, "type": kind, "param": None, "code": code}
     return replace(raw({"error": error}, status=status), headers=tuple((headers or {}).items()))
 
 
 def slow(reply: Reply, seconds: float) -> Reply:
-    """The same reply, that many seconds late."""
+    """The same reply, delayed by that many seconds."""
     return replace(reply, seconds=seconds)
 
 
@@ -147,10 +147,10 @@ def disconnect() -> Reply:
 
 
 def steps(replies: Sequence[Reply]) -> Script:
-    """A script that makes the n-th reply when the conversation has n replies already.
+    """A script that gives the replies in order: the next one when the conversation has those before it.
 
-    A conversation that goes on beyond the last one gets a 400 that says so. An error among the replies is
-    made again on every retry, for the conversation does not move on: replace `ScriptedLLM.script` to end it.
+    A conversation that continues after the last reply gets a 400 that says so. An error among the replies is repeated
+    on every retry, because the conversation does not advance: replace `ScriptedLLM.script` to end it.
     """
     fixed = tuple(replies)
 
@@ -163,9 +163,9 @@ def steps(replies: Sequence[Reply]) -> Script:
 
 
 def default_script(conversation: Conversation) -> Reply:
-    """What a worker without a key replies: that nobody is thinking here, and how to change it."""
+    """The reply of a worker without a key: that no LLM is configured, and how to configure one."""
     return say(
-        "This is Holdfast's scripted LLM: no API key is set, so nothing was thought about "
+        "This is Holdfast's scripted LLM: no API key is set, so no LLM has read "
         f"{conversation.last_user_message[:200]!r}. Set OPENAI_API_KEY (and OPENAI_BASE_URL, for an endpoint other "
         "than OpenAI's) and start the worker again; the run and everything in it stay as they are."
     )

@@ -1,4 +1,4 @@
-"""Vectors without a model: hashed words and character n-grams. Similar spellings are near; meanings are not known."""
+"""Embeddings without a model: hashed words and character n-grams. Similar spellings are near; meaning is ignored."""
 
 import base64
 import hashlib
@@ -9,19 +9,19 @@ from functools import lru_cache
 from typing import Any
 
 DIMENSIONS = 1_536
-"""Of a vector where the request does not say."""
+"""The length of a vector if the request gives none."""
 
 _NGRAMS = (3, 4)
 _COMMON_CHARS = 3
-"""Words of so many characters count for little: most are of the kind that every text has."""
+"""Words of at most this length count less: most of them occur in every text."""
 
 
 def hashed_embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
-    """The vector of a text, of length 1; the same on every machine."""
+    """The vector of a text, normalised to length 1; the same on every machine."""
     vector = [0.0] * dimensions
     for word in _words(text):
-        for place, weight in _features(word, dimensions):
-            vector[place] += weight
+        for index, weight in _features(word, dimensions):
+            vector[index] += weight
     length = math.sqrt(sum(number * number for number in vector))
     if not length:  # a text without words, or one whose features cancel out
         vector[0] = length = 1.0
@@ -29,7 +29,7 @@ def hashed_embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 
 def embeddings_reply(body: bytes) -> tuple[int, dict[str, Any]]:
-    """What `POST /v1/embeddings` answers: a status, and the body."""
+    """Answer `POST /v1/embeddings`: the status, and the body."""
     try:
         asked = json.loads(body)
         given = asked["input"]
@@ -59,7 +59,7 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=100_000)
 def _features(word: str, dimensions: int) -> tuple[tuple[int, float], ...]:
-    """The places that a word adds to, and how much to each."""
+    """The indices that a word contributes to, each with its weight."""
     weight = 0.3 if len(word) <= _COMMON_CHARS else 1.0
     marked = f"<{word}>"
     grams = [marked[start : start + size] for size in _NGRAMS for start in range(len(marked) - size + 1)]

@@ -3,9 +3,9 @@
     with ScriptedLLM(steps([call("read_file", path="notes.md"), say("Done.")])) as llm:
         client = AsyncOpenAI(base_url=llm.base_url, api_key="scripted")
 
-1. A script is a pure function of the conversation: it survives any restart, of the worker and of this server.
-2. It is served over real sockets, so that the client, its errors and its timeouts are those of production.
-3. `/v1/embeddings` has vectors for any text, whatever the script (`holdfast.runtime.llm.scripted_embeddings`).
+1. A script is a pure function of the conversation: it survives restarts of the worker and of this server.
+2. The server uses real sockets, so that the client, its errors and its time-outs are those of production.
+3. `/v1/embeddings` has vectors for any text, with any script (`holdfast.runtime.llm.scripted_embeddings`).
 """
 
 import json
@@ -24,7 +24,7 @@ from holdfast.runtime.llm.scripted_embeddings import embeddings_reply
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came in."""
+    """One request as received."""
 
     headers: Mapping[str, str]
     """By lower-case name."""
@@ -40,11 +40,11 @@ class ScriptedLLM:
     """The endpoint. A context manager; or call `start` and `stop`.
 
     Args:
-        script: What to reply. It may be replaced at any time through the attribute of that name, to inject an
-            outage and to end it.
-        port: 0 for any that is free.
-        recorded_requests: How many requests are kept, the newest ones.
-        recorded_bytes: How many bytes they may have together.
+        script: What to reply. Assign the attribute of that name to replace it at any time, such as to start or end an
+            outage.
+        port: 0 for any free port.
+        recorded_requests: The most requests to keep, the newest ones.
+        recorded_bytes: The most bytes of requests to keep.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ScriptedLLM:
 
     @property
     def base_url(self) -> str:
-        """What OPENAI_BASE_URL is to be.
+        """The value for OPENAI_BASE_URL.
 
         Raises:
             RuntimeError: The server is not running.
@@ -78,7 +78,7 @@ class ScriptedLLM:
 
     @property
     def requests(self) -> list[Request]:
-        """The requests for a completion, oldest first, as far as they are kept."""
+        """The recorded requests for a completion, oldest first."""
         with self._lock:
             return list(self._requests)
 
@@ -96,7 +96,7 @@ class ScriptedLLM:
         return self
 
     def stop(self) -> None:
-        """Close every connection and end every thread; nothing happens where it is not running."""
+        """Close every connection and end every thread; does nothing if the server is not running."""
         if self._server is not None and self._thread is not None:
             self._server.stop()
             self._thread.join()
@@ -109,7 +109,7 @@ class ScriptedLLM:
         self.stop()
 
     def record(self, request: Request) -> None:
-        """Keep a request, and let go of the oldest ones beyond the bounds."""
+        """Keep a request, and drop the oldest ones beyond the limits."""
         with self._lock:
             self._requests.append(request)
             self._bytes += len(request.body)
@@ -118,7 +118,7 @@ class ScriptedLLM:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows its connections, so that it can end them."""
+    """Tracks its connections, so that `stop` can end them."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -131,7 +131,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection its thread, known before it runs: after `shutdown` none can appear."""
+        """Start a connection's thread, registered before it runs: so none can appear after `shutdown`."""
         arguments = (request, client_address)
         thread = threading.Thread(target=self.process_request_thread, args=arguments, name="scripted-llm", daemon=True)
         with self._lock:
@@ -147,7 +147,7 @@ class _Server(ThreadingHTTPServer):
                 del self._open[threading.current_thread()]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away."""
+        """Do not log clients that disconnected."""
 
     def stop(self) -> None:
         """Stop listening, then end what is still open."""
@@ -166,17 +166,17 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Connection(BaseHTTPRequestHandler):
-    """One client's connection, kept alive for as many requests as it makes."""
+    """One client's connection, kept alive for any number of requests."""
 
     server: _Server
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
-        """List the one LLM there is."""
+        """List the one LLM."""
         if self.path.rstrip("/") == "/v1/models":
             listed = {"id": LLM_NAME, "object": "model", "created": 0, "owned_by": "holdfast"}
             self._send(raw({"object": "list", "data": [listed]}), b"")
@@ -217,7 +217,7 @@ class _Connection(BaseHTTPRequestHandler):
                 self._send(script(conversation), body, conversation)
         except ConnectionError:
             raise
-        except Exception as error:  # whatever a script raises, its author sees it in the client's error
+        except Exception as error:  # report any error of the script in the client's error
             trace = "".join(traceback.format_exception(error))
             self._send(fail(500, f"the script failed: {trace}"), body)
 
@@ -233,16 +233,16 @@ class _Connection(BaseHTTPRequestHandler):
         head = [f"HTTP/1.1 {reply.status} {self.responses.get(reply.status, ('Status',))[0]}"]
         head += [f"{name}: {value}" for name, value in reply.headers]
         head += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
-        self.wfile.write("\r\n".join(head).encode("latin-1") + body)  # in one piece: one segment, one wake-up
+        self.wfile.write("\r\n".join(head).encode("latin-1") + body)  # one write: one segment, one wake-up
 
 
 def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -> bytes:
-    """The body of a completion. Ids are as stable as the conversation: the same request gets the same bytes."""
-    turn = f"{len(asked):x}" if conversation is None else str(conversation.replies + 1)
+    """The body of a completion. Ids depend only on the conversation: the same request gets the same bytes."""
+    step = f"{len(asked):x}" if conversation is None else str(conversation.replies + 1)
     message: JSON = {"role": "assistant", "content": reply.text}
     if reply.calls:
         message["tool_calls"] = [
-            {"id": f"call_{turn}_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            {"id": f"call_{step}_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for number, (name, arguments) in enumerate(reply.calls, 1)
         ]
     finish = reply.finish_reason or ("tool_calls" if reply.calls else "stop")
@@ -258,7 +258,7 @@ def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -
 
 
 def _usage(asked: bytes, replied: str) -> JSON:
-    """Token counts at four bytes a token. Cached is what came before the last reply: the previous request."""
+    """Token counts at four bytes per token. The bytes up to the last reply count as cached: the previous request."""
     prompt, completion = len(asked) // 4 + 1, len(replied) // 4 + 1
     seen = max(asked.rfind(b'"role":"assistant"'), asked.rfind(b'"role": "assistant"'), 0)
     return {

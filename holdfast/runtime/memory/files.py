@@ -1,8 +1,8 @@
-"""The memory files of a workspace: read whole, and changed without losing what a person writes meanwhile.
+"""The memory files of a workspace: reads them, and changes them without losing concurrent edits by people.
 
-1. A file is put in place in one step, or not at all; a link within the workspace is written through.
-2. Just before that it is read again. Where a person has saved it meanwhile, the change is made to what they wrote.
-3. Of several files that change together, all changes are worked out before the first is put in place.
+1. A file is replaced atomically; a link within the workspace is followed, and its target replaced.
+2. Just before that, the file is read again. If a person saved it meanwhile, the edit is applied to the new text.
+3. If several files change together, all edits are computed before the first file is replaced.
 """
 
 import os
@@ -20,15 +20,15 @@ FEATURES, STRATEGIES = "features.json", ".agents/STRATEGIES.md"
 LARGEST: Mapping[str, int] = {TASKS: 1_000_000, FEATURES: 1_000_000} | dict.fromkeys(
     (PROGRESS, ERRORS, LEARNINGS, STRATEGIES), 10_000_000
 )
-"""The memory files, and the bytes that each may have."""
+"""The memory files, and their size limits in bytes."""
 TRIES = 5
-"""How often a change is made anew to what a person saved meanwhile."""
+"""How often an edit is applied if a person keeps saving the file meanwhile."""
 
 Edit = Callable[[str | None], str]
-"""The file's text before (None where there is no file), to its text after. May be called again, with another text."""
+"""Maps the file's text (None without a file) to its new text. May be called again, with another text."""
 
-_MARK = b"\xef\xbb\xbf"
-"""What some editors put before UTF-8 text; kept where it is, and never part of the text."""
+_BOM = b"\xef\xbb\xbf"
+"""The byte order mark that some editors put before UTF-8 text; kept in the file, and never part of the text."""
 
 
 class FileRefused(MemoryRefused):
@@ -39,19 +39,19 @@ class MemoryFiles:
     """The memory files of one workspace.
 
     Args:
-        workspace: Its folder; made with the first change.
+        workspace: Its folder; created with the first change.
     """
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
     def read(self, name: str) -> str | None:
-        """The text of a memory file (a name of `LARGEST`); None where there is none.
+        """Read a memory file (a name in `LARGEST`); None if it does not exist.
 
         Raises:
-            FileRefused: It is no text, no regular file, too large, or leads outside the workspace.
+            FileRefused: It is not text, not a regular file, too large, or leads outside the workspace.
         """
-        with _refusing():
+        with _file_errors():
             return _text(self._bytes(name), name)
 
     def change(self, name: str, edit: Edit) -> None:
@@ -59,32 +59,32 @@ class MemoryFiles:
 
         Raises:
             FileRefused: It cannot be read or written.
-            MemoryRefused: The edit refuses.
+            MemoryRefused: The edit raised it.
         """
         self.change_all({name: edit})
 
     def change_all(self, edits: Mapping[str, Edit]) -> None:
-        """Change several files, in this order: where an edit refuses, none is changed.
+        """Change several files, in this order; if an edit raises, none is changed.
 
         Raises:
             FileRefused: One cannot be read or written.
-            MemoryRefused: An edit refuses.
+            MemoryRefused: An edit raised it.
         """
-        with _refusing(), alone(self._workspace):
-            worked_out = [(name, edit, *self._edited(name, edit)) for name, edit in edits.items()]
-            for name, edit, before, after in worked_out:
+        with _file_errors(), alone(self._workspace):
+            edited = [(name, edit, *self._edited(name, edit)) for name, edit in edits.items()]
+            for name, edit, before, after in edited:
                 for _ in range(TRIES):
                     if before == after or self._put(name, before, after):
                         break
                     before, after = self._edited(name, edit)
                 else:
-                    raise FileRefused(f"{name} is being saved by somebody again and again; try it again later")
+                    raise FileRefused(f"{name} is being changed by somebody else again and again; try again later")
 
     def _edited(self, name: str, edit: Edit) -> tuple[bytes | None, bytes]:
         before = self._bytes(name)
         after = edit(_text(before, name)).encode("utf-8", "replace")
-        if before is not None and before.startswith(_MARK):
-            after = _MARK + after
+        if before is not None and before.startswith(_BOM):
+            after = _BOM + after
         _require_size(len(after), name)
         return before, after
 
@@ -99,15 +99,17 @@ class MemoryFiles:
         return content
 
     def _put(self, name: str, before: bytes | None, after: bytes) -> bool:
-        """Put `after` in the file's place; False if it is no longer what was read."""
+        """Replace the file's content by `after`; False if it is no longer `before`."""
         real = inside(self._workspace, name)
         folders = {part.casefold() for part in real.relative_to(os.path.realpath(self._workspace)).parts}
         if ".git" in folders or (".agents" in folders and name != STRATEGIES):
-            raise OutsideWorkspace(f"{name} is a link to what belongs to git, or instructs later runs; make it a file")
+            raise OutsideWorkspace(
+                f"{name} is a link to a file that belongs to git, or instructs later runs; make it a regular file"
+            )
         if name == STRATEGIES and real != Path(os.path.realpath(self._workspace), name):
-            raise OutsideWorkspace(f"a link leads to {name}, so no run would be shown it; put the file there itself")
-        # The same key every time, so that what a crash leaves is cleared away by the next change.
-        put = replace(
+            raise OutsideWorkspace(f"a link leads to {name}, so runs would ignore it; put the file there itself")
+        # The same key every time, so that the next change removes what a crash left.
+        replaced = replace(
             self._workspace,
             name,
             content=after,
@@ -116,17 +118,17 @@ class MemoryFiles:
             follow=True,
             unchanged=lambda: self._bytes(name) == before,
         )
-        if put:
+        if replaced:
             with plain_errors(name):
                 _sync_folder(real.parent)
-        return put
+        return replaced
 
 
 def _text(content: bytes | None, name: str) -> str | None:
     if content is None:
         return None
     try:
-        return content.removeprefix(_MARK).decode("utf-8")
+        return content.removeprefix(_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
         raise FileRefused(f"{name} is not UTF-8 text (byte {error.start:,}); save it as UTF-8") from None
 
@@ -134,12 +136,12 @@ def _text(content: bytes | None, name: str) -> str | None:
 def _require_size(size: int, name: str) -> None:
     if size > LARGEST[name]:
         raise FileRefused(
-            f"{name} has more than {LARGEST[name]:,} bytes; move what is old to another file, then try it again"
+            f"{name} has more than {LARGEST[name]:,} bytes; move old entries to another file, then try again"
         )
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut."""
+    """Make the new file name survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -148,8 +150,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
-    """Say in one type what cannot be done with a file."""
+def _file_errors() -> Iterator[None]:
+    """Convert errors of reading and writing files to FileRefused."""
     try:
         yield
     except (NotAFile, NotText, OutsideWorkspace, OSError) as error:

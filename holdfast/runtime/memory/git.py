@@ -1,9 +1,9 @@
-"""Git on one repository: fixed arguments, no shell, no program that it could start, and no configuration but ours.
+"""Runs git on one repository: with fixed arguments, only our configuration, no shell, and no programs to start.
 
 1. Git never opens a repository's own git folder. It works in a view of it (`views.py`), outside the workspace, so that
-   it finds no configuration, hook or link that somebody has put there, and leaves nothing there by itself.
-2. It cannot start programs: neither `PATH` nor its own folder of programs names one.
-3. Where bubblewrap works, it runs confined: it reads the work tree and the objects, and writes to its view alone.
+   it uses no configuration, hook or link placed in that folder, and writes nothing to it.
+2. Git cannot start programs: `PATH` and `GIT_EXEC_PATH` name a folder that does not exist.
+3. Where bubblewrap works, git runs confined: it can read the work tree and the objects, and write only to its view.
 """
 
 import os
@@ -51,11 +51,11 @@ log = structlog.get_logger(__name__)
 
 
 class GitFailed(MemoryRefused):
-    """Git refused, or is missing; the text says what it said."""
+    """Git failed, or is not installed; the text has git's message."""
 
 
 class GitLocked(GitFailed):
-    """Another git process has locked what is to be written."""
+    """Another git process holds a lock that is needed."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +63,25 @@ class Git:
     """Runs git on a view of a repository."""
 
     folder: Path
-    """Where it starts: the workspace."""
+    """The working directory: the workspace."""
     top: Path
     """The work tree, without links in its path."""
     view: Path
-    """The git folder that it works in: ours."""
+    """Our git folder, in which git works."""
     shared: Path
-    """The repository's own one, which has the objects."""
+    """The repository's own git folder, which has the objects."""
     author: str = "Agent"
-    """Name of who commits; people see that it is none of them."""
+    """Name of the committer; marked so that people can tell it from a person."""
     keep: tuple[int, ...] = ()
-    """Descriptors that git keeps open for as long as it runs: by them its view is known to be in use."""
+    """Descriptors that git keeps open while it runs; they show that its view is in use."""
 
     def run(self, *arguments: str, text: str = "", environment: dict[str, str] | None = None) -> str:
         """Run `git ARGUMENTS…` and return what it printed.
 
         Args:
-            arguments: As on a command line. What comes from outside must be checked before.
+            arguments: As on a command line. The caller must check untrusted ones.
             text: Its standard input.
-            environment: More of it, such as dates.
+            environment: Additional variables, such as dates.
 
         Raises:
             GitFailed: It ended with an error, took longer than `SECONDS`, or cannot be started.
@@ -89,59 +89,50 @@ class Git:
         options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
         program = [_program(), *options, *arguments]
         if is_confined():
-            apart = [] if self.shared.is_relative_to(self.top) else [self.shared]
+            outside = [] if self.shared.is_relative_to(self.top) else [self.shared]
             program = reading_argv(
-                program, readable=[self.top, *apart], writable=[self.view], folder=self.folder.resolve()
+                program, readable=[self.top, *outside], writable=[self.view], folder=self.folder.resolve()
             )
         try:
             done = subprocess.run(
                 program,
                 cwd=self.folder,
-                env={**_environment(self.author), **self._places(), **(environment or {})},
+                env={**_environment(self.author), **self._folders(), **(environment or {})},
                 input=text.encode("utf-8", "surrogateescape"),
                 capture_output=True,
                 timeout=SECONDS,
                 pass_fds=self.keep,
-                check=False,  # git's own words say more than CalledProcessError
+                check=False,  # git's own message says more than CalledProcessError
             )
         except subprocess.TimeoutExpired:
-            raise GitFailed(
-                f"git {arguments[0]} took longer than {SECONDS:g} s and was stopped; try it again"
-            ) from None
+            raise GitFailed(f"git {arguments[0]} took longer than {SECONDS:g} s and was stopped; try again") from None
         except OSError as error:
             raise _missing(error.strerror) from None
         if done.returncode:
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().replace(str(self.view), ".git")
-            raise GitFailed(f"git {arguments[0]} failed: {said[:500]}")
+            output = (done.stderr or done.stdout).decode("utf-8", "replace").strip().replace(str(self.view), ".git")
+            raise GitFailed(f"git {arguments[0]} failed: {output[:500]}")
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def at_top(self) -> "Git":
-        """The same, started at the work tree's top."""
+        """The same, with the work tree's top as its working directory."""
         return replace(self, folder=self.top)
 
-    def says(self, *arguments: str) -> str:
-        """What a command prints, without the line break at its end; empty where it ends with an error."""
-        try:
-            return self.run(*arguments).removesuffix("\n")
-        except GitFailed:
-            return ""
-
     def paths(self, *arguments: str) -> list[str]:
-        """Run a command that prints paths, each ended by NUL; what is no UTF-8 in them shows as U+FFFD."""
+        """Run a command that prints NUL-terminated paths; bytes in them that are not UTF-8 become U+FFFD."""
         return [path for path in printable(self.run(*arguments)).split("\0") if path]
 
-    def _places(self) -> dict[str, str]:
+    def _folders(self) -> dict[str, str]:
         return {"GIT_DIR": str(self.view), "GIT_WORK_TREE": str(self.top)}
 
 
 def printable(text: str) -> str:
-    """What git printed, with U+FFFD for each byte that is no UTF-8: names of files may have any bytes."""
+    """Git's output with U+FFFD for each byte that is not UTF-8: file names may contain any bytes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @cache
 def is_confined() -> bool:
-    """Whether git runs in bubblewrap on this machine. Found out once, by really running it so."""
+    """Whether git runs in bubblewrap on this machine. Tested once, by running it."""
     if shutil.which("bwrap") is None:
         why = "bwrap is not installed"
     else:
@@ -163,18 +154,18 @@ def is_confined() -> bool:
 
 
 def _program() -> str:
-    """Git, by its full path: it is to find no other program by name."""
+    """Git's full path: its own `PATH` leads nowhere, so that it finds no other program."""
     if found := shutil.which("git"):
         return found
     raise _missing("not found")
 
 
 def _missing(why: str | None) -> GitFailed:
-    return GitFailed(f"git cannot be started ({why}); install git, and see that it is on PATH")
+    return GitFailed(f"git cannot be started ({why}); install git, and make sure that it is on PATH")
 
 
 def _environment(author: str) -> dict[str, str]:
-    """All that git is told by its environment: nothing of the worker's, whatever `GIT_*` it may have."""
+    """Git's complete environment: no variable of the worker's, such as `GIT_*`, reaches it."""
     name = f"{flat(author, TITLE)} (Holdfast)"
     return {
         "PATH": _NOWHERE,

@@ -1,7 +1,7 @@
-"""The files of a repository's git folder, read and written by us: no link is followed on the way, nor at its end.
+"""Reads and writes the files of a repository's git folder without following links, in the path or at its end.
 
-A confined command may write to `.git`, and a cloned folder may bring one. Each name is looked up from an open folder,
-so that what is swapped for a link meanwhile is refused as well.
+A confined command may write to `.git`, and a cloned folder may contain one. Each name is looked up from an open folder,
+so that a file or folder swapped for a link meanwhile is refused, too.
 """
 
 import errno
@@ -16,26 +16,26 @@ from typing import BinaryIO
 from holdfast.runtime.memory.git import GitFailed
 
 LARGEST = 50_000_000
-"""Bytes of a file that is read whole."""
+"""The most bytes of a file that `read` returns."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _KEPT = ("objects", "refs", "logs", "info", "reftable")
-"""What git keeps in folders; hooks and the git folders of submodules are looked at by nobody."""
+"""The folders that git uses; our git never reads hooks or the git folders of submodules."""
 
 
 class NotPlain(GitFailed):
-    """Something in a git folder is a link, a pipe or the like where git keeps a file or a folder of its own."""
+    """A git folder has a link, a pipe or the like where git expects a regular file or folder."""
 
 
 @contextmanager
 def parent_of(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The open folder that has `name`, a path below `folder`, and its last part.
+    """Open the parent folder of `name`, a path below `folder`; gives its descriptor and the last part of the name.
 
     Raises:
-        NotPlain: A link is on the way.
-        FileNotFoundError: There is no such folder, and it is not to be made.
+        NotPlain: The path contains a link.
+        FileNotFoundError: There is no such folder, and `make` is False.
     """
     *parents, last = name.split("/")
     with _plainly(folder, name):
@@ -56,11 +56,11 @@ def parent_of(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[
 
 @contextmanager
 def opened(folder: Path, name: str) -> Iterator[int]:
-    """A regular file of a git folder, open for reading.
+    """Open a regular file of a git folder for reading.
 
     Raises:
-        NotPlain: It is a link or no file, or a link is on the way.
-        FileNotFoundError: There is none.
+        NotPlain: It is a link or not a regular file, or its path contains a link.
+        FileNotFoundError: There is no such file.
     """
     with parent_of(folder, name) as (parent, last):
         with _plainly(folder, name):
@@ -74,10 +74,10 @@ def opened(folder: Path, name: str) -> Iterator[int]:
 
 
 def read(folder: Path, name: str) -> bytes | None:
-    """The bytes of a file; None where there is none.
+    """Read a file; None if it does not exist.
 
     Raises:
-        NotPlain: It is a link, no file, or larger than `LARGEST`.
+        NotPlain: It is a link, not a regular file, or larger than `LARGEST`.
     """
     try:
         with opened(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
@@ -90,15 +90,15 @@ def read(folder: Path, name: str) -> bytes | None:
 
 
 def copy(folder: Path, name: str, to: Path | int) -> None:
-    """Copy a file with its time: git tells by that of the index which files it has to look at again.
+    """Copy a file with its time: git uses the index's time to decide which files it has to read again.
 
     Args:
         folder: The git folder.
-        name: The file; where there is none, an older copy is removed.
-        to: A path in a folder of ours, or an open file.
+        name: The file; if it does not exist, an older copy is removed.
+        to: A path in one of our own folders, or an open file.
 
     Raises:
-        NotPlain: It is a link or no file.
+        NotPlain: It is a link or not a regular file.
     """
     try:
         with opened(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as source, _target(to) as target:
@@ -116,18 +116,18 @@ def _target(to: Path | int) -> BinaryIO:
 
 
 def create(folder: Path, name: str) -> int:
-    """Make a file that is not there yet, such as a lock; returns it open for writing.
+    """Create a new file, such as a lock, and return it open for writing.
 
     Raises:
-        FileExistsError: Something has that name; a link that leads nowhere, for instance.
-        NotPlain: A link is on the way.
+        FileExistsError: The name exists, even as a broken link.
+        NotPlain: The path contains a link.
     """
     with parent_of(folder, name, make=True) as (parent, last):
         return os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=parent)
 
 
 def open_lock(folder: Path, name: str) -> int:
-    """A file to lock, open; it is made where there is none.
+    """Open a file to lock, creating it if needed.
 
     Raises:
         NotPlain: It is a link.
@@ -137,22 +137,22 @@ def open_lock(folder: Path, name: str) -> int:
 
 
 def rename(folder: Path, old: str, new: str) -> None:
-    """Put a file of a folder in the place of another in the same one."""
+    """Rename a file within its folder, replacing the file at the new name."""
     with parent_of(folder, new) as (parent, last):
         os.rename(old.rpartition("/")[2], last, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def remove(folder: Path, name: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     with suppress(FileNotFoundError), parent_of(folder, name) as (parent, last):
         os.unlink(last, dir_fd=parent)
 
 
 def append(folder: Path, name: str, content: bytes) -> None:
-    """Add to a file's end; it is made where there is none.
+    """Append to a file, creating it if needed.
 
     Raises:
-        NotPlain: It is a link or no file, or has another name elsewhere.
+        NotPlain: It is a link, not a regular file, or has another hard link.
     """
     with parent_of(folder, name, make=True) as (parent, last):
         with _plainly(folder, name):
@@ -164,8 +164,8 @@ def append(folder: Path, name: str, content: bytes) -> None:
             file.write(content)
 
 
-def bring(source: Path, folder: Path, name: str) -> None:
-    """Put a file of ours at `name` of a git folder, unless something is there: git names objects by their content."""
+def publish(source: Path, folder: Path, name: str) -> None:
+    """Move our file to `name` in a git folder, unless that exists: git names objects by their content."""
     with parent_of(folder, name, make=True) as (parent, last):
         with suppress(FileNotFoundError):
             os.stat(last, dir_fd=parent, follow_symlinks=False)
@@ -183,10 +183,10 @@ def bring(source: Path, folder: Path, name: str) -> None:
 
 
 def require_plain(folder: Path) -> None:
-    """Refuse a git folder in which links, pipes or devices stand where git reads or writes.
+    """Refuse a git folder that has links, pipes or devices where git reads or writes.
 
     Raises:
-        NotPlain: The text names the first that was found.
+        NotPlain: The text names the first one found.
     """
     pending = [folder]
     while pending:
@@ -213,6 +213,6 @@ def _plainly(folder: Path, name: str) -> Iterator[None]:
 
 def _not_plain(folder: Path, name: str) -> NotPlain:
     return NotPlain(
-        f"{folder.name}/{name} is a link, or no plain file or folder, and would lead git elsewhere; "
-        "put in its place what it leads to, or remove it"
+        f"{folder.name}/{name} is a link, or not a regular file or folder, and could lead git elsewhere; "
+        "replace it by what it leads to, or remove it"
     )

@@ -1,7 +1,7 @@
-"""Which of a repository's own settings count for our git: an allow-list of plain values; and which are not heeded.
+"""Decides which of a repository's own settings apply to our git: an allow-list of plain values.
 
-What a repository's configuration may name beside them runs programs (filters, hooks, signing), or leads elsewhere
-(includes, `core.worktree`). Nothing of that reaches git; what a person may miss of it is said.
+Other settings can run programs (filters, hooks, signing) or lead elsewhere (includes, `core.worktree`). None of them
+reaches git; `ignored_settings` names those that a person may miss.
 """
 
 import re
@@ -14,16 +14,16 @@ _ALLOWED = frozenset(
     | {"core.autocrlf", "core.eol", "core.safecrlf", "core.checkstat", "core.trustctime"}
     | {"core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse", "extensions.objectformat"}
 )
-"""What says how files are to be compared and stored."""
+"""Settings of how git compares and stores files."""
 _VALUE = re.compile(r"[A-Za-z0-9]{0,20}")
 
 _EXTENSIONS = frozenset(
     {"noop", "noop-v1", "objectformat", "partialclone", "preciousobjects", "relativeworktrees", "worktreeconfig"}
 )
-"""Formats of a repository that a view of it can be made of. Others keep references or objects in another way."""
+"""Repository formats that a view supports. Others store references or objects in another way."""
 
 HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-index-change", "reference-transaction")
-"""Those that git would run for a commit."""
+"""The hooks that git would run for a commit."""
 
 _MISSED = {
     "core.hookspath": "hooks (core.hooksPath)",
@@ -35,25 +35,25 @@ _MISSED = {
 _FILTER = re.compile(r"filter\.(.*)\.(clean|process)", re.DOTALL)
 
 Settings = Sequence[tuple[str, str]]
-"""Name, lower-case but for what stands between its dots, and value; in the order of the file."""
+"""Names and values, in the order of the file. Names are lower-case except for the part between the dots."""
 
 
-def parse(listed: str) -> list[tuple[str, str]]:
-    """What `git config --list --null` printed."""
-    pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
+def parse(output: str) -> list[tuple[str, str]]:
+    """Parse the output of `git config --list --null`."""
+    pairs = (entry.partition("\n") for entry in output.split("\0") if entry)
     return [(name, value if newline else "true") for name, newline, value in pairs]
 
 
 def require_usable(settings: Settings, *, name: str, linked: bool) -> None:
-    """Refuse a repository that is not what its git folder's place says, or that we cannot read.
+    """Refuse a repository whose work tree is elsewhere, or whose format is not supported.
 
     Args:
-        settings: Its own.
-        name: For errors.
-        linked: It has a linked work tree, which `core.bare` and `core.worktree` do not concern.
+        settings: The repository's own.
+        name: The repository's name, for errors.
+        linked: Whether this is a linked work tree, to which `core.bare` and `core.worktree` do not apply.
 
     Raises:
-        GitFailed: The text says what stands against it.
+        GitFailed: The text says why.
     """
     last = dict(settings)
     if not linked and "core.worktree" in last:
@@ -64,16 +64,16 @@ def require_usable(settings: Settings, *, name: str, linked: bool) -> None:
     if not linked and last.get("core.bare", "false").casefold() not in ("false", "no", "off", "0", ""):
         raise GitFailed(f"{name} is a bare repository (core.bare); give the agent a work tree")
     if last.get("core.repositoryformatversion", "0").strip() not in ("0", "1"):
-        raise GitFailed(f"the repository of {name} has a format that is not known here (core.repositoryFormatVersion)")
+        raise GitFailed(f"the repository of {name} has an unsupported format (core.repositoryFormatVersion)")
     extensions = {key.removeprefix("extensions.") for key in last if key.startswith("extensions.")}
     if last.get("extensions.refstorage", "files") == "files":
         extensions.discard("refstorage")
     if unknown := sorted(extensions - _EXTENSIONS):
-        raise GitFailed(f"the repository of {name} uses what is not known here: extensions.{unknown[0]}")
+        raise GitFailed(f"the repository of {name} uses an unsupported extension: extensions.{unknown[0]}")
 
 
 def configuration(settings: Settings) -> str:
-    """The configuration of a view: of the repository's own settings, those that are allowed."""
+    """Build the configuration of a view from the allowed ones of the repository's own settings."""
     kept: Mapping[str, str] = {name: value for name, value in settings if name in _ALLOWED and _VALUE.fullmatch(value)}
     version = 1 if "extensions.objectformat" in kept else 0
     lines = [f"[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n"]
@@ -83,12 +83,12 @@ def configuration(settings: Settings) -> str:
     return "".join(lines)
 
 
-def not_heeded(settings: Settings, hooks: Sequence[str]) -> tuple[str, ...]:
-    """What of a repository would have taken part in a commit of a person's, and does not in ours; in words.
+def ignored_settings(settings: Settings, hooks: Sequence[str]) -> tuple[str, ...]:
+    """Name the hooks, filters and settings that apply to a person's commit, and not to ours.
 
     Args:
-        settings: Its own.
-        hooks: Those that it has.
+        settings: The repository's own.
+        hooks: The repository's hooks.
     """
     found = [f"hook {hook}" for hook in hooks]
     for name, value in settings:

@@ -1,6 +1,6 @@
-"""What a loop does to its workspace: see what the files say, and record what became of an iteration.
+"""What a loop does in its workspace: read the state of its files, and record the outcome of an iteration.
 
-Both may run twice, and a worker may be killed in the midst of either: what was committed is found again by its key.
+Both may run twice, and a worker may be killed in the middle: an earlier attempt's commit is found by its key.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from holdfast.runtime.memory.locks import RepositoryBusy
 from holdfast.runtime.memory.repository import Repository
 
 LISTED = 20
-"""Commits, blocked tasks and failing features that are told of."""
-TOLD = 400
-"""Characters of each."""
-LONGEST = 1_000
-"""Characters of a title: it is part of messages and states that Temporal bounds."""
+"""The most commits, blocked tasks and failing features that are listed."""
+LISTED_CHARS = 400
+"""The most characters of each."""
+TITLE_CHARS = 1_000
+"""The most characters of a task's title: it becomes part of messages and states that Temporal limits."""
 
-_ENDS = {
+_ENDINGS = {
     "completed": "its run ended without saying so",
     "failed": "its run failed",
     "cancelled": "its run was cancelled",
@@ -34,18 +34,18 @@ _ENDS = {
 }
 
 
-class FileWorkbench:
-    """An `activities.loop_iteration.Workbench` on files."""
+class LoopFiles:
+    """The files and the repository of loops. Both methods block, and are idempotent by the request's key."""
 
     def survey(self, request: SurveyRequest) -> Survey:
-        """See what the files say, and commit what people have changed.
+        """Read the state of the files, and commit people's changes. Problems are reported in `Survey.problem`.
 
         Raises:
-            RepositoryBusy: Others are at work in the repository; to be tried again.
+            RepositoryBusy: Another process uses the repository. Retryable.
         """
         workspace = Path(request.workspace)
         try:
-            head = Repository(workspace, author="Loop").take_in(request.key).hash
+            head = Repository(workspace, author="Loop").commit_manual_changes(request.key).hash
             files = MemoryFiles(workspace)
             tasks = parse_tasks(files.read(TASKS) or "")
             features = files.read(FEATURES)
@@ -56,9 +56,9 @@ class FileWorkbench:
             return Survey(problem=str(error))
         following = next_task(tasks)
         title = following.title if following else ""
-        if following and len(title) > LONGEST:
-            problem = f"TASKS.md, line {following.line}: a title of {len(title):,} characters; {LONGEST:,} is the most"
-            return Survey(problem=f"{problem}; put what is more below it")
+        if following and len(title) > TITLE_CHARS:
+            problem = f"TASKS.md, line {following.line}: the title has {len(title):,} characters, over {TITLE_CHARS:,}"
+            return Survey(problem=f"{problem}; shorten it, and put the details below it")
         blocked = [task for task in tasks if task.status == "blocked"]
         return Survey(
             head=head,
@@ -69,24 +69,29 @@ class FileWorkbench:
             next=title,
             twins=_count(tasks, title, "open"),
             finished=_count(tasks, title, "done"),
-            blocked=tuple(one_line(f"{task.title}: {task.reason}", TOLD) for task in blocked[:LISTED]),
-            failing=tuple(one_line(name, TOLD) for name in failing[:LISTED]),
+            blocked=tuple(one_line(f"{task.title}: {task.reason}", LISTED_CHARS) for task in blocked[:LISTED]),
+            failing=tuple(one_line(name, LISTED_CHARS) for name in failing[:LISTED]),
         )
 
-    def settle(self, request: SettleRequest, words: str, at: datetime) -> Settled:
-        """Find out what became of the task, and commit what is left.
+    def settle(self, request: SettleRequest, last_message: str, at: datetime) -> Settled:
+        """Determine the outcome of the task, and commit the remaining changes.
+
+        Args:
+            request: The iteration.
+            last_message: The agent's last message, quoted if the task failed.
+            at: When.
 
         Raises:
-            RepositoryBusy: Others are at work in the repository; to be tried again.
+            RepositoryBusy: Another process uses the repository. Retryable.
         """
         workspace = Path(request.workspace)
-        if not workspace.is_dir():  # to make it anew would pass for a workspace where nothing is done yet
+        if not workspace.is_dir():  # a new folder would look like a workspace in which nothing is done yet
             return Settled(outcome="failed", explanation=f"its workspace {workspace} is gone")
         repository, files = Repository(workspace, author="Loop"), MemoryFiles(workspace)
         try:
-            outcome, explanation = _became(request, files, words)
+            outcome, explanation = _explained_outcome(request, files, last_message)
 
-            def trace() -> None:
+            def note_failure() -> None:
                 if outcome == "failed":
                     error = _error(request, explanation, at)
                     files.change(ERRORS, lambda text: add_note(text, error, heading="Errors"))
@@ -95,7 +100,7 @@ class FileWorkbench:
                 request.key,
                 _subject(request, outcome),
                 trailers={"Holdfast-Thread": request.thread, "Holdfast-Iteration": str(request.number)},
-                change=trace,
+                change=note_failure,
             )
             commits = _commits_since(repository, request.head)
         except RepositoryBusy:
@@ -107,7 +112,7 @@ class FileWorkbench:
 
 def _commits_since(repository: Repository, head: str) -> tuple[str, ...]:
     newer = takewhile(lambda commit: commit.hash != head, repository.commits(LISTED))
-    return tuple(one_line(f"{commit.hash[:7]} {commit.subject}", TOLD) for commit in newer)[::-1]
+    return tuple(one_line(f"{commit.hash[:7]} {commit.subject}", LISTED_CHARS) for commit in newer)[::-1]
 
 
 def _error(request: SettleRequest, explanation: str, at: datetime) -> Note:
@@ -119,17 +124,17 @@ def _count(tasks: Sequence[Task], title: str, status: Status) -> int:
     return sum(task.title == title and task.status == status for task in tasks)
 
 
-def _became(request: SettleRequest, files: MemoryFiles, words: str) -> tuple[IterationOutcome, str]:
-    """What became of the task, and why. Where TASKS.md cannot be read that is why, and what was left is still kept."""
+def _explained_outcome(request: SettleRequest, files: MemoryFiles, last_message: str) -> tuple[IterationOutcome, str]:
+    """The outcome of the task, and why. If TASKS.md cannot be read, the task failed; changes are still committed."""
     try:
         outcome = _outcome(request, parse_tasks(files.read(TASKS) or ""))
     except MemoryRefused as error:
         return "failed", str(error)
-    return outcome, _explanation(request, outcome, words)
+    return outcome, _explanation(request, outcome, last_message)
 
 
 def _outcome(request: SettleRequest, tasks: Sequence[Task]) -> IterationOutcome:
-    """What became of the task: the files say, whoever has written it there."""
+    """The outcome of the task as TASKS.md shows it, no matter who wrote it there."""
     if not request.task:
         return "completed" if tasks else "failed"
     if _count(tasks, request.task, "done") > request.finished:
@@ -139,17 +144,17 @@ def _outcome(request: SettleRequest, tasks: Sequence[Task]) -> IterationOutcome:
     return "blocked" if _count(tasks, request.task, "blocked") else "changed"
 
 
-def _explanation(request: SettleRequest, outcome: IterationOutcome, words: str) -> str:
+def _explanation(request: SettleRequest, outcome: IterationOutcome, last_message: str) -> str:
     if outcome == "changed":
         return "the task was changed or removed meanwhile"
     if outcome != "failed":
         return ""
-    why = _ENDS[request.end] + (f" ({one_line(request.explanation, 300)})" if request.explanation else "")
-    return f"{why}; its last words: {one_line(words, 500)}" if words else why
+    why = _ENDINGS[request.end] + (f" ({one_line(request.explanation, 300)})" if request.explanation else "")
+    return f"{why}; its last message: {one_line(last_message, 500)}" if last_message else why
 
 
 def _subject(request: SettleRequest, outcome: IterationOutcome) -> str:
     what = request.task or "write the plan"
     if outcome == "failed":
         return one_line(f"Note that iteration {request.number} failed: {what}", 72)
-    return one_line(f"Keep what iteration {request.number} left: {what}", 72)
+    return one_line(f"Commit work left by iteration {request.number}: {what}", 72)

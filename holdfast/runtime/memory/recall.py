@@ -1,8 +1,8 @@
-"""Reads what an agent has left for itself in its workspace: skills, learnt strategies, and the five files.
+"""Recalls an agent's memory from its workspace: skills, learnt strategies, and the five memory files.
 
-Whatever is there, a run begins: what is no text, too large, or a way out of the workspace is said in a line. What
-instructs the agent needs a person's approval (`holdfast.runtime.workspace.approved_instructions`); without it, that
-too is said in a line, which repeats nothing of what stands there.
+Bad content does not prevent a run: one line reports a file that is not text, too large, or outside the workspace.
+Content that instructs the agent needs a person's approval (`holdfast.runtime.workspace.approved_instructions`);
+without it, one line reports that, quoting none of the content.
 """
 
 import codecs
@@ -27,24 +27,23 @@ from holdfast.transcript.prompt import strategies_room
 
 log = structlog.get_logger(__name__)
 
-
-HOW = "a person approves it with `python starter.py trust DIR`, on this machine"
+HOW_TO_APPROVE = "a person approves it with `python starter.py trust DIR`, on this machine"
 
 
 class WorkspaceMemory:
-    """What workspaces hold for the agents that work in them.
+    """Reads the memory of agents from their workspaces.
 
-    Each method raises OSError where the file system does not answer as it should; that is to be tried again.
+    Each method raises OSError if the file system fails. Retryable.
 
     Args:
-        approvals: What people have approved; None for those of the process's state folder.
+        approvals: What people have approved; None for the approvals in the process's state folder.
     """
 
     def __init__(self, approvals: Approvals | None = None) -> None:
         self._approvals = approvals or Approvals()
 
     def skills(self, workspace: Path) -> Iterator[Skill | SkillSpec]:
-        """The workspace's own skills that a person has approved, and how many others there are."""
+        """The workspace's skills that a person has approved, and one entry that counts the others."""
         others: dict[str, str] = {}
         for found in workspace_skills(workspace):
             if isinstance(found, Skill) and self._approvals.have(_instruction(found), workspace):
@@ -52,11 +51,11 @@ class WorkspaceMemory:
             else:
                 others[found.name] = found.description if isinstance(found, SkillSpec) else "not approved"
         if others:
-            self._left_out(workspace, [f"{WORKSPACE_SKILLS}, {name}: {why}" for name, why in others.items()])
-            yield unusable(WORKSPACE_SKILLS, f"{len(others):,} not approved, or not to be used; {HOW}")
+            self._log_left_out(workspace, [f"{WORKSPACE_SKILLS}, {name}: {why}" for name, why in others.items()])
+            yield unusable(WORKSPACE_SKILLS, f"{len(others):,} not approved, or unusable; {HOW_TO_APPROVE}")
 
     def strategies(self, workspace: Path, tokens: int) -> str:
-        """What was learnt, the newest of it within the budget; empty where nothing was."""
+        """The learnt strategies, the newest within the token budget; empty if there are none."""
         room = strategies_room(tokens)
         read = _read(workspace, STRATEGIES, most=LARGEST[STRATEGIES] + 1, newest=True)
         if read is None or not (read.problem or read.text.strip()):
@@ -64,12 +63,12 @@ class WorkspaceMemory:
         if read.problem or read.unread:
             return f"[{STRATEGIES} is not shown: {read.problem or 'it is too large'}]"
         if not self._approvals.have(strategies(read.text, what=STRATEGIES), workspace):
-            self._left_out(workspace, [STRATEGIES])
-            return f"[{STRATEGIES} is not shown: no person has approved it as it is; {HOW}]"
+            self._log_left_out(workspace, [STRATEGIES])
+            return f"[{STRATEGIES} is not shown: no person has approved its current text; {HOW_TO_APPROVE}]"
         return newest_of(read.text.strip("\n"), room, where=STRATEGIES)
 
     def instructions(self, workspace: Path) -> Iterator[tuple[Instruction, bool]]:
-        """All that would instruct agents in a workspace, and whether it is approved; for a person to read.
+        """Everything in a workspace that would instruct agents, and whether it is approved; for a person to review.
 
         Raises:
             FileRefused: The strategies cannot be read.
@@ -80,16 +79,15 @@ class WorkspaceMemory:
         for each in found:
             yield each, self._approvals.have(each, workspace)
 
-    def _left_out(self, workspace: Path, what: Sequence[str]) -> None:
-        """Say so to people: the worker's log is where they look."""
+    def _log_left_out(self, workspace: Path, what: Sequence[str]) -> None:
         if self._approvals.count_in(workspace):
             then = f"read it, then: python starter.py trust {workspace}"
         else:
-            then = "the state folder lies in the workspace, where approvals do not count: set HOLDFAST_HOME elsewhere"
+            then = "the state folder is in the workspace, where approvals do not count: set HOLDFAST_HOME elsewhere"
         log.warning("instructions_not_trusted", workspace=str(workspace), left_out=list(what), then=then)
 
     def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
-        """The workspace's files within the budget; None where it has none of them."""
+        """The workspace's memory files within the token budget; None if it has none of them."""
         reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in MEMORY_FILES)
         return files_tier([read for read in reads if read], tokens)
 
@@ -102,7 +100,7 @@ def _instruction(found: Skill) -> Instruction:
 
 
 def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | None:
-    """The beginning or the end of a file, `most` bytes of it; None where there is no such file."""
+    """Read at most `most` bytes from the beginning or the end of a file; None if it does not exist."""
     try:
         if _is_loop(workspace, name):
             return FileRead(name, problem="it is a link that leads to itself")
@@ -113,7 +111,7 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
             start = max(0, size - most) if newest else 0
             file.seek(start)
             content = file.read(most)
-        # A part may begin and end within a character.
+        # A part may begin or end within a character.
         skipped = next((n for n in range(4) if content[n : n + 1] < b"\x80" or content[n] >= 0xC0), 0) if start else 0
         text = codecs.getincrementaldecoder("utf-8")().decode(content[skipped:], final=len(content) == size)
     except (FileNotFoundError, NotADirectoryError):
@@ -121,11 +119,11 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
     except OutsideWorkspace:
         return FileRead(name, problem="it leads outside the workspace")
     except NotAFile:
-        return FileRead(name, problem="it is no regular file")
+        return FileRead(name, problem="it is not a regular file")
     except (NotText, UnicodeDecodeError):
         return FileRead(name, problem="it is not UTF-8 text")
     except PermissionError:
-        return FileRead(name, problem="it may not be read")
+        return FileRead(name, problem="permission to read it was denied")
     return FileRead(name, size, text, unread=size - len(text.encode()))
 
 

@@ -1,4 +1,4 @@
-"""Which repository a workspace belongs to, and whether it is in a state that nobody but a person should change."""
+"""Finds the repository that a workspace belongs to, creates one, and checks that it may be committed to."""
 
 import os
 import re
@@ -20,34 +20,34 @@ _UNDER_WAY = {
     "sequencer": ("a series of picks or reverts", "`git cherry-pick --continue`", "`git cherry-pick --quit`"),
     "BISECT_LOG": ("a bisect", "more of it", "`git bisect reset`"),
 }
-"""What git leaves in its folder while it waits for a person; how to end it, and how to drop it."""
+"""What git puts into its folder during an operation: the operation, how to finish it, and how to abort it."""
 
 _BRANCH = "ref: refs/heads/"
-"""What HEAD says before a branch's name."""
+"""The prefix of a branch's name in HEAD."""
 _NOT_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|@\{|\.\.")
 _CONFIG = "[core]\n\trepositoryFormatVersion = 0\n\tfileMode = true\n\tbare = false\n\tlogAllRefUpdates = true\n"
-"""Of a repository that is made here."""
+"""The configuration of a new repository."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RepositoryRoot:
     """A repository that a workspace belongs to."""
 
     workspace: Path
     top: Path
     """Its work tree: the workspace, or a folder further up; without links in its path."""
     folder: Path
-    """`.git`, or that of a linked work tree."""
+    """The git folder: `.git`, or that of a linked work tree."""
     shared: Path
-    """What all its work trees have in common."""
+    """The git folder that all its work trees share."""
 
     @property
-    def whole(self) -> bool:
-        """Whether the workspace is all of it."""
+    def is_workspace(self) -> bool:
+        """Whether the workspace is the top of the work tree."""
         return self.workspace.resolve() == self.top
 
     def branch(self) -> str:
-        """The branch that a commit goes to; empty where HEAD is detached.
+        """The checked-out branch; empty if HEAD is detached.
 
         Raises:
             GitFailed: HEAD cannot be read, or names no branch.
@@ -61,15 +61,15 @@ class Place:
         return name
 
     def lock_files(self) -> list[Path]:
-        """The files by which git keeps other git processes out while it commits."""
+        """The lock files that git uses while it commits."""
         names = [self.folder / "index.lock", self.folder / "HEAD.lock", self.shared / "packed-refs.lock"]
         return [*names, self.shared / f"refs/heads/{self.branch()}.lock"]
 
 
-def find_place(workspace: Path) -> Place | None:
-    """The repository whose work tree has the workspace; None if there is none.
+def find_repository_root(workspace: Path) -> RepositoryRoot | None:
+    """Find the repository whose work tree contains the workspace; None if there is none.
 
-    It is found by its `.git` folder: what only looks like one from within is none.
+    A repository is recognised by its `.git`; a bare repository, which has none, is refused.
 
     Raises:
         GitFailed: There is one, and it cannot be used.
@@ -78,34 +78,34 @@ def find_place(workspace: Path) -> Place | None:
     for top in (here, *here.parents):
         git = top / ".git"
         if top == here and os.path.lexists(git):
-            return _place(workspace, top, git)  # broken or not: none further up is taken for it
-        # Anybody may have put one into /tmp, to be given what is committed below it.
+            return _read_root(workspace, top, git)  # even if broken: no repository further up may replace it
+        # Anyone could create one in /tmp, to receive what is committed below it.
         own = os.path.lexists(git) and git.lstat().st_uid in (os.geteuid(), here.stat().st_uid)
         if own and (git.is_file() or _is_git_folder(git)):
-            return _place(workspace, top, git)
+            return _read_root(workspace, top, git)
         if _is_git_folder(top):
             raise GitFailed(f"{workspace.name} is a bare repository, or git's own folder; give the agent a work tree")
     return None
 
 
-def _place(workspace: Path, top: Path, git: Path) -> Place:
+def _read_root(workspace: Path, top: Path, git: Path) -> RepositoryRoot:
     if git.is_symlink():
         raise GitFailed(f"{top.name}/.git is a link to a repository elsewhere; give the agent a clone")
     if git.is_file():
         folder = _linked(top, git)
-        return Place(workspace, top, folder, folder.parents[1])
+        return RepositoryRoot(workspace, top, folder, folder.parents[1])
     if not _is_git_folder(git):
         raise GitFailed(f"the repository of {workspace.name} cannot be read; repair it first (.git is incomplete)")
     if os.path.lexists(git / "commondir"):
         raise GitFailed(f"{top.name}/.git has its contents elsewhere (commondir); give the agent a clone")
-    return Place(workspace, top, git, git)
+    return RepositoryRoot(workspace, top, git, git)
 
 
 def _linked(top: Path, git: Path) -> Path:
-    """The git folder of a linked work tree, if its repository says that this is one of its work trees.
+    """The git folder of a linked work tree, if its repository lists this as one of its work trees.
 
     Raises:
-        GitFailed: It does not: `.git` may name anybody's repository.
+        GitFailed: The repository does not: `.git` may name anyone's repository.
     """
     named = (git_files.read(top, ".git") or b"").decode("utf-8", "surrogateescape")
     folder = Path(os.path.realpath(top / named.removeprefix("gitdir:").strip()))
@@ -116,8 +116,8 @@ def _linked(top: Path, git: Path) -> Path:
         if own and named.startswith("gitdir:") and folder.parent.name == "worktrees":
             return folder
     raise GitFailed(
-        f"{top.name}/.git is a file that names a repository elsewhere, which does not have this as its work tree; "
-        "give the agent a clone, or a work tree made by `git worktree add`"
+        f"{top.name}/.git is a file that names a repository elsewhere, which does not list this as its work tree; "
+        "give the agent a clone, or a work tree created by `git worktree add`"
     )
 
 
@@ -126,23 +126,23 @@ def _is_git_folder(folder: Path) -> bool:
 
 
 def _is_branch(name: str) -> bool:
-    """Whether git takes it for a branch's name; what leads out of `refs/heads` is none."""
+    """Whether git accepts it as a branch name, and it does not lead out of `refs/heads`."""
     bad = _NOT_IN_BRANCH.search(name) or not name or name.endswith(".")
     return not bad and not any(
         part in ("", ".", "..") or part.startswith(".") or part.endswith(".lock") for part in name.split("/")
     )
 
 
-def make_place(workspace: Path) -> Place:
-    """Make the workspace a repository of its own, unless another attempt has; whole or not at all.
+def create_repository(workspace: Path) -> RepositoryRoot:
+    """Atomically create a repository in the workspace, unless another attempt has.
 
     Raises:
-        GitFailed: There is one that cannot be used.
+        GitFailed: There is one, and it cannot be used.
         OSError: The folder cannot be written.
     """
     with alone(workspace):
         if not os.path.lexists(workspace / ".git"):
-            # A folder of this attempt's own: one that was killed may still be writing to another.
+            # A temporary folder for this attempt alone: a killed attempt's process may still be writing to its own.
             with TemporaryDirectory(prefix=".holdfast-", suffix=".tmp", dir=workspace) as unfinished:
                 git = Path(unfinished, ".git")
                 for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
@@ -150,22 +150,22 @@ def make_place(workspace: Path) -> Place:
                 (git / "HEAD").write_text(f"{_BRANCH}main\n")
                 (git / "config").write_text(_CONFIG)
                 git.rename(workspace / ".git")
-    return _place(workspace, workspace.resolve(), workspace.resolve() / ".git")
+    return _read_root(workspace, workspace.resolve(), workspace.resolve() / ".git")
 
 
-def problem_of(place: Place, git: Git) -> str:
-    """Why nothing should be committed, in words; empty if there is no reason.
+def problem_of(root: RepositoryRoot, git: Git) -> str:
+    """Why nothing may be committed, in words; empty if commits are possible.
 
     Raises:
         GitFailed: The repository cannot be read.
     """
-    name = place.top.name
+    name = root.top.name
     for mark, (what, finish, drop) in _UNDER_WAY.items():
-        if os.path.lexists(place.folder / mark):
-            return f"{what} is under way in {name}; a person has to end it with {finish}, or drop it with {drop}"
-    if not place.branch():
+        if os.path.lexists(root.folder / mark):
+            return f"{what} is under way in {name}; a person has to finish it with {finish}, or abort it with {drop}"
+    if not root.branch():
         return f"HEAD is detached in {name}: no branch would keep a commit; switch to one with `git switch`"
     unmerged = git.paths("ls-files", "--unmerged", "--full-name", "-z", ":/")
     if conflicts := sorted({entry.partition("\t")[2] for entry in unmerged}):
-        return f"{name} has conflicts that are not resolved: {', '.join(conflicts)[:300]}; a person has to resolve them"
+        return f"{name} has unresolved conflicts: {', '.join(conflicts)[:300]}; a person has to resolve them"
     return ""

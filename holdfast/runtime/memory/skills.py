@@ -1,8 +1,8 @@
-"""Reads skills from folders: a catalog's, and those of a run's workspace.
+"""Reads skills from folders: those of a catalog, and those of a run's workspace.
 
     Catalog(agents=[…], skills=load_skills(Path(__file__).parent / "skills"))
 
-Links are not followed, and what is too large is not read: whoever writes to a workspace may put anything there.
+Links are not followed, and large files are not read, because the files of a workspace are untrusted.
 """
 
 import errno
@@ -26,19 +26,19 @@ from holdfast.agents.skills import (
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
 
 WORKSPACE_SKILLS = ".agents/skills"
-"""Where a workspace has its own."""
+"""The folder of a workspace's own skills."""
 
 _LISTED = 10_000
-"""Entries of that folder that are looked at."""
+"""The most entries of that folder that are read."""
 
 
 def load_skills(folder: Path | str) -> list[Skill]:
-    """The skills of a folder, for a catalog: each in a folder of its own, with a `SKILL.md`. By name.
+    """Load the skills in a folder for a catalog, sorted by name. Each is a folder with a `SKILL.md`.
 
-    Names that begin with a dot or an underscore are left out.
+    Folders whose names begin with a dot or an underscore are left out.
 
     Raises:
-        SkillInvalid: There is no such folder, or a skill in it cannot be used; the text names the file.
+        SkillInvalid: There is no such folder, or a skill in it is invalid; the text names the file.
     """
     try:
         folders = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] not in "._")
@@ -48,19 +48,19 @@ def load_skills(folder: Path | str) -> list[Skill]:
 
 
 def is_linked(workspace: Path, name: str) -> bool:
-    """Whether a link within the workspace leads to what has that name: `write_file` may write there.
+    """Whether a link within the workspace leads to that file: `write_file` may write to its target.
 
     Raises:
-        OutsideWorkspace: It leads outside.
+        OutsideWorkspace: The link leads outside.
     """
     return inside(workspace, name) != Path(os.path.realpath(workspace), name)
 
 
 def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
-    """The skills that a workspace has in `.agents/skills`, by folder; those that cannot be used say why (`unusable`).
+    """Read a workspace's skills in `.agents/skills`, by folder; for an invalid one, gives the reason (`unusable`).
 
     Raises:
-        OSError: The file system does not answer as it should; to be tried again.
+        OSError: The file system failed. Retryable.
     """
     try:
         folder = inside(workspace, WORKSPACE_SKILLS)
@@ -72,40 +72,40 @@ def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except (OutsideWorkspace, PermissionError):
-        yield unusable(WORKSPACE_SKILLS, "it leads outside the workspace, or may not be read")
+        yield unusable(WORKSPACE_SKILLS, "it leads outside the workspace, or permission to read it was denied")
         return
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         yield unusable(WORKSPACE_SKILLS, "it is a link that leads to itself")
         return
-    taken = [(name, link) for name, link, is_folder in found if is_folder and not name.startswith(".")]
-    for name, link in taken[:MAX_SKILLS]:
+    folders = [(name, is_link) for name, is_link, is_folder in found if is_folder and not name.startswith(".")]
+    for name, is_link in folders[:MAX_SKILLS]:
         where = f"{WORKSPACE_SKILLS}/{name}".encode("utf-8", "replace").decode()
         try:
-            if link:
+            if is_link:
                 raise SkillInvalid(f"{where} is a link; put the skill there itself")
             if (folder / name / SKILL_FILE).exists():
                 yield _read(folder / name, where=where)
         except SkillInvalid as error:
             yield unusable(where.rpartition("/")[2], str(error))
         except PermissionError:
-            yield unusable(where.rpartition("/")[2], f"{where} may not be read")
-    if len(taken) > MAX_SKILLS:
-        yield unusable(WORKSPACE_SKILLS, f"it has {len(taken):,} folders, and {MAX_SKILLS} are looked at")
+            yield unusable(where.rpartition("/")[2], f"permission to read {where} was denied")
+    if len(folders) > MAX_SKILLS:
+        yield unusable(WORKSPACE_SKILLS, f"it has {len(folders):,} folders; only {MAX_SKILLS} are read")
 
 
 def _read(folder: Path, *, where: str) -> Skill:
-    """A skill from its folder.
+    """Read a skill from its folder.
 
     Raises:
-        SkillInvalid: It cannot be used.
+        SkillInvalid: The skill is invalid.
     """
     files: dict[str, bytes] = {}
     size = 0
     for path in _paths(folder, where):
         name = str(path.relative_to(folder))
-        check_file(name, 0, where=where)  # before it is part of any message
+        check_file(name, 0, where=where)  # before the name becomes part of a message
         try:
             files[name] = _content(path, name, where)
         except (FileNotFoundError, PermissionError) as error:
@@ -126,7 +126,7 @@ def _paths(folder: Path, where: str) -> Iterator[Path]:
 
 def _content(path: Path, name: str, where: str) -> bytes:
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise SkillInvalid(f"{where}/{name} is no regular file; take it out")
+        raise SkillInvalid(f"{where}/{name} is not a regular file; remove it")
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
         check_file(name, os.fstat(file.fileno()).st_size, where=where)
         return file.read()

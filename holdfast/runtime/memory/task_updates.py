@@ -1,4 +1,4 @@
-"""What the tools write: which files change together when a task is done or blocked, and in what words."""
+"""Updates the memory files for the tools: which files change together when a task is completed or blocked."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from holdfast.runtime.memory.repository import Repository
 from holdfast.tools.decorator import ToolContext
 
 HEADINGS = {ERRORS: "Errors", LEARNINGS: "Learnings", STRATEGIES: "Strategies"}
-"""The first line of a new file."""
+"""The heading of a new file."""
 MOST_BLOCKERS = 10
-"""Blocked tasks that the status names."""
+"""The most blocked tasks that the status names."""
 
 
 def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str], next_step: str) -> None:
-    """Tick a task off, add the entry on it, and set the status.
+    """Mark a task as completed, add its progress entry, and update the status.
 
     Raises:
         MemoryRefused: There is no such open task, or a file cannot be changed.
@@ -27,16 +27,16 @@ def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str
     def tick(text: str | None) -> str:
         nonlocal after
         ticked = tasks.complete(require_tasks(text), title, context.at, again=again)
-        # Only a repeated attempt has reason to call that a success.
+        # Only for a repeated attempt does an unchanged file mean success.
         if ticked == text and not again:
             raise TaskNotFound(
-                f"TASKS.md shows {flat(title)!r} as completed already; read_tasks shows what is open, "
-                "commit_work commits what was changed"
+                f"TASKS.md shows {flat(title)!r} as completed already; read_tasks shows the open tasks, "
+                "commit_work commits your changes"
             )
         after = tasks.parse_tasks(ticked)
         return ticked
 
-    def tell(text: str | None) -> str:
+    def add_progress(text: str | None) -> str:
         new = progress.entry(
             title,
             context.at,
@@ -47,11 +47,11 @@ def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str
         )
         return with_status(progress.add_entry(text, new), context, after, completed=title)
 
-    MemoryFiles(context.workspace).change_all({TASKS: tick, PROGRESS: tell})
+    MemoryFiles(context.workspace).change_all({TASKS: tick, PROGRESS: add_progress})
 
 
 def block(context: ToolContext, title: str, reason: str) -> None:
-    """Mark a task as blocked, note the error, and set the status.
+    """Mark a task as blocked, note the error, and update the status.
 
     Raises:
         MemoryRefused: There is no such open task, or a file cannot be changed.
@@ -64,44 +64,44 @@ def block(context: ToolContext, title: str, reason: str) -> None:
         after = tasks.parse_tasks(marked)
         return marked
 
-    def tell(text: str | None) -> str:
+    def update_status(text: str | None) -> str:
         return with_status(text, context, after)
 
-    note = added_note(context, ERRORS, f"Blocked: {title}", reason)
-    MemoryFiles(context.workspace).change_all({TASKS: mark, ERRORS: note, PROGRESS: tell})
+    note = note_edit(context, ERRORS, f"Blocked: {title}", reason)
+    MemoryFiles(context.workspace).change_all({TASKS: mark, ERRORS: note, PROGRESS: update_status})
 
 
-def added_note(context: ToolContext, name: str, title: str, text: str) -> Edit:
-    """The edit that adds a note of this call to a file."""
+def note_edit(context: ToolContext, name: str, title: str, text: str) -> Edit:
+    """The edit that adds a note from this call to a file."""
     new = notes.note(title, text, context.at, thread=context.thread, call=context.key)
     return lambda before: notes.add_note(before, new, heading=HEADINGS[name])
 
 
 def require_tasks(text: str | None) -> str:
-    """The text of TASKS.md.
+    """Require that TASKS.md exists, and return its text.
 
     Raises:
-        TaskNotFound: There is none.
+        TaskNotFound: There is no TASKS.md.
     """
     if text is None:
-        raise TaskNotFound("there is no TASKS.md yet; add_task makes it with its first task")
+        raise TaskNotFound("there is no TASKS.md yet; add_task creates it with the first task")
     return text
 
 
 def changed_files(context: ToolContext) -> list[str]:
-    """What differs from the last commit, besides the memory files."""
+    """The files changed since the last commit, without the memory files."""
     return [path for path in Repository(context.workspace).state().dirty if path not in LARGEST]
 
 
 def with_status(
     text: str | None, context: ToolContext, after: Sequence[tasks.Task], *, completed: str | None = None
 ) -> str:
-    """progress.txt with the task that is next and what is in the way; what a person noted there stays."""
+    """progress.txt with the next task and the blocked tasks; blockers that a person wrote there are kept."""
     upcoming = tasks.next_task(after)
-    said = progress.parse_current(text or "").blockers
-    parts = [part for part in said.split("; ") if part.strip() and part.casefold() != "none"]
-    ours = [f"{_short(task.title)}: " for task in after]
-    keep = any(not part.startswith(tuple(ours)) for part in parts)
+    blockers = progress.parse_current(text or "").blockers
+    parts = [part for part in blockers.split("; ") if part.strip() and part.casefold() != "none"]
+    prefixes = tuple(f"{_short(task.title)}: " for task in after)
+    keep = any(not part.startswith(prefixes) for part in parts)
     blocked = [task for task in after if task.status == "blocked"][:MOST_BLOCKERS]
     return progress.set_current(
         text,

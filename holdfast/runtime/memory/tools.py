@@ -1,7 +1,7 @@
-"""The agent's tools on its memory files. Each change is one commit, with the work that was done for it.
+"""The agent's tools for its memory files. Each change is one commit, together with the work it belongs to.
 
-1. A call that was cut short and runs again changes nothing twice: its commit carries the call's key.
-2. What a person changed meanwhile is never overwritten: the call fails, and says what the file shows now.
+1. A call that was interrupted and runs again changes nothing twice: its commit carries the call's key.
+2. A call never overwrites a concurrent change by a person: it fails, and says what the file shows now.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from holdfast.runtime.workspace.approved_instructions import Approvals, strategi
 from holdfast.tools.decorator import Tool, ToolContext, tool
 
 SECONDS = 300.0
-"""Time limit of a tool: others may be committing, and a first commit may be large."""
+"""Time limit of a tool: other runs may be committing, and a first commit may be large."""
 LISTED = 200
-"""Tasks that one `read_tasks` returns."""
+"""The most tasks that `read_tasks` returns."""
 
 _BOXES = {"open": "[ ]", "done": "[x]", "blocked": "[ ]"}
 
 
 def memory_tools() -> list[Tool]:
-    """The tools on memory files, for a catalog: `Catalog(agents=[…], tools=[*workspace_tools(), *memory_tools()])`."""
+    """The tools for memory files: `Catalog(agents=[…], tools=[*workspace_tools(), *memory_tools()])`."""
     reading_and_tasks = [read_tasks, add_task, complete_task, block_task]
     return [*reading_and_tasks, note_progress, note_error, note_learning, pass_feature, commit_work, learn_strategy]
 
@@ -56,12 +56,12 @@ def read_tasks(context: ToolContext) -> str:
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def add_task(title: str, under: str | None = None, *, context: ToolContext) -> str:
-    """Add an open task to TASKS.md, and commit. One that is open there already is not added again.
+    """Add an open task to TASKS.md, and commit. A task that is open there already is not added again.
 
     Args:
         context: Filled in by Holdfast.
         title: A few words, on one line.
-        under: A heading of TASKS.md, or the title of the task it belongs to; by itself it goes after the open ones.
+        under: A heading of TASKS.md, or the title of the task it belongs to; if left out, it goes after the open tasks.
     """
 
     def change() -> None:
@@ -74,14 +74,14 @@ def add_task(title: str, under: str | None = None, *, context: ToolContext) -> s
 def complete_task(
     title: str, what: str, files: tuple[str, ...] = (), *, next_step: str = "", context: ToolContext
 ) -> str:
-    """Tick a task off in TASKS.md, tell of it in progress.txt, and commit that with all work that was done.
+    """Mark a task as completed in TASKS.md, record it in progress.txt, and commit that with all work that was done.
 
     Args:
         context: Filled in by Holdfast.
         title: The task, as TASKS.md has it. Of several with that title, the first that is open.
         what: What was done, in a sentence or two.
-        files: The files that matter; by themselves, those that changed since the last commit.
-        next_step: What whoever goes on should do next.
+        files: The files that matter; if left out, all that changed since the last commit.
+        next_step: What the next agent should do.
     """
 
     def change() -> None:
@@ -97,7 +97,7 @@ def block_task(title: str, reason: str, *, context: ToolContext) -> str:
     Args:
         context: Filled in by Holdfast.
         title: The task, as TASKS.md has it.
-        reason: What it waits for, in a sentence: a person will read it.
+        reason: Why it is blocked, in a sentence that a person will read.
     """
 
     def change() -> None:
@@ -108,35 +108,35 @@ def block_task(title: str, reason: str, *, context: ToolContext) -> str:
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def note_progress(title: str, what: str, next_step: str = "", *, context: ToolContext) -> str:
-    """Tell in progress.txt of work that is not done yet, and commit it with that work.
+    """Record unfinished work in progress.txt, and commit that with the work.
 
     Args:
         context: Filled in by Holdfast.
         title: What was worked on.
         what: What was done.
-        next_step: What whoever goes on should do next.
+        next_step: What the next agent should do.
     """
 
-    def tell(text: str | None) -> str:
+    def add_progress(text: str | None) -> str:
         files = task_updates.changed_files(context)
         new = progress.entry(title, context.at, what=what, files=files, outcome="In progress", next_step=next_step)
         return progress.add_entry(text, new)
 
     def change() -> None:
-        MemoryFiles(context.workspace).change(PROGRESS, tell)
+        MemoryFiles(context.workspace).change(PROGRESS, add_progress)
 
     return _committed(context, f"Progress: {_short(title)}", change, body=what, done="Noted progress")
 
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def note_error(title: str, what_happened: str, tried: str = "", *, context: ToolContext) -> str:
-    """Note in ERRORS.md what went wrong, so that nobody runs into it again, and commit.
+    """Note in ERRORS.md what went wrong, so that it does not happen again, and commit.
 
     Args:
         context: Filled in by Holdfast.
         title: The error in a few words.
-        what_happened: What was seen, and why if that is known.
-        tried: What was tried, and what came of it.
+        what_happened: What happened, and why, if known.
+        tried: What was tried, and with which result.
     """
     text = f"{what_happened}\n\nTried: {tried}" if tried.strip() else what_happened
     return _noted(context, ERRORS, title, text, subject="Error")
@@ -156,7 +156,7 @@ def note_learning(title: str, text: str, *, context: ToolContext) -> str:
 
 @tool(effect="idempotent", trust="agent", trusted_only=True, origin=True, timeout=SECONDS)
 def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
-    """Add a way of working that has proved itself to those that every later run is given, and commit.
+    """Add a proven way of working to the strategies that every later run is given, and commit.
 
     Args:
         context: Filled in by Holdfast.
@@ -164,11 +164,11 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
         text: What to do then, and why.
     """
     approvals = Approvals()
-    edit = task_updates.added_note(context, STRATEGIES, title, text)
+    edit = task_updates.note_edit(context, STRATEGIES, title, text)
 
     def learn(before: str | None) -> str:
         after = edit(before)
-        # What was there has to be approved itself: one word of the agent's vouches for nothing else.
+        # The approval of this call covers only its own note: the text before it must be approved already.
         if not (before or "").strip() or approvals.have(strategies(before or "", what=STRATEGIES), context.workspace):
             by = f"{context.origin.agent or 'agent'}, {context.thread}"
             approvals.add([strategies(after, what=STRATEGIES)], by=by, at=context.at)
@@ -182,7 +182,7 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def pass_feature(name: str, *, context: ToolContext) -> str:
-    """Say in features.json that a feature passes, and commit. Only after it was tried from one end to the other.
+    """Mark a feature as passing in features.json, and commit. Only after testing it from end to end.
 
     Args:
         context: Filled in by Holdfast.
@@ -202,18 +202,18 @@ def pass_feature(name: str, *, context: ToolContext) -> str:
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def commit_work(message: str, *, context: ToolContext) -> str:
-    """Commit all that was changed in the workspace, in between.
+    """Commit all changes in the workspace, between tasks.
 
     Args:
         context: Filled in by Holdfast.
-        message: What was done: the first line is the commit's subject.
+        message: What was done; the first line becomes the commit's subject.
     """
     subject, _, body = message.strip().partition("\n")
     return _committed(context, subject, lambda: None, body=body, done="All work is")
 
 
 def _noted(context: ToolContext, name: str, title: str, text: str, *, subject: str) -> str:
-    edit = task_updates.added_note(context, name, title, text)
+    edit = task_updates.note_edit(context, name, title, text)
 
     def change() -> None:
         MemoryFiles(context.workspace).change(name, edit)
@@ -222,27 +222,28 @@ def _noted(context: ToolContext, name: str, title: str, text: str, *, subject: s
 
 
 def _committed(context: ToolContext, subject: str, change: Callable[[], None], *, done: str, body: str = "") -> str:
-    """Make the change and its commit once; returns what the LLM reads of it."""
+    """Make the change and its commit once; return the result for the LLM."""
     repository = Repository(context.workspace, author=context.origin.agent)
     trailers = {"Holdfast-Thread": context.thread}
     commit = repository.commit_once(context.key, subject, body=body, trailers=trailers, change=change)
     notes = _notes(commit)
     if commit.key != context.key:
-        return f"Nothing to commit: the last commit has all of it already.{notes}"
+        return f"Nothing to commit: the last commit has everything already.{notes}"
     return f"{done} in commit {commit.hash[:7]} ({commit.count:,} file{'' if commit.count == 1 else 's'}).{notes}"
 
 
 def _notes(commit: Commit) -> str:
-    """What was not committed, or not run, in words."""
+    """Sentences on what was left out of the commit, and what was ignored."""
     notes = ""
     if commit.left_out:
         notes += f" Repositories inside the workspace were left out: {', '.join(commit.left_out)[:300]}."
     if commit.filtered:
         notes += (
-            f" Left out, for filters are not run, and a person has to commit it: {', '.join(commit.filtered)[:300]}."
+            " These files were left out, because git filters do not run here; a person has to commit them: "
+            f"{', '.join(commit.filtered)[:300]}."
         )
     if commit.not_run:
-        notes += f" Of this repository, the following is not run or heeded here: {', '.join(commit.not_run)[:300]}."
+        notes += f" Holdfast ignores these parts of the repository: {', '.join(commit.not_run)[:300]}."
     return notes
 
 

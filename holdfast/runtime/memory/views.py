@@ -1,10 +1,10 @@
-"""A view of a repository: a git folder of our own, outside the workspace, in which git works for us.
+"""A view of a repository: our own git folder, outside the workspace, in which git works.
 
-1. It has the repository's HEAD, branch and index as copies, its objects by reference, and a configuration of ours. So
-   nothing that somebody put into the repository's git folder is run, followed or written through.
-2. What git has made in the view is brought into the repository by us: new objects, then the index, then the branch,
-   each beside the locks that git itself uses, and only if the branch is still where it was.
-3. A view that a killed process left behind is removed by the next one.
+1. It has copies of the repository's HEAD, branch and index, its objects by reference, and our configuration. So git
+   runs, follows or writes through nothing that was placed in the repository's own git folder.
+2. We publish git's changes from the view to the repository: new objects, then the index, then the branch, holding
+   git's own locks, and only if the branch has not moved.
+3. The next process removes views that killed processes left behind.
 """
 
 import fcntl
@@ -23,49 +23,49 @@ import structlog
 
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import Git, GitFailed, GitLocked
-from holdfast.runtime.memory.git_settings import HOOKS, Settings, configuration, not_heeded, parse, require_usable
-from holdfast.runtime.memory.repository_root import Place
+from holdfast.runtime.memory.git_settings import HOOKS, Settings, configuration, ignored_settings, parse, require_usable
+from holdfast.runtime.memory.repository_root import RepositoryRoot
 
 _PREFIX = "holdfast-git-"
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ABANDONED_SECONDS = 60.0
-"""Age of a view that may be left behind."""
+"""Age from which a view may be abandoned."""
 _RULES = ("exclude", "attributes", "sparse-checkout")
-"""Files of `info`: patterns of paths, and what attributes they have."""
+"""Files in `info` with patterns of paths and their attributes."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass
 class View:
-    """A repository as our git sees it."""
+    """A repository as our git process sees it."""
 
-    place: Place
+    root: RepositoryRoot
     git: Git
     settings: Settings = ()
     tags: bool = False
-    """Whether it has the repository's tags, and new ones are brought into it."""
+    """Whether the view has the repository's tags, and new tags are published."""
     before: str = ""
-    """The commit that the branch was at; empty for none yet."""
+    """The commit of the branch when it was loaded; empty for none yet."""
 
     @property
     def branch(self) -> str:
-        """The branch that a commit goes to; empty where HEAD is detached."""
-        return self.place.branch()
+        """The checked-out branch; empty if HEAD is detached."""
+        return self.root.branch()
 
     @cached_property
-    def not_heeded(self) -> tuple[str, ...]:
-        """The repository's hooks, filters and settings that count for people, and not for us."""
-        hooks = self.place.shared / "hooks"
-        return not_heeded(self.settings, [name for name in HOOKS if os.access(hooks / name, os.X_OK)])
+    def ignored_settings(self) -> tuple[str, ...]:
+        """The repository's hooks, filters and settings that apply to people's commits, and not to ours."""
+        hooks = self.root.shared / "hooks"
+        return ignored_settings(self.settings, [name for name in HOOKS if os.access(hooks / name, os.X_OK)])
 
     def load(self) -> None:
-        """Take over where HEAD, the branch and the index stand now.
+        """Copy the current HEAD, branch and index from the repository.
 
         Raises:
             GitFailed: One of them cannot be read.
         """
-        folder, shared, view = self.place.folder, self.place.shared, self.git.view
+        folder, shared, view = self.root.folder, self.root.shared, self.git.view
         shutil.rmtree(view / "refs", ignore_errors=True)
         shutil.rmtree(view / "logs", ignore_errors=True)
         (view / "refs").mkdir()
@@ -79,7 +79,7 @@ class View:
         else:
             self.before = (git_files.read(folder, "HEAD") or b"").decode("ascii", "replace").strip()
             if not _HASH.fullmatch(self.before):
-                raise GitFailed(f"the repository of {self.place.top.name} cannot be read; repair its HEAD first")
+                raise GitFailed(f"the repository of {self.root.top.name} cannot be read; repair its HEAD first")
             (view / "HEAD").write_text(f"{self.before}\n")
         if self.tags:
             git_files.copy(shared, "packed-refs", view / "packed-refs")
@@ -97,49 +97,47 @@ class View:
             git_files.copy(folder if of_work_tree else shared, f"info/{rules}", view / "info" / rules)
 
     def _commit_of(self, ref: str) -> str:
-        content = git_files.read(self.place.shared, ref)
+        content = git_files.read(self.root.shared, ref)
         if content is None:
-            packed = (git_files.read(self.place.shared, "packed-refs") or b"").decode("utf-8", "surrogateescape")
+            packed = (git_files.read(self.root.shared, "packed-refs") or b"").decode("utf-8", "surrogateescape")
             lines = (line.split(" ", 1) for line in packed.splitlines() if " " in line and line[0] not in "#^")
             content = next((value.encode() for value, name in lines if name == ref), b"")
         commit = content.decode("ascii", "replace").strip()
         if commit and not _HASH.fullmatch(commit):
-            raise GitFailed(f"the repository of {self.place.top.name} cannot be read; repair {ref} first")
+            raise GitFailed(f"the repository of {self.root.top.name} cannot be read; repair {ref} first")
         return commit
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other git processes out of the index, and bring what git does meanwhile into the repository.
+        """Lock the index against other git processes, and publish git's changes at the end of the block.
 
         Raises:
             GitLocked: Another git process is writing.
             GitFailed: The repository cannot be written.
         """
-        with _locking(self.place.folder, "index.lock") as index:
+        with _locking(self.root.folder, "index.lock") as index:
             self.load()
             yield
             try:
-                self._bring(index)
+                self._publish(index)
             except OSError as error:
-                raise GitFailed(
-                    f"the repository of {self.place.top.name} cannot be written: {error.strerror}"
-                ) from None
+                raise GitFailed(f"the repository of {self.root.top.name} cannot be written: {error.strerror}") from None
 
-    def _bring(self, index: int) -> None:
-        """Bring what git has made into the repository.
+    def _publish(self, index: int) -> None:
+        """Publish git's changes to the repository.
 
         Args:
-            index: Our lock of the index, which takes its place.
+            index: The descriptor of our lock on the index, which becomes the new index.
         """
-        folder, shared = self.place.folder, self.place.shared
-        self._bring_objects()
+        folder, shared = self.root.folder, self.root.shared
+        self._publish_objects()
         branch = f"refs/heads/{self.branch}"
         after = self._after(branch)
         with _locking(shared, f"{branch}.lock") as ref:
             if self._commit_of(branch) != self.before:
-                raise GitLocked(f"the branch {self.branch} was changed meanwhile; try it again")
-            # The index first: after a kill between the two, what was added is staged, and is committed again.
-            if (self.git.view / "index").exists():  # not before anything was added
+                raise GitLocked(f"the branch {self.branch} was changed meanwhile; try again")
+            # The index first: after a kill between the two, the changes are staged, and are committed again.
+            if (self.git.view / "index").exists():  # there is none before the first file is added
                 git_files.copy(self.git.view, "index", index)
                 git_files.rename(folder, "index.lock", "index")
             if after != self.before:
@@ -148,25 +146,25 @@ class View:
                 git_files.rename(shared, f"{branch}.lock", branch)
         for path in (self.git.view / "refs" / "tags").rglob("*"):
             if path.is_file():
-                git_files.bring(path, shared, str(path.relative_to(self.git.view)))
-        self._bring_log("HEAD", folder)
-        self._bring_log(branch, shared)
+                git_files.publish(path, shared, str(path.relative_to(self.git.view)))
+        self._publish_log("HEAD", folder)
+        self._publish_log(branch, shared)
 
     def _after(self, branch: str) -> str:
         with suppress(FileNotFoundError):
             return (self.git.view / branch).read_text().strip()
         return ""
 
-    def _bring_objects(self) -> None:
+    def _publish_objects(self) -> None:
         objects = self.git.view / "objects"
-        # A pack's index last: with it, git takes the pack to be there.
+        # A pack's index last: git considers the pack complete once its index exists.
         for path in (
             sorted(objects.glob("??/*")) + sorted(objects.glob("pack/*.[pr]*")) + sorted(objects.glob("pack/*.idx"))
         ):
-            git_files.bring(path, self.place.shared, f"objects/{path.parent.name}/{path.name}")
+            git_files.publish(path, self.root.shared, f"objects/{path.parent.name}/{path.name}")
 
-    def _bring_log(self, name: str, folder: Path) -> None:
-        """Add to git's own log of where a branch has been, for `git reflog`."""
+    def _publish_log(self, name: str, folder: Path) -> None:
+        """Append to git's reflog."""
         try:
             lines = (self.git.view / "logs" / name).read_bytes()
         except FileNotFoundError:
@@ -178,62 +176,64 @@ class View:
 
 
 @contextmanager
-def view_of(place: Place, *, author: str = "Agent", keep: tuple[int, ...] = (), tags: bool = False) -> Iterator[View]:
-    """A view of a repository, for the length of the block.
+def view_of(
+    root: RepositoryRoot, *, author: str = "Agent", keep: tuple[int, ...] = (), tags: bool = False
+) -> Iterator[View]:
+    """Give a view of a repository during the block.
 
     Args:
-        place: The repository.
-        author: Name of who commits.
+        root: The repository.
+        author: Name of the committer.
         keep: Descriptors that git keeps open.
-        tags: Have its tags, too; new ones are brought into it.
+        tags: Load the repository's tags, too, and publish new ones.
 
     Raises:
-        GitFailed: The repository has what git would follow or write through, or cannot be read.
+        GitFailed: The repository has links or the like that git would follow, or cannot be read.
     """
     with _own_folder() as (folder, handle):
-        view = View(place, Git(place.workspace, place.top, folder, place.shared, author, (*keep, handle)), tags=tags)
+        view = View(root, Git(root.workspace, root.top, folder, root.shared, author, (*keep, handle)), tags=tags)
         try:
-            _require_own(place)
+            _require_own(root)
             _make(view)
             view.load()
         except OSError as error:
-            raise GitFailed(f"the repository of {place.top.name} cannot be read: {error.strerror}") from None
+            raise GitFailed(f"the repository of {root.top.name} cannot be read: {error.strerror}") from None
         yield view
 
 
-def _require_own(place: Place) -> None:
-    """Refuse a repository that leads to other places.
+def _require_own(root: RepositoryRoot) -> None:
+    """Refuse a repository that leads outside its git folder.
 
     Raises:
-        GitFailed: The text says by what.
+        GitFailed: The text says how.
     """
-    for folder in dict.fromkeys((place.shared, place.folder)):
+    for folder in dict.fromkeys((root.shared, root.folder)):
         git_files.require_plain(folder)
-    if git_files.read(place.shared, "objects/info/alternates"):
+    if git_files.read(root.shared, "objects/info/alternates"):
         raise GitFailed(
-            f"the repository of {place.top.name} borrows objects from another (objects/info/alternates); "
-            "make it whole with `git repack -a -d`, and remove that file"
+            f"the repository of {root.top.name} borrows objects from another (objects/info/alternates); "
+            "copy them with `git repack -a -d`, and remove that file"
         )
 
 
 def _make(view: View) -> None:
-    place, folder = view.place, view.git.view
+    root, folder = view.root, view.git.view
     (folder / "objects" / "info").mkdir(parents=True)
-    alternates = os.fsencode(place.shared / "objects")
+    alternates = os.fsencode(root.shared / "objects")
     quoted = b"".join(b"\\%03o" % byte if byte < 32 or byte in b'"\\' else bytes([byte]) for byte in alternates)
     (folder / "objects" / "info" / "alternates").write_bytes(b'"' + quoted + b'"\n')
     (folder / "refs").mkdir()
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
     (folder / "config").write_text(configuration(()))
-    view.settings = _settings(view, "config", place.shared)
+    view.settings = _settings(view, "config", root.shared)
     if dict(view.settings).get("extensions.worktreeconfig", "false") == "true":
-        view.settings = [*view.settings, *_settings(view, "config.worktree", place.folder)]
-    require_usable(view.settings, name=place.top.name, linked=place.folder != place.shared)
+        view.settings = [*view.settings, *_settings(view, "config.worktree", root.folder)]
+    require_usable(view.settings, name=root.top.name, linked=root.folder != root.shared)
     (folder / "config").write_text(configuration(view.settings))
 
 
 def _settings(view: View, name: str, folder: Path) -> Settings:
-    """What a file of settings says; it is only read, and what it includes is not."""
+    """Read a settings file; files that it includes are not read."""
     copied = view.git.view / "settings"
     git_files.copy(folder, name, copied)
     if not copied.exists():
@@ -241,17 +241,17 @@ def _settings(view: View, name: str, folder: Path) -> Settings:
     try:
         return parse(view.git.run("config", "--file", str(copied), "--no-includes", "--null", "--list"))
     except GitFailed as error:
-        name = view.place.top.name
+        name = view.root.top.name
         raise GitFailed(f"the repository of {name} cannot be read; repair its configuration first ({error})") from None
 
 
 @contextmanager
 def _locking(folder: Path, name: str) -> Iterator[int]:
-    """Hold one of git's locks; gives its file, open for writing, which may be put in another's place."""
+    """Hold one of git's lock files; gives its descriptor, open for writing, since git renames a lock into place."""
     try:
         handle = git_files.create(folder, name)
     except FileExistsError:
-        raise GitLocked(f"another git process holds {folder.name}/{name}; try it again when it has ended") from None
+        raise GitLocked(f"another git process holds {folder.name}/{name}; try again when it has ended") from None
     identity = os.fstat(handle)
     try:
         yield handle
@@ -264,7 +264,7 @@ def _locking(folder: Path, name: str) -> Iterator[int]:
 
 @contextmanager
 def _own_folder() -> Iterator[tuple[Path, int]]:
-    """A folder of our own, known to be in use for as long as its descriptor is open; here, or in a git."""
+    """Create a folder of our own, which counts as in use while this process or git holds its descriptor open."""
     _remove_abandoned()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getuid()}-")).resolve()
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
 """PostgreSQL: threads, artifacts, the effect ledger and semantic memory, their migrations and pruning.
 
-The protocols are `holdfast.stores` and `holdfast.memory.semantic`: users bring stores of their own.
+The protocols are in `holdfast.stores` and `holdfast.memory.semantic`; users may supply stores of their own.
 """

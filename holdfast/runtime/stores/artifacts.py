@@ -1,7 +1,7 @@
-"""Artifacts: large content under its own digest, in PostgreSQL or in a folder.
+"""Artifacts: large content, addressed by its digest, in PostgreSQL or in a folder.
 
-What is given is what was put. The first read of an artifact in a process reads all of it, and compares its digest with
-the address; later reads load the parts that they need, and compare those with what the first one found.
+Reads are verified. The first read of an artifact in a process reads all of it and compares its digest with the address;
+later reads load only the parts that they need, and compare their digests with those of the first read.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.digests import address_of, digest_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
-from holdfast.runtime.stores.threads import hold_thread
+from holdfast.runtime.stores.threads import lock_thread
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 
 PART_BYTES = 1_000_000
-"""What one row holds: the most that is loaded, beyond what is asked for, to read a part of an artifact again."""
+"""Bytes in one row, and so the granularity in which a part of an artifact is read."""
 
-KNOWN = 1_000
-"""Artifacts whose parts' digests a store keeps in memory; of each, 32 bytes a part."""
+MOST_VERIFIED = 1_000
+"""Artifacts whose part digests a store keeps in memory, at 32 bytes per part."""
 
 
 class PostgresArtifacts:
     """A `holdfast.stores.ArtifactStore` in PostgreSQL.
 
-    While the database is away its methods raise an error that Temporal retries.
+    While the database is unavailable, its methods raise an error that Temporal retries.
 
     Args:
         pool: Open, to a migrated database.
@@ -39,25 +39,25 @@ class PostgresArtifacts:
 
     def __init__(self, pool: AsyncConnectionPool) -> None:
         self._pool = pool
-        self._known = _Known()
+        self._verified = _VerifiedArtifacts()
 
     async def put(self, content: bytes, *, thread: str) -> str:
-        """Keep `content`, note that `thread` refers to it, and return its address."""
+        """Store `content`, record that `thread` refers to it, and return its address."""
         address = await asyncio.to_thread(address_of, content)
         digest = _key(address)
         with retried_by_temporal(f"artifact {address}"):
             async with self._pool.connection() as connection, connection.transaction():
-                number = await hold_thread(connection, thread, lock="KEY SHARE")
-                # The update changes nothing, but locks the row: who puts the same content waits, and so does `prune`.
+                number = await lock_thread(connection, thread, lock="KEY SHARE")
+                # The update changes nothing, but locks the row against `prune` and other puts of the same content.
                 await connection.execute(
                     "INSERT INTO holdfast.artifacts (digest, size) VALUES (%s, %s) "
                     "ON CONFLICT (digest) DO UPDATE SET size = excluded.size",
                     [digest, len(content)],
                 )
-                kept = await connection.execute(
+                stored = await connection.execute(
                     "SELECT FROM holdfast.artifact_parts WHERE digest = %s LIMIT 1", [digest]
                 )
-                if not kept.rowcount:
+                if not stored.rowcount:
                     await _insert_parts(connection, digest, content)
                 await connection.execute(
                     "INSERT INTO holdfast.artifact_threads (digest, thread) VALUES (%s, %s) ON CONFLICT DO NOTHING",
@@ -66,12 +66,12 @@ class PostgresArtifacts:
         return address
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """The content, or a part of it."""
+        """Read the content, or a part of it."""
         with retried_by_temporal(f"artifact {address}"):
             async with self._pool.connection() as connection:
                 size = await _size(connection, address)
-                reading = _reading(address, size, offset, limit, self._known)
-                part, content = await asyncio.to_thread(_step, reading, None)
+                reader = _read_verified(address, size, offset, limit, self._verified)
+                part, content = await asyncio.to_thread(_advance, reader, None)
                 while content is None:
                     rows = await connection.execute(
                         "SELECT content FROM holdfast.artifact_parts WHERE digest = %s AND part = %s",
@@ -79,13 +79,13 @@ class PostgresArtifacts:
                         binary=True,
                     )
                     row = await rows.fetchone()
-                    if row is None:  # pruned in this very moment
+                    if row is None:  # pruned meanwhile
                         raise _not_found(address)
-                    part, content = await asyncio.to_thread(_step, reading, row[0])
+                    part, content = await asyncio.to_thread(_advance, reader, row[0])
                 return content
 
     async def size(self, address: str) -> int:
-        """How many bytes the content has."""
+        """The size of the content in bytes."""
         with retried_by_temporal(f"artifact {address}"):
             async with self._pool.connection() as connection:
                 return await _size(connection, address)
@@ -108,28 +108,28 @@ async def _size(connection: psycopg.AsyncConnection, address: str) -> int:
 
 
 class FolderArtifacts:
-    """A `holdfast.stores.ArtifactStore` in a folder: on a shared disk, or a bucket that is mounted.
+    """A `holdfast.stores.ArtifactStore` in a folder: on a shared disk, or in a mounted bucket.
 
-    It does not note which threads refer to what, so nothing is ever pruned: let the bucket's lifecycle rules do it.
+    It does not record which threads refer to an artifact, so it never prunes: use the bucket's lifecycle rules.
 
     Args:
-        path: The folder; made when the first artifact is kept.
+        path: The folder; created with the first artifact.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = _Known()
+        self._verified = _VerifiedArtifacts()
 
     async def put(self, content: bytes, *, thread: str) -> str:
-        """Keep `content` and return its address. The file appears whole, whoever writes it at the same time."""
+        """Store `content` and return its address. The file appears atomically, even with concurrent writers."""
         return await asyncio.to_thread(self._put, content)
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """The content, or a part of it."""
+        """Read the content, or a part of it."""
         return await asyncio.to_thread(self._get, address, offset, limit)
 
     async def size(self, address: str) -> int:
-        """How many bytes the content has."""
+        """The size of the content in bytes."""
         return await asyncio.to_thread(self._size, address)
 
     def _put(self, content: bytes) -> str:
@@ -152,11 +152,11 @@ class FolderArtifacts:
     def _get(self, address: str, offset: int, limit: int | None) -> bytes:
         try:
             with self._file(address).open("rb") as file:
-                reading = _reading(address, os.fstat(file.fileno()).st_size, offset, limit, self._known)
-                part, content = _step(reading, None)
+                reader = _read_verified(address, os.fstat(file.fileno()).st_size, offset, limit, self._verified)
+                part, content = _advance(reader, None)
                 while content is None:
                     file.seek(part * PART_BYTES)
-                    part, content = _step(reading, file.read(PART_BYTES))
+                    part, content = _advance(reader, file.read(PART_BYTES))
                 return content
         except FileNotFoundError:
             raise _not_found(address) from None
@@ -169,49 +169,54 @@ class FolderArtifacts:
 
     def _file(self, address: str) -> Path:
         digest = digest_of(address)
-        return self._path / digest[:2] / digest[2:4] / digest  # no folder with a million files
+        return self._path / digest[:2] / digest[2:4] / digest  # avoids a folder with a million files
 
 
 @dataclass(frozen=True)
-class _Whole:
-    """Content that was read whole, and had the digest that its address says."""
+class _VerifiedArtifact:
+    """An artifact that was read completely, and matched the digest in its address."""
 
     size: int
     parts: tuple[bytes, ...]
     """The digest of each part."""
 
 
-class _Known:
-    """What a process has read whole, by address; what was used least recently makes room."""
+class _VerifiedArtifacts:
+    """The artifacts that a process has verified, by address; the least recently used are dropped."""
 
     def __init__(self) -> None:
-        self._wholes: OrderedDict[str, _Whole] = OrderedDict()
+        self._artifacts: OrderedDict[str, _VerifiedArtifact] = OrderedDict()
 
-    def get(self, address: str) -> _Whole | None:
-        """What is known of this content."""
-        if whole := self._wholes.get(address):
-            self._wholes.move_to_end(address)
-        return whole
+    def get(self, address: str) -> _VerifiedArtifact | None:
+        """The verified artifact of this address, if there is one."""
+        if artifact := self._artifacts.get(address):
+            self._artifacts.move_to_end(address)
+        return artifact
 
-    def put(self, address: str, whole: _Whole) -> None:
-        """Know this content from now on."""
-        self._wholes[address] = whole
-        while len(self._wholes) > KNOWN:
-            self._wholes.popitem(last=False)
+    def put(self, address: str, artifact: _VerifiedArtifact) -> None:
+        """Add a verified artifact."""
+        self._artifacts[address] = artifact
+        while len(self._artifacts) > MOST_VERIFIED:
+            self._artifacts.popitem(last=False)
 
 
-def _reading(address: str, size: int, offset: int, limit: int | None, known: _Known) -> Generator[int, bytes, bytes]:
-    """Reads content, checked: yields the number of the part that it needs, is sent it, and returns what was asked for.
+def _read_verified(
+    address: str, size: int, offset: int, limit: int | None, verified: _VerifiedArtifacts
+) -> Generator[int, bytes, bytes]:
+    """Read and verify content without I/O: yields the number of each part that it needs, and is sent that part.
+
+    Returns:
+        The content from `offset` on, up to `limit` bytes of it.
 
     Raises:
-        ArtifactAltered: It is not the content of this address.
+        ArtifactAltered: The parts are not the content of this address.
     """
     stop = size if limit is None else min(size, offset + limit)
-    whole, all_parts = known.get(address), -(-size // PART_BYTES)
+    known, all_parts = verified.get(address), -(-size // PART_BYTES)
     numbers = range(all_parts)
-    if whole:
+    if known:
         numbers = range(offset // PART_BYTES, -(-stop // PART_BYTES))
-        if size != whole.size:
+        if size != known.size:
             raise _altered(address)
     pieces: list[bytes] = []
     digests: list[bytes] = []
@@ -219,23 +224,23 @@ def _reading(address: str, size: int, offset: int, limit: int | None, known: _Kn
     for number in numbers:
         part, begin = (yield number), number * PART_BYTES
         digests.append(hashlib.sha256(part).digest())
-        # Parts of other lengths could be the same whole, and would give other bytes for an offset.
-        if len(part) != min(PART_BYTES, size - begin) or (whole and digests[-1] != whole.parts[number]):
+        # Parts of other lengths could add up to the same content, and give other bytes for an offset.
+        if len(part) != min(PART_BYTES, size - begin) or (known and digests[-1] != known.parts[number]):
             raise _altered(address)
-        if not whole:
+        if not known:
             digest.update(part)
         pieces.append(part[max(0, offset - begin) : max(0, stop - begin)])
-    if not whole:
+    if not known:
         if digest.hexdigest() != digest_of(address):
             raise _altered(address)
-        known.put(address, _Whole(size, tuple(digests)))
+        verified.put(address, _VerifiedArtifact(size, tuple(digests)))
     return b"".join(pieces)
 
 
-def _step(reading: Generator[int, bytes, bytes], part: bytes | None) -> tuple[int, bytes | None]:
-    """Go on reading: the number of the part that is needed next, or the content."""
+def _advance(reader: Generator[int, bytes, bytes], part: bytes | None) -> tuple[int, bytes | None]:
+    """Advance `_read_verified`: returns the number of the next part that it needs, or the content."""
     try:
-        return (next(reading) if part is None else reading.send(part)), None
+        return (next(reader) if part is None else reader.send(part)), None
     except StopIteration as end:
         return -1, end.value
 
@@ -245,11 +250,11 @@ def _key(address: str) -> bytes:
 
 
 def _not_found(address: str) -> ArtifactNotFound:
-    return ArtifactNotFound(f"there is no artifact {address}: it was pruned, or is kept in another store")
+    return ArtifactNotFound(f"there is no artifact {address}: it was pruned, or is in another store")
 
 
 def _altered(address: str) -> ArtifactAltered:
     return ArtifactAltered(
-        f"what is kept as artifact {address} is not what was put: its digest is another, and none of it is given; "
+        f"artifact {address} was altered: its content has another digest, so none of it is returned; "
         "restore it from a backup, and find out who could write to the store"
     )

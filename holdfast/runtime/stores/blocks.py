@@ -1,11 +1,12 @@
-"""Lines of the record in blocks, and back: the same bytes, in a fifth of the space.
+"""Packs lines of the record into blocks and back: the same bytes, in a fifth of the space.
 
-1. Lines that follow each other are compressed together: the lines of a step repeat each other, and so do steps.
-2. What follows from the line before is left out: the position, the digest, what is equal of the time. That is exact
-   because events are canonical JSON in a chain of digests. A block that does not come back byte for byte, whatever
-   its lines hold, is kept as it came.
-3. A block has the digests of its first and of its last event. An event that is altered in between leads elsewhere.
-4. The body's first byte says how it is kept, so older blocks stay readable.
+1. Consecutive lines are compressed together: the lines of a step repeat each other, and so do steps.
+2. Fields that follow from the line before are left out: the position, the digest, and part of the time. That is
+   lossless because events are canonical JSON in a chain of digests. A block whose lines cannot be rebuilt byte for
+   byte stores them verbatim.
+3. A block holds the digests of its first and its last event. If an event between them is altered, the last digest no
+   longer follows from the first.
+4. The body's first byte gives its form, so older blocks stay readable.
 """
 
 import json
@@ -22,18 +23,18 @@ from holdfast.base.lines import PAGE_BYTES
 from holdfast.log.event_log import digest_after
 
 BLOCK_BYTES = PAGE_BYTES // 3
-"""Bytes of lines in a block, or a line more. Larger blocks are smaller in sum, and slower to read one event of."""
+"""Bytes of lines in a block; one more line may fit. Larger blocks take less space, but reading one event is slower."""
 
 _COMPRESSED = 1
 _REBUILT = 2
 _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 6, "pb": 0, "dict_size": 1 << 18},)
-"""LZMA2 for text, without a container: its header and checksum are made needless by the digests. Blocks depend on it:
-another dictionary size or `pb` is another form."""
-_WORTH = 0.9
-"""Smaller than this share of the original, or it is not worth the time to decompress."""
+"""LZMA2 for text, without a container: the digests replace its header and checksum. Stored blocks depend on these
+values: another dictionary size or `pb` needs another form."""
+_WORTHWHILE_RATIO = 0.9
+"""A body that compresses to more than this share is not worth the time to decompress."""
 
 _VERSION = 1
-"""The schema version that goes without saying. Blocks depend on it: it stays 1 when the schema moves on."""
+"""The schema version that blocks leave out. Stored blocks depend on it: it stays 1 when the schema moves on."""
 _DIGEST = 32
 """Bytes of a digest."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,26 +42,26 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Block(NamedTuple):
-    """A row of `holdfast.events`, but for its thread."""
+    """A row of `holdfast.events`, without its thread."""
 
     position: int
-    """Of its first line."""
+    """The position of its first line."""
     stop: int
     """The position after its last line."""
     size: int
     """Bytes of the lines."""
     at: int | None
-    """The time of the last event, in microseconds since 1970; None where the last line gives none."""
+    """The time of the last event, in microseconds since 1970; None if the last line has none."""
     body: bytes
 
     @property
     def length(self) -> int:
-        """How many lines it has."""
+        """The number of lines."""
         return self.stop - self.position
 
 
 def pack(position: int, lines: Sequence[bytes]) -> list[Block]:
-    """The blocks for lines from `position` on, whatever they hold: of about equal size, as few as can be."""
+    """Pack lines from `position` on into as few blocks as possible, of about equal size. Lines may hold any bytes."""
     sizes = [len(line) for line in lines]
     total = sum(sizes)
     count = max(1, math.ceil(total / BLOCK_BYTES))
@@ -75,7 +76,7 @@ def pack(position: int, lines: Sequence[bytes]) -> list[Block]:
 
 
 def unpack(block: Block) -> list[bytes]:
-    """The lines that a block was made of.
+    """Unpack the lines of a block.
 
     Raises:
         ValueError: The block was damaged or altered.
@@ -86,12 +87,12 @@ def unpack(block: Block) -> list[bytes]:
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error) as error:
         raise ValueError(f"damaged block: {error}") from error
     if (len(lines), sum(map(len, lines))) != (block.length, block.size):
-        raise ValueError("damaged block: it has more or less than it should")
+        raise ValueError("damaged block: it does not have the number and size of lines that it should")
     return lines
 
 
-def types_back(block: Block) -> Iterator[str]:
-    """The types of a block's events, the last one first; "" where one cannot be read. No digest is checked."""
+def event_types_reversed(block: Block) -> Iterator[str]:
+    """The types of a block's events, the last first; "" for an event that does not decode. Checks no digests."""
     try:
         form, content = _content(block)
         lines = content[2 * _DIGEST :].split(b"\n") if form & _REBUILT else _split(block, content)
@@ -106,23 +107,23 @@ def types_back(block: Block) -> Iterator[str]:
 
 def _block(position: int, lines: list[bytes]) -> Block:
     block = Block(position, position + len(lines), sum(map(len, lines)), _time(lines[-1]), b"")
-    content = _shortened(block, lines)
+    content = _condensed(block, lines)
     form = 0 if content is None else _REBUILT
     if content is None:
         content = struct.pack(f">{len(lines)}I", *map(len, lines)) + b"".join(lines)
-    head = content[: 2 * _DIGEST] if form else b""  # nothing compresses digests
+    head = content[: 2 * _DIGEST] if form else b""  # digests do not compress
     rest = content[len(head) :]
     compressed = lzma.compress(rest, lzma.FORMAT_RAW, filters=_FILTERS)
-    if len(compressed) <= _WORTH * len(rest):
+    if len(compressed) <= _WORTHWHILE_RATIO * len(rest):
         return block._replace(body=bytes([form | _COMPRESSED]) + head + compressed)
     return block._replace(body=bytes([form]) + content)
 
 
 def _content(block: Block) -> tuple[int, bytes]:
-    """The form of a block, and what it keeps, decompressed.
+    """The form of a block, and its decompressed content.
 
     Raises:
-        ValueError: It was damaged.
+        ValueError: The block was damaged.
     """
     if not block.body:
         raise ValueError("it is empty")
@@ -142,7 +143,7 @@ def _content(block: Block) -> tuple[int, bytes]:
 
 
 def _split(block: Block, content: bytes) -> list[bytes]:
-    """The lines of a block that is kept as it came: their lengths, then the lines."""
+    """The lines of a block that stores them verbatim: their lengths, then the lines."""
     if len(content) < 4 * block.length:
         raise ValueError("it ends too early")
     stops = list(accumulate(struct.unpack_from(f">{block.length}I", content), initial=4 * block.length))
@@ -151,24 +152,24 @@ def _split(block: Block, content: bytes) -> list[bytes]:
     return [content[start:stop] for start, stop in pairwise(stops)]
 
 
-def _shortened(block: Block, lines: list[bytes]) -> bytes | None:
-    """The first and the last digest, and the events without what follows; None if they could not be put together again.
+def _condensed(block: Block, lines: list[bytes]) -> bytes | None:
+    """The first and the last digest, and the events without derivable fields; None if they could not be rebuilt.
 
     In an event's JSON, `at` is the number of microseconds since the event before it in the block.
     """
     try:
         events = [json.loads(line) for line in lines]
         times = [(datetime.fromisoformat(event["at"]) - EPOCH) // _MICROSECOND for event in events]
-        first, last = (bytes.fromhex(events[place]["digest"]) for place in (0, -1))
-        since = [0, *(later - earlier for earlier, later in pairwise(times))]
-        parts = [canonical(_rest(event, passed)) for event, passed in zip(events, since, strict=True)]
+        first, last = (bytes.fromhex(events[index]["digest"]) for index in (0, -1))
+        elapsed = [0, *(later - earlier for earlier, later in pairwise(times))]
+        parts = [canonical(_without_derivable(event, passed)) for event, passed in zip(events, elapsed, strict=True)]
         content = first + last + b"\n".join(parts)
         return content if _rebuild(block, content) == lines else None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return None  # no events, or none of ours
+        return None  # the lines are not events of this schema
 
 
-def _rest(event: dict[str, Any], passed: int) -> dict[str, Any]:
+def _without_derivable(event: dict[str, Any], passed: int) -> dict[str, Any]:
     rest = {name: value for name, value in event.items() if name not in ("at", "digest", "position")}
     if rest["schema_version"] == _VERSION:
         del rest["schema_version"]

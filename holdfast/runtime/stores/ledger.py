@@ -26,11 +26,11 @@ from holdfast.transcript.transcript import clip
 
 log = structlog.get_logger(__name__)
 
-MADE = 500
-"""How many effects a run that was reset is given at the most. It can hold them; more are counted."""
+MOST_PAST_EFFECTS = 500
+"""The most past effects that a reset run is given, which fits into its state; further ones are only counted."""
 
-MADE_CHARS = 500
-"""Of what each has come to."""
+PAST_RESULT_CHARS = 500
+"""The most characters of the result of each."""
 
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended(%s, %s))"
@@ -59,17 +59,17 @@ class Entry:
     effect: PastEffect
     thread: str
     started_before: bool
-    """An earlier attempt got as far as starting it."""
+    """Whether an earlier attempt started the effect."""
     outcome: ToolOutcome | None
-    """What an earlier attempt came to, if it finished."""
+    """The outcome of an earlier attempt, if one finished."""
     _connection: psycopg.AsyncConnection
     _url: str
 
     async def finish(self, outcome: ToolOutcome) -> None:
-        """Write down what it came to.
+        """Record the outcome.
 
-        The effect has happened, so this does not give up while the database is away: it tries until the activity's
-        own time limit ends it.
+        The effect has happened, so this retries while the database is unavailable, until the activity's own time limit
+        ends it.
         """
         while True:
             try:
@@ -78,7 +78,7 @@ class Entry:
                 async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as fresh:
                     return await self._record(fresh, outcome)
             except psycopg.OperationalError as error:
-                log.warning("ledger_waits", key=self.effect.key, tool=self.effect.tool, reason=str(error))
+                log.warning("outcome_not_recorded_yet", key=self.effect.key, tool=self.effect.tool, reason=str(error))
                 await asyncio.sleep(1)
 
     async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> None:
@@ -93,7 +93,7 @@ class Ledger:
 
     Args:
         pool: Open; one connection is held per effect under way.
-        url: The same database, for when the connection held is lost.
+        url: The same database, to reconnect if the connection held is lost.
     """
 
     def __init__(self, pool: AsyncConnectionPool, url: str) -> None:
@@ -120,18 +120,19 @@ class Ledger:
                     if not connection.closed:
                         await unlock_all(connection)
 
-    async def made(self, thread: str, *, after: int) -> PastEffects:
-        """The effects of a thread whose calls have a higher number, oldest first: the newest `MADE` of them.
+    async def past_effects(self, thread: str, *, after: int) -> PastEffects:
+        """Read the effects of a thread's calls numbered above `after`: the newest `MOST_PAST_EFFECTS`, oldest first.
 
         Args:
-            thread: The thread.
-            after: That number.
+            thread: The thread's id.
+            after: A call's number.
         """
         with retried_by_temporal(f"the effects of {thread}"):
             async with self._pool.connection() as connection:
                 rows = await connection.execute(_MADE, [thread, after])
-                found = [_past(*row) for row in await rows.fetchall()]
-        return PastEffects(effects=tuple(reversed(found[:MADE])), left_out=max(0, len(found) - MADE))
+                found = [_past_effect(*row) for row in await rows.fetchall()]
+        newest = found[:MOST_PAST_EFFECTS]
+        return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
 
     async def _claimed(
         self, connection: psycopg.AsyncConnection, effect: PastEffect, *, thread: str, start: bool
@@ -162,17 +163,17 @@ async def _one(connection: psycopg.AsyncConnection, statement: str, values: Sequ
     return await (await connection.execute(statement, values)).fetchone()
 
 
-def _past(*row: Any) -> PastEffect:
-    *known, outcome = row
-    effect = PastEffect.model_validate(dict(zip(_COLUMNS, known, strict=True)))
-    if outcome is None:
+def _past_effect(*row: Any) -> PastEffect:
+    *columns, encoded = row
+    effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
+    if encoded is None:
         return effect
-    told = ToolOutcome.model_validate_json(outcome)
-    return effect.model_copy(update={"status": told.status, "content": clip(told.content, MADE_CHARS)})
+    outcome = ToolOutcome.model_validate_json(encoded)
+    return effect.model_copy(update={"status": outcome.status, "content": clip(outcome.content, PAST_RESULT_CHARS)})
 
 
 async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
-    """The rows of a thread, as they are kept, the oldest first."""
+    """Read the ledger's rows of a thread, the oldest first."""
     with retried_by_temporal(f"the ledger of {thread}"):
         async with pool.connection() as connection:
             rows = await connection.execute(

@@ -1,10 +1,10 @@
-"""Semantic memory in PostgreSQL: full text always; vectors too, where the database has pgvector and a model is set.
+"""Semantic memory in PostgreSQL: full-text search always; vectors too, with pgvector and an embedding model.
 
-1. An item is kept before its vector is: while the embedding endpoint is away, items are found by words. Every later
-   call fetches the vectors of a few that have none, or one of another model.
-2. What is not to be found has no lexemes and no vector, so no search can find it by mistake.
-3. `HOLDFAST_ENCRYPTION_KEYS` does not cover these rows: a database cannot search what it cannot read. PostgreSQL also
-   keeps removed rows until it vacuums, and in its backups.
+1. An item is stored before its vector: while the embedding endpoint is unavailable, items are found by words. Every
+   later call fetches the vectors of a few items that have none, or one of another model.
+2. Items that are superseded or forgotten have no lexemes and no vector, so no search can find them by mistake.
+3. `HOLDFAST_ENCRYPTION_KEYS` does not cover these rows: a database cannot search encrypted text. PostgreSQL also keeps
+   removed rows until it vacuums, and in its backups.
 """
 
 import secrets
@@ -35,13 +35,13 @@ from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.trust import Trust
 
 EXPIRED_AT_ONCE = 20
-"""How many expired items a write removes."""
+"""The most expired items that a write removes."""
 
 MOST_STANDING = 200
-"""How many standing items are looked at."""
+"""The most standing items that are read."""
 
-_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
-"""Without those that look alike."""
+_ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+"""Without characters that look alike."""
 
 _COLUMNS = """id, scope, coalesce(text, '') AS text, trust, standing, kind, thread, position, by, created_at,
     expires_at, supersedes, superseded_by, forgotten_at, forgotten_by, forgotten_why"""
@@ -92,11 +92,11 @@ _PURGE = (
 class PostgresMemories:
     """A `holdfast.memory.semantic.MemoryStore` in PostgreSQL.
 
-    While the database is away its methods raise an error that Temporal retries.
+    While the database is unavailable, its methods raise an error that Temporal retries.
 
     Args:
         pool: Open, to a migrated database.
-        embeddings: The embedding model; None to find by words alone.
+        embeddings: The embedding model; None to search by words only.
     """
 
     def __init__(self, pool: AsyncConnectionPool, embeddings: Embeddings | None = None) -> None:
@@ -104,7 +104,7 @@ class PostgresMemories:
         self._vectors = Vectors(pool, embeddings) if embeddings else None
 
     async def remember(self, new: NewMemory, *, key: str) -> MemoryItem:
-        """Keep an item, in the place of the one that it supersedes. The same key twice is one item."""
+        """Store an item, replacing the one that it supersedes. Idempotent by key."""
         new = checked(new)
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection:
@@ -116,7 +116,7 @@ class PostgresMemories:
         return item
 
     async def recall(self, query: str, scopes: Sequence[str] | None, *, limit: int = 5) -> Recalled:
-        """The items that answer `query` best; without a query, the newest."""
+        """Find the items that match `query` best; without a query, the newest."""
         query = clean(query).strip()
         with retried_by_temporal("semantic memory"):
             if not query:
@@ -127,7 +127,7 @@ class PostgresMemories:
                 if self._vectors and vector is not None:
                     rankings.append(await self._vectors.search(connection, vector, scopes))
                 best = fuse(rankings)
-                # The best may have expired, or been forgotten since.
+                # The best may have expired or been forgotten since.
                 where = f"number = ANY(%s) AND {_LIVE} ORDER BY array_position(%s::bigint[], number) LIMIT %s"
                 found = await _items(connection, where, [best, best, limit])
         return Recalled(items=tuple(found), note=note)
@@ -135,7 +135,7 @@ class PostgresMemories:
     async def forget(
         self, id: str, scopes: Sequence[str] | None, *, trust: Trust, by: str, why: str = ""
     ) -> MemoryItem:
-        """Remove the text of an item and of all that it superseded; returns what is left of it."""
+        """Remove the text of an item and of all that it superseded; return the item without its text."""
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection, connection.transaction():
                 item = await _item(connection, id, scopes, lock=True)
@@ -143,12 +143,12 @@ class PostgresMemories:
                     return item
                 check_may_replace(item, trust)
                 given = {"id": item.id, "by": one_line(clean(by))[:200], "why": one_line(clean(why))[:500]}
-                gone = await (await connection.execute(_FORGET, given)).fetchall()
-                await _remove_vectors(connection, [number for (number,) in gone])
+                forgotten = await (await connection.execute(_FORGET, given)).fetchall()
+                await _remove_vectors(connection, [number for (number,) in forgotten])
                 return await _item(connection, id, scopes)
 
     async def standing(self, scopes: Sequence[str], chars: int) -> list[MemoryItem]:
-        """The standing items, newest first, as many as `standing_text` can tell in so many characters."""
+        """The standing items, newest first, as many as `standing_text` fits into `chars` characters."""
         where = f"{_LIVE} AND standing AND scope = ANY(%s) ORDER BY number DESC LIMIT %s"
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection:
@@ -177,16 +177,16 @@ class PostgresMemories:
 
 
 async def _insert(connection: psycopg.AsyncConnection, new: NewMemory, key: str) -> MemoryItem:
-    """Insert an item, unless the key is known, and put it in the place of the one that it supersedes."""
+    """Insert an item, unless its key exists, and supersede the one that it replaces."""
     while True:
-        id = "m-" + "".join(secrets.choice(_ALPHABET) for _ in range(7))
+        id = "m-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(7))
         given = {**new.model_dump(), "id": id, "key": key, "lexeme": lexeme_of(new.scope)}
         cursor = connection.cursor(row_factory=dict_row)
         if row := await (await cursor.execute(_INSERT, given)).fetchone():
             break
-        if kept := await _items(connection, "key = %s", [key]):
-            return kept[0]
-        # Else the id is another item's.
+        if stored := await _items(connection, "key = %s", [key]):
+            return stored[0]
+        # Otherwise another item has this id: try again with a new one.
     item = MemoryItem(**row)
     if new.supersedes:
         await _supersede(connection, item)
@@ -222,7 +222,7 @@ async def _item(
     found = await _items(connection, "id = %s" + " FOR UPDATE" * lock, [clean(id)])
     if not found or (scopes is not None and found[0].scope not in scopes):
         where = "" if scopes is None else f" in {', '.join(scopes)}"
-        raise ItemNotFound(f"nothing of the id {id[:40]!a} is remembered{where}; `recall` shows the ids")
+        raise ItemNotFound(f"there is no item {id[:40]!a}{where}; `recall` shows the ids")
     return found[0]
 
 

@@ -1,8 +1,8 @@
-"""Finds items of semantic memory: by words and by vectors, each a ranking of its own.
+"""Searches semantic memory: by words and by vectors, each with a ranking of its own.
 
-1. Every word counts, and rare ones more; none has to be there. How common a word is tells PostgreSQL's statistics.
-2. A search looks at `CANDIDATES` items or so, however many there are: words that most items have are left to those
-   candidates, and a scope that is larger is searched by the approximate index.
+1. Every word counts, rare words more; none is required. PostgreSQL's statistics show how common a word is.
+2. A search by words ranks about `CANDIDATES` items, however many there are: the rare words select the candidates, and
+   common words only affect their ranking. A search by vectors uses the approximate index in large scopes.
 """
 
 from collections.abc import Sequence
@@ -10,18 +10,19 @@ from collections.abc import Sequence
 import psycopg
 
 CANDIDATES = 1_000
-"""How many items a search by words ranks, about."""
+"""Approximate number of items that a search by words ranks."""
 
 EXACT = 3_000
-"""Up to so many vectors in the scopes, all are compared; beyond, the index finds the nearest."""
+"""The most vectors that are all compared; with more in the scopes, the index finds the nearest."""
 
 DEPTH = 50
-"""How many items each ranking has."""
+"""The number of items in each ranking."""
 
 MOST_WORDS = 32
-"""Of a longer query, the rarest count."""
+"""The most words of a query that count; of a longer one, the rarest."""
 
 QUERY_CHARS = 2_000
+"""The most characters of a query that are read."""
 
 _WORDS = "SELECT tsvector_to_array(to_tsvector('english', %s))"
 
@@ -33,7 +34,7 @@ _COMMON = """
 
 _SIZE = "SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'holdfast.memories'::regclass"
 
-# What has all words first, then what has a rare one. Weighed as in BM25, by how many of the candidates have a word.
+# Items with all words first, then items with a rare one. Weighted as in BM25, by how many candidates have a word.
 _BY_WORDS = """
     WITH found AS MATERIALIZED (
         (SELECT number, lexemes, length(lexemes) AS size FROM holdfast.memories
@@ -73,26 +74,26 @@ _NEAREST = """
 async def by_words(
     connection: psycopg.AsyncConnection, query: str, scopes: Sequence[str] | None, *, depth: int = DEPTH
 ) -> list[int]:
-    """The numbers of the items that have words of `query`, the best first.
+    """Return the numbers of the items that have words of `query`, the best first.
 
     Args:
         connection: In a transaction.
-        query: As people ask.
-        scopes: Where to look; None for everywhere.
-        depth: How many at the most.
+        query: In natural language.
+        scopes: The scopes to search; None for all.
+        depth: The most items to return.
     """
     found = await (await connection.execute(_WORDS, [query[:QUERY_CHARS]])).fetchone()
     if not found or not found[0] or (scopes is not None and not scopes):
         return []
     words: list[str] = found[0]
-    places = [lexeme_of(scope) for scope in scopes or ()]
-    common: dict[str, float] = dict(await (await connection.execute(_COMMON, [[*words, *places]])).fetchall())
-    sized = await (await connection.execute(_SIZE)).fetchone()
+    scope_lexemes = [lexeme_of(scope) for scope in scopes or ()]
+    common: dict[str, float] = dict(await (await connection.execute(_COMMON, [[*words, *scope_lexemes]])).fetchall())
+    row = await (await connection.execute(_SIZE)).fetchone()
     words = sorted(words, key=lambda word: common.get(word, 0))[:MOST_WORDS]
-    size = sized[0] if sized else 0
-    reach = size if scopes is None else size * min(1, sum(common.get(place, 0) for place in places))
-    some = _rare(words, [min(reach, size * common.get(word, 0)) for word in words])
-    within = f"({' | '.join(map(_quoted, places))}) & " if scopes is not None else ""
+    size = row[0] if row else 0
+    in_scopes = size if scopes is None else size * min(1, sum(common.get(lexeme, 0) for lexeme in scope_lexemes))
+    some = _rare(words, [min(in_scopes, size * common.get(word, 0)) for word in words])
+    within = f"({' | '.join(map(_quoted, scope_lexemes))}) & " if scopes is not None else ""
     given = {
         "all": f"{within}({' & '.join(map(_quoted, words))})",
         "some": f"{within}({' | '.join(map(_quoted, some))})",
@@ -100,7 +101,7 @@ async def by_words(
         "candidates": CANDIDATES,
         "depth": depth,
     }
-    await connection.execute("SET LOCAL enable_seqscan = off")  # the planner does not know that nothing is far down
+    await connection.execute("SET LOCAL enable_seqscan = off")  # the planner may expect a LIMIT to end a scan early
     rows = await connection.execute(_BY_WORDS, given, prepare=False)
     return [number for (number,) in await rows.fetchall()]
 
@@ -113,16 +114,16 @@ async def by_vector(
     *,
     depth: int = DEPTH,
 ) -> list[int]:
-    """The numbers of the items whose vectors are nearest, the nearest first.
+    """Return the numbers of the items whose vectors are nearest, the nearest first.
 
     Args:
         connection: In a transaction.
-        vector: Of the query.
-        space: The space it is in.
-        scopes: Where to look; None for everywhere.
-        depth: How many at the most.
+        vector: The query's vector.
+        space: The number of its embedding space.
+        scopes: The scopes to search; None for all.
+        depth: The most items to return.
     """
-    # The index is of one space, so its number stands in the statement.
+    # The index covers one space, so its number must be a literal in the statement.
     within = f"space = {int(space)}" + (" AND scope = ANY(%(scopes)s)" if scopes is not None else "")
     given = {
         "scopes": list(scopes or ()),
@@ -135,13 +136,13 @@ async def by_vector(
     if statement is _NEAREST:
         await connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
         await connection.execute("SET LOCAL enable_seqscan = off")
-        await connection.execute("SET LOCAL enable_sort = off")  # nor by the other index: it would sort all of a scope
+        await connection.execute("SET LOCAL enable_sort = off")  # nor the other index, which would sort a whole scope
     rows = await connection.execute(statement.format(within=within, size=len(vector)), given, prepare=False)
     return [number for (number,) in await rows.fetchall()]
 
 
 def lexeme_of(scope: str) -> str:
-    """The lexeme that stands for a scope beside those of the text, none of which has a space in it."""
+    """The lexeme that marks a scope. It starts with a space, which no lexeme of a text contains."""
     return f" {scope}"
 
 
@@ -151,7 +152,7 @@ def vector_text(vector: Sequence[float]) -> str:
 
 
 def _rare(words: Sequence[str], expected: Sequence[float]) -> list[str]:
-    """The rarest of `words`, which are in that order, as many as find `CANDIDATES` items or so; at least one."""
+    """The first of `words`, sorted from the rarest, that together select about `CANDIDATES` items; at least one."""
     some, left = [words[0]], CANDIDATES - expected[0]
     for word, items in zip(words[1:], expected[1:], strict=True):
         if items > left:

@@ -1,4 +1,4 @@
-"""The vectors of semantic memory: fetched from the embedding model, kept by pgvector, an index for each model."""
+"""The vectors of semantic memory: fetched from the embedding model, stored with pgvector, one index per model."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from holdfast.runtime.stores.memory_search import by_vector, vector_text
 log = structlog.get_logger(__name__)
 
 _LOCK = 0x686F6C65
-"""Advisory lock of whoever makes tables and indexes: two at once would be in each other's way."""
+"""Advisory lock for creating tables and indexes: concurrent attempts would conflict."""
 
-# Two conditions that the index on `space` can answer, unlike `<>`.
+# Two conditions, because the index on `space` cannot answer `<>`.
 _WITHOUT = """
     SELECT number, text FROM holdfast.memories
     WHERE lexemes IS NOT NULL AND (space < %(space)s OR space > %(space)s) ORDER BY number DESC LIMIT %(batch)s
@@ -31,7 +31,7 @@ _KEEP = """
 
 
 class Vectors:
-    """Keeps a vector of every item that can be found.
+    """Maintains a vector of every item that can be found.
 
     Args:
         pool: Open, to a migrated database.
@@ -45,11 +45,11 @@ class Vectors:
         self._absent = False
 
     async def of_query(self, query: str) -> tuple[list[float] | None, str]:
-        """The vector of a query; None, and why, where there is none. Meanwhile, items without a vector get one."""
+        """Fetch the vector of a query, and vectors for some items without one; None and the reason if it fails."""
         if await self._ready() is None:
             return None, ""
-        _, answer = await asyncio.gather(self.catch_up(), self._try(query))
-        return answer
+        _, result = await asyncio.gather(self.catch_up(), self._embed_query(query))
+        return result
 
     async def search(
         self, connection: psycopg.AsyncConnection, vector: Sequence[float], scopes: Sequence[str] | None
@@ -68,19 +68,19 @@ class Vectors:
         try:
             vectors = await self._vectors_of(texts) if texts else {}
         except EmbeddingsUnavailable as error:
-            log.warning("embeddings_away", reason=str(error))
+            log.warning("embeddings_unavailable", reason=str(error))
             return
         if vectors:
             await self._keep(space, vectors)
 
-    async def _try(self, query: str) -> tuple[list[float] | None, str]:
+    async def _embed_query(self, query: str) -> tuple[list[float] | None, str]:
         try:
             return (await self._embeddings.embed([query]))[0], ""
         except EmbeddingsUnavailable as error:
-            return None, f"Searched by words alone, for the embedding model is away: {error}"
+            return None, f"Searched by words alone, because the embedding model is unavailable: {error}"
 
     async def _vectors_of(self, texts: dict[int, str]) -> dict[int, list[float] | None]:
-        """By number; None for a text that the model does not take, which words will have to find."""
+        """Fetch vectors, by number; None for a text that the model rejects, which only a search by words can find."""
         try:
             return dict(zip(texts, await self._embeddings.embed(list(texts.values())), strict=True))
         except EmbeddingRefused as error:
@@ -94,12 +94,12 @@ class Vectors:
 
     async def _keep(self, space: int, vectors: dict[int, list[float] | None]) -> None:
         async with self._pool.connection() as connection, connection.transaction():
-            # Locked, so that what is forgotten at this moment does not come back as a vector.
+            # Lock the items, so that one that is being forgotten does not get a vector again.
             await connection.execute(
                 "SELECT FROM holdfast.memories WHERE number = ANY(%s) ORDER BY number FOR UPDATE", [list(vectors)]
             )
-            taken = {number: vector_text(vector) for number, vector in vectors.items() if vector is not None}
-            given = {"space": space, "numbers": list(taken), "vectors": list(taken.values())}
+            texts = {number: vector_text(vector) for number, vector in vectors.items() if vector is not None}
+            given = {"space": space, "numbers": list(texts), "vectors": list(texts.values())}
             await connection.execute(_KEEP, given)
             await connection.execute(
                 "UPDATE holdfast.memories SET space = %s WHERE number = ANY(%s) AND lexemes IS NOT NULL",
@@ -107,7 +107,7 @@ class Vectors:
             )
 
     async def _ready(self) -> int | None:
-        """The number of the model's space; None where the database has no pgvector. Asked once in a worker's life."""
+        """The number of the model's space; None if the database has no pgvector. Determined once per worker."""
         if self._space is None and not self._absent:
             reason = "the database has no pgvector 0.8 or later"
             try:
@@ -117,32 +117,32 @@ class Vectors:
                 reason = str(error).strip()
             if self._space is None:
                 self._absent = True
-                log.warning("no_vectors", reason=f"{reason}; words alone are searched")
+                log.warning("no_vectors", reason=f"{reason}; searching by words alone")
         return self._space
 
 
 async def space_of(connection: psycopg.AsyncConnection, model: str, dimensions: int) -> int | None:
-    """The number of a model's space, with its index, made when it is first asked for; None without pgvector.
+    """Return the number of a model's embedding space, creating it and its index if needed; None without pgvector.
 
     Args:
         connection: In a transaction.
         model: The embedding model.
-        dimensions: Of its vectors.
+        dimensions: The length of its vectors.
     """
     given = [model, dimensions]
-    known = "SELECT space FROM holdfast.memory_spaces WHERE model = %s AND dimensions = %s"
+    find = "SELECT space FROM holdfast.memory_spaces WHERE model = %s AND dimensions = %s"
     if not await has_vectors(connection):
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         made = await (await connection.execute("SELECT holdfast.make_memory_vectors()")).fetchone()
         if made != (True,):
             return None
-    if row := await (await connection.execute(known, given)).fetchone():
+    if row := await (await connection.execute(find, given)).fetchone():
         return int(row[0])
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     await connection.execute(
         "INSERT INTO holdfast.memory_spaces (model, dimensions) VALUES (%s, %s) ON CONFLICT DO NOTHING", given
     )
-    row = await (await connection.execute(known, given)).fetchone()
+    row = await (await connection.execute(find, given)).fetchone()
     assert row is not None
     space = int(row[0])
     await connection.execute(
@@ -153,6 +153,6 @@ async def space_of(connection: psycopg.AsyncConnection, model: str, dimensions: 
 
 
 async def has_vectors(connection: psycopg.AsyncConnection) -> bool:
-    """Whether the database keeps vectors."""
+    """Whether the database has the table of vectors."""
     found = await connection.execute("SELECT to_regclass('holdfast.memory_vectors') IS NOT NULL")
     return await found.fetchone() == (True,)

@@ -22,7 +22,7 @@ log = structlog.get_logger("worker")
 
 
 def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
-    """A pool of `size` connections at the most, not opened yet, that says within seconds when there are none."""
+    """Create a pool of at most `size` connections, not opened yet, that fails within seconds if it gets none."""
     return AsyncConnectionPool(
         url,
         min_size=1,
@@ -46,7 +46,7 @@ async def _check(connection: psycopg.AsyncConnection) -> None:
 
 
 async def unlock_all(connection: psycopg.AsyncConnection) -> None:
-    """Let go of every advisory lock that the connection holds."""
+    """Release every advisory lock that the connection holds."""
     await connection.execute("SELECT pg_advisory_unlock_all()")
 
 
@@ -54,10 +54,10 @@ async def migrate(url: str) -> list[str]:
     """Bring the schema up to date.
 
     Returns:
-        The names of the migrations applied, oldest first; empty when there was nothing to do.
+        The names of the migrations applied, oldest first; empty if the schema was up to date.
 
     Raises:
-        psycopg.Error: The database cannot be reached, or a migration fails; then it is rolled back whole.
+        psycopg.Error: The database cannot be reached, or a migration fails; then all of them are rolled back.
     """
     applied = []
     async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as connection:

@@ -1,6 +1,6 @@
-"""Removes threads from the permanent record that ended long ago. Nothing else ever removes anything.
+"""Removes threads that ended long ago from the permanent record. No other code removes any.
 
-The record does not know Temporal: the caller makes sure that no run of a thread is open before it prunes the thread.
+This module does not access Temporal: the caller makes sure that no run of a thread is open before pruning it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -10,8 +10,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.models import Frozen
 from holdfast.log.event_log import LATE, has_ended
-from holdfast.runtime.stores.blocks import EPOCH, Block, types_back
-from holdfast.runtime.stores.threads import asides_of
+from holdfast.runtime.stores.blocks import EPOCH, Block, event_types_reversed
+from holdfast.runtime.stores.threads import list_asides
 from holdfast.stores import origin_of
 
 _LAST_BLOCKS = """
@@ -29,12 +29,12 @@ _BLOCK_BEFORE = """
 """
 
 _ROW_BYTES = 100
-"""What a block takes beside its body: header, columns, index entry."""
+"""Size of a block's row without its body: header, columns, index entry."""
 _SIZES = """
     SELECT thread, sum(pg_column_size(body) + %s)::bigint FROM holdfast.events WHERE thread = ANY(%s) GROUP BY thread
 """
 
-# In this order: what refers goes before what is referred to.
+# In this order: rows that refer to others are removed before them.
 _REMOVE_THREAD = (
     "DELETE FROM holdfast.memories WHERE scope = 'thread:' || (SELECT thread FROM holdfast.threads WHERE id = %s)",
     "DELETE FROM holdfast.effects WHERE thread = (SELECT thread FROM holdfast.threads WHERE id = %s)",
@@ -49,25 +49,25 @@ class Prunable(Frozen):
     thread: str
     events: int
     bytes: int
-    """What its events take in the database, about; its artifacts come on top."""
+    """Approximate size of its events in the database, without its artifacts."""
     last_at: datetime
     """The time of its last event."""
 
     @property
     def last_position(self) -> int:
-        """The position of its last event: what `prune` compares."""
+        """The position of its last event, which `prune` compares."""
         return self.events - 1
 
 
 async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Prunable]:
-    """The threads whose last run has finished, and whose last event is older than that; the oldest first. Logs that
-    were set aside go with their thread, and are not listed.
+    """List the threads whose last run has finished and whose last event is older than that, the oldest first.
 
-    What reached the run while it closed may follow its end (`holdfast.log.event_log.has_ended`). A thread is left
-    out where an event that says whether it ended does not decode.
+    Logs set aside are removed with their thread, and not listed. Events that arrived while the run closed may follow
+    its end (`holdfast.log.event_log.has_ended`). A thread is left out if the event that would show its end does not
+    decode.
 
     Raises:
-        psycopg.OperationalError: The database is away.
+        psycopg.OperationalError: The database is unavailable.
     """
     before = datetime.now(UTC) - older_than
     cutoff = (before - EPOCH) // timedelta(microseconds=1)
@@ -79,46 +79,46 @@ async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Pru
                 continue
             block = Block(*columns)
             last_at = EPOCH + timedelta(microseconds=columns[3])
-            one = Prunable(thread=thread, events=block.stop, bytes=0, last_at=last_at)
+            candidate = Prunable(thread=thread, events=block.stop, bytes=0, last_at=last_at)
             ends = _has_ended(block)
             if ends is None:
-                late[number] = one, block
+                late[number] = candidate, block
             elif ends:
-                ended[number] = one
-        for number, (one, block) in late.items():
+                ended[number] = candidate
+        for number, (candidate, block) in late.items():
             if await _ended_before(connection, number, block):
-                ended[number] = one
-        sizes = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
-        taken: dict[int, int] = dict(await sizes.fetchall())
-    found = [one.model_copy(update={"bytes": taken.get(number, 0)}) for number, one in ended.items()]
-    return sorted(found, key=lambda one: one.last_at)
+                ended[number] = candidate
+        rows = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
+        sizes: dict[int, int] = dict(await rows.fetchall())
+    found = [each.model_copy(update={"bytes": sizes.get(number, 0)}) for number, each in ended.items()]
+    return sorted(found, key=lambda each: each.last_at)
 
 
 async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -> bool:
-    """Remove a thread: its events, its effects in the ledger, the artifacts that only it refers to, and its logs that
-    were set aside.
+    """Remove a thread: its events, its effects in the ledger, its own memories, the artifacts that only it refers to,
+    and the logs set aside from it.
 
     Args:
         pool: Open, to a migrated database.
-        thread: Its id.
-        last_position: As it was listed.
+        thread: The thread's id.
+        last_position: As `prunable` listed it.
 
     Returns:
-        Whether it was removed: not if it has grown since it was listed, or is gone.
+        Whether it was removed; False if the thread has grown since it was listed, or is gone.
 
     Raises:
-        psycopg.OperationalError: The database is away; nothing was removed.
+        psycopg.OperationalError: The database is unavailable; nothing was removed.
     """
     async with pool.connection() as connection, connection.transaction():
-        held = await connection.execute("SELECT id FROM holdfast.threads WHERE thread = %s FOR UPDATE", [thread])
-        row = await held.fetchone()
+        locked = await connection.execute("SELECT id FROM holdfast.threads WHERE thread = %s FOR UPDATE", [thread])
+        row = await locked.fetchone()
         if row is None:
             return False
         number = int(row[0])
         last = await connection.execute("SELECT max(stop) - 1 FROM holdfast.events WHERE thread = %s", [number])
         if await last.fetchone() != (last_position,):
             return False
-        for aside, _ in await asides_of(connection, thread):  # what resets left behind goes with its thread
+        for aside, _ in await list_asides(connection, thread):
             await _remove(connection, aside)
         await _remove(connection, number)
         return True
@@ -131,7 +131,7 @@ async def _remove(connection: psycopg.AsyncConnection, number: int) -> None:
 
 
 async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) -> None:
-    # Locked first, in an order that all prunes share, so that the statements after it see every other reference.
+    # Lock first, in an order that all prunes share, so that the statements below see every other reference.
     locked = await connection.execute(
         "SELECT digest FROM holdfast.artifacts "
         "WHERE digest IN (SELECT digest FROM holdfast.artifact_threads WHERE thread = %s) ORDER BY digest FOR UPDATE",
@@ -147,7 +147,7 @@ async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) ->
 
 
 async def _ended_before(connection: psycopg.AsyncConnection, number: int, block: Block) -> bool:
-    """Whether the blocks before `block` have the end of the last run, and only late events after it."""
+    """Whether the blocks before `block` contain the end of the last run, followed only by late events."""
     while True:
         found = await connection.execute(_BLOCK_BEFORE, [number, block.position], binary=True)
         row = await found.fetchone()
@@ -160,6 +160,6 @@ async def _ended_before(connection: psycopg.AsyncConnection, number: int, block:
 
 
 def _has_ended(block: Block) -> bool | None:
-    """Whether the last run of a thread has finished, by its last block; None where all events in it came late."""
-    kind = next((kind for kind in types_back(block) if kind not in LATE), None)
-    return None if kind is None else has_ended([kind])
+    """Whether the last run of a thread has finished, judged by its last block; None if it has only late events."""
+    last = next((type for type in event_types_reversed(block) if type not in LATE), None)
+    return None if last is None else has_ended([last])

@@ -1,7 +1,7 @@
 """The permanent record in PostgreSQL, in blocks of consecutive events (`holdfast.runtime.stores.blocks`).
 
-Blocks are only inserted, or set aside, where one may be cut in two; `holdfast.runtime.stores.prune` removes threads.
-Appends to one thread take turns, by a lock on the thread's row, so that its positions have no gaps.
+Blocks are only inserted or set aside; setting aside may cut one in two. `holdfast.runtime.stores.prune` removes
+threads. A lock on the thread's row serialises appends to one thread, so that its positions have no gaps.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import aside_id, origin_of
 
 _PAGE_BLOCKS = 2000
-"""The most blocks that are looked at to fill a page."""
+"""The most blocks read to fill a page."""
 _NO_END = 2**31 - 1
-"""A position beyond all others."""
+"""A position after all others."""
 
 _BLOCKS = """
     SELECT position, stop, size, at, body
@@ -46,7 +46,7 @@ _INSERT = "INSERT INTO holdfast.events (thread, position, stop, size, at, body) 
 class PostgresThreads:
     """A `holdfast.stores.ThreadStore` in PostgreSQL.
 
-    While the database is away its methods raise an error that Temporal retries.
+    While the database is unavailable, its methods raise an error that Temporal retries.
 
     Args:
         pool: Open, to a migrated database.
@@ -56,58 +56,58 @@ class PostgresThreads:
         self._pool = pool
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Keep `lines` at the positions from `start` on: all of them, or none. Twice is the same as once."""
-        blocks = await asyncio.to_thread(pack, start, lines) if lines else []  # before others have to wait for it
+        """Store `lines` at the positions from `start` on, atomically and idempotently."""
+        blocks = await asyncio.to_thread(pack, start, lines) if lines else []  # before taking the lock
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection, connection.transaction():
-                number = await hold_thread(connection, thread, lock="NO KEY UPDATE")
+                number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
                 length = await _length(connection, thread)
                 if start > length:
                     raise RecordGap(
                         f"thread {thread} has {length} events in the record, so none can follow at position {start}; "
                         f"append from position {length} on"
                     )
-                kept = length - start
-                if lines[:kept]:
-                    await _compare(connection, thread, start, lines[:kept])
-                    fresh = lines[kept:]
+                stored = length - start
+                if lines[:stored]:
+                    await _compare(connection, thread, start, lines[:stored])
+                    fresh = lines[stored:]
                     blocks = await asyncio.to_thread(pack, length, fresh) if fresh else []
                 await _insert(connection, number, blocks)
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """A page of lines from position `start` on."""
+        """Read a page of lines from position `start` on."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
         return await asyncio.to_thread(_page, thread, start, blocks)
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
-        """Make room for `lines`: the log as it is becomes a thread of its own, whole, with its artifacts; the thread
-        keeps the events before the first one that is not that of `lines`.
+        """Make room for `lines`, which continue the thread from an earlier event after its run was reset.
 
-        That is what became of a run that was reset: its thread goes on from an earlier event.
+        The complete log so far becomes a thread of its own, with its artifacts. This thread keeps the events before
+        the first one that differs from `lines`. Returns the id of the log set aside.
         """
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection, connection.transaction():
-                number = await hold_thread(connection, thread, lock="NO KEY UPDATE")
-                kept = await _kept(connection, thread, start, start + len(lines))
-                other = start
-                while other < start + len(lines) and kept.get(other) == lines[other - start]:
-                    other += 1
-                cut = [block for block in await _blocks(connection, thread, other, other) if block.stop > other]
+                number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
+                stored = await _stored_lines(connection, thread, start, start + len(lines))
+                differs = start
+                while differs < start + len(lines) and stored.get(differs) == lines[differs - start]:
+                    differs += 1
+                cut = [block for block in await _blocks(connection, thread, differs, differs) if block.stop > differs]
                 aside, branch = await _new_aside(connection, thread)
                 await connection.execute(
                     "INSERT INTO holdfast.events (thread, position, stop, size, at, body) "
                     "SELECT %s, position, stop, size, at, body FROM holdfast.events "
                     "WHERE thread = %s AND stop <= %s",
-                    [branch, number, other],
+                    [branch, number, differs],
                 )
                 await connection.execute(
                     "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
-                    [branch, number, other],
+                    [branch, number, differs],
                 )
-                for block in cut:  # moved whole, by its end; the thread needs its beginning, too
-                    stays = [line for position, line in _numbered(thread, block) if position < other]
+                for block in cut:  # the update moved all of it, but the thread needs its beginning, too
+                    stays = [line for position, line in _numbered(thread, block) if position < differs]
                     await _insert(connection, number, pack(block.position, stays))
                 await connection.execute(
                     "INSERT INTO holdfast.artifact_threads (digest, thread) "
@@ -117,39 +117,39 @@ class PostgresThreads:
                 return aside
 
     async def asides(self, thread: str) -> list[str]:
-        """The ids of the logs that were set aside of a thread, the oldest first."""
+        """The ids of the logs set aside from a thread, the oldest first."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
-                return [aside for _, aside in await asides_of(connection, thread)]
+                return [aside for _, aside in await list_asides(connection, thread)]
 
     async def length(self, thread: str) -> int:
-        """How many events are kept."""
+        """The number of recorded events."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 return await _length(connection, thread)
 
 
-async def hold_thread(
+async def lock_thread(
     connection: psycopg.AsyncConnection, thread: str, *, lock: Literal["NO KEY UPDATE", "KEY SHARE"]
 ) -> int:
-    """The number of a thread, known from now on if it was not; locked until the transaction ends.
+    """Lock a thread's row until the transaction ends, inserting it if it is new, and return its number.
 
     Args:
         connection: In a transaction.
-        thread: Its id.
-        lock: `NO KEY UPDATE` to be the only one who appends, `KEY SHARE` to keep it from being pruned.
+        thread: The thread's id.
+        lock: `NO KEY UPDATE` to exclude other appends, `KEY SHARE` to exclude pruning.
     """
     while True:
         query = f"SELECT id FROM holdfast.threads WHERE thread = %s FOR {lock}"  # noqa: S608  # one of two constants
         found = await connection.execute(query, [thread])
         if row := await found.fetchone():
             return int(row[0])
-        # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind at every append.
+        # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
         await connection.execute("INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING", [thread])
 
 
-async def asides_of(connection: psycopg.AsyncConnection, thread: str) -> list[tuple[int, str]]:
-    """Number and id of the logs that were set aside of a thread, the oldest first."""
+async def list_asides(connection: psycopg.AsyncConnection, thread: str) -> list[tuple[int, str]]:
+    """Number and id of the logs set aside from a thread, the oldest first."""
     rows = await connection.execute(
         "SELECT id, thread FROM holdfast.threads WHERE starts_with(thread, %s) ORDER BY id", [f"{thread}~"]
     )
@@ -157,15 +157,15 @@ async def asides_of(connection: psycopg.AsyncConnection, thread: str) -> list[tu
 
 
 async def _new_aside(connection: psycopg.AsyncConnection, thread: str) -> tuple[str, int]:
-    """A thread that was not there before: never one that holds anything already, whoever made it."""
+    """Insert a new thread for a log set aside. An existing thread is never reused."""
     for count in itertools.count(1):
-        made = await connection.execute(
+        inserted = await connection.execute(
             "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id",
             [aside_id(thread, count)],
         )
-        if row := await made.fetchone():
+        if row := await inserted.fetchone():
             return aside_id(thread, count), int(row[0])
-    raise AssertionError("numbers do not end")
+    raise AssertionError("unreachable: the count has no end")
 
 
 async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:
@@ -179,16 +179,16 @@ async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:
 
 
 async def _compare(connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes]) -> None:
-    kept = await _kept(connection, thread, start, start + len(lines))
+    stored = await _stored_lines(connection, thread, start, start + len(lines))
     for position, line in enumerate(lines, start):
-        if kept.get(position) != line:
+        if stored.get(position) != line:
             raise RecordConflict(
                 f"thread {thread} has another event at position {position} in the record than the one to append; "
-                "nothing was appended. Two runs write under one thread id: start one of them under another."
+                "nothing was appended. Two runs write under one thread id: start one of them under another id."
             )
 
 
-async def _kept(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
+async def _stored_lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
     """The lines from position `start` up to `stop`, and those that share a block with them, by position."""
     blocks = await _blocks(connection, thread, start, stop)
     return await asyncio.to_thread(lambda: {at: line for block in blocks for at, line in _numbered(thread, block)})
@@ -203,15 +203,15 @@ async def _blocks(
     most: int | None = None,
     size: int = 2**62,
 ) -> list[Block]:
-    """The blocks from the one on that has position `start`, as far as one begins before `stop`.
+    """Read the blocks that hold the positions from `start` up to `stop`.
 
     Args:
         connection: To the database.
-        thread: Its id.
-        start: A position.
-        stop: Another.
+        thread: The thread's id.
+        start: The first position.
+        stop: The position after the last.
         most: The most blocks; None for all.
-        size: Bytes of lines, after which none follows.
+        size: Return no further block after this many bytes of lines.
     """
     wanted = {"thread": thread, "start": start, "stop": stop, "most": most, "size": size}
     found = await connection.execute(_BLOCKS, wanted, binary=True)

@@ -1,4 +1,4 @@
-"""A database that is away is Temporal's business: the activity is tried again until it is back."""
+"""Lets Temporal retry activities while the database is unavailable."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,10 @@ from temporalio.exceptions import ApplicationError
 
 @contextmanager
 def retried_by_temporal(what: str) -> Iterator[None]:
-    """Turn the loss of the database within the block into an error that Temporal retries.
+    """Convert connection errors within the block into an error that Temporal retries.
 
     Args:
-        what: Who waits for the database.
+        what: What needs the database, for the message.
 
     Raises:
         ApplicationError: `DatabaseUnavailable`.

@@ -1,7 +1,7 @@
 -- The effect ledger: one row per effect, written before it happens and completed after.
 CREATE TABLE holdfast.effects (
     key         text        NOT NULL,
-    epoch       integer     NOT NULL,  -- grows when a person says that the effect did not happen
+    epoch       integer     NOT NULL,  -- incremented when a person decides that the effect did not happen
     thread      text        NOT NULL,
     tool        text        NOT NULL,
     started_at  timestamptz NOT NULL DEFAULT now(),

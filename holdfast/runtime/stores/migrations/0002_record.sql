@@ -9,9 +9,9 @@ CREATE TABLE holdfast.threads (
 CREATE TABLE holdfast.events (
     thread   integer NOT NULL REFERENCES holdfast.threads,
     position integer NOT NULL CHECK (position >= 0),
-    at       bigint,           -- microseconds since 1970, UTC; null where the line is kept as it came
-    digest   bytea,            -- null where the line is kept as it came
-    body     bytea   NOT NULL, -- bytes, since text and jsonb refuse \u0000 and half surrogate pairs
+    at       bigint,           -- microseconds since 1970, UTC; null if the line is stored verbatim
+    digest   bytea,            -- null if the line is stored verbatim
+    body     bytea   NOT NULL, -- bytes, since text and jsonb refuse \u0000 and lone surrogates
     PRIMARY KEY (thread, position)
 );
 ALTER TABLE holdfast.events ALTER COLUMN body SET STORAGE EXTERNAL;  -- compressed already
@@ -29,7 +29,7 @@ CREATE TABLE holdfast.artifact_parts (
     PRIMARY KEY (digest, part)
 );
 
--- Which threads refer to an artifact: one that none refers to is removed (holdfast/runtime/stores/prune.py).
+-- Which threads refer to an artifact: holdfast/runtime/stores/prune.py removes artifacts without references.
 CREATE TABLE holdfast.artifact_threads (
     digest bytea   NOT NULL REFERENCES holdfast.artifacts,
     thread integer NOT NULL REFERENCES holdfast.threads,

@@ -1,8 +1,8 @@
--- Semantic memory. What is not found any more (superseded, forgotten) has no lexemes and no vector.
+-- Semantic memory. Items that must not be found any more (superseded, forgotten) have no lexemes and no vector.
 CREATE TABLE holdfast.memories (
     number        bigint      PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     id            text        NOT NULL UNIQUE,
-    key           text        NOT NULL UNIQUE,  -- of the effect: the same call twice is one item
+    key           text        NOT NULL UNIQUE,  -- the effect key: a repeated call stores one item
     scope         text        NOT NULL,
     text          text,                         -- null once forgotten
     trust         text        NOT NULL,
@@ -19,9 +19,9 @@ CREATE TABLE holdfast.memories (
     forgotten_by  text        NOT NULL DEFAULT '',
     forgotten_why text        NOT NULL DEFAULT '',
     lexemes       tsvector,                     -- of the text, and ' scope': one index serves both
-    space         integer     NOT NULL DEFAULT 0 -- that its vector is in; 0 for none yet
+    space         integer     NOT NULL DEFAULT 0 -- the space of its vector; 0 for none yet
 );
--- Without the list of pending entries, which every search would have to read.
+-- Without a pending list, which every search would have to read.
 CREATE INDEX memories_lexemes ON holdfast.memories USING gin (lexemes) WITH (fastupdate = off)
     WHERE lexemes IS NOT NULL;
 CREATE INDEX memories_newest ON holdfast.memories (scope, number DESC) WHERE lexemes IS NOT NULL;
@@ -37,7 +37,7 @@ CREATE TABLE holdfast.memory_spaces (
     UNIQUE (model, dimensions)
 );
 
--- Makes the table of vectors, if the database has pgvector, or lets us have it. Says whether there is one.
+-- Creates the table of vectors if pgvector is installed, or can be. Returns whether the table exists.
 CREATE FUNCTION holdfast.make_memory_vectors() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF to_regclass('holdfast.memory_vectors') IS NOT NULL THEN
@@ -45,7 +45,7 @@ BEGIN
     END IF;
     CREATE EXTENSION IF NOT EXISTS vector;
     IF (SELECT string_to_array(extversion, '.')::integer[] < '{0,8}' FROM pg_extension WHERE extname = 'vector') THEN
-        RETURN false;  -- its searches cannot go on until enough of the scopes are found
+        RETURN false;  -- without iterative scans, a search may find too few items of the scopes
     END IF;
     EXECUTE 'CREATE TABLE holdfast.memory_vectors (
         number    bigint  PRIMARY KEY REFERENCES holdfast.memories ON DELETE CASCADE,
@@ -55,7 +55,7 @@ BEGIN
     )';
     EXECUTE 'CREATE INDEX memory_vectors_scope ON holdfast.memory_vectors (scope, space)';
     RETURN true;
-EXCEPTION WHEN OTHERS THEN  -- not installed, or not allowed: words alone will do
+EXCEPTION WHEN OTHERS THEN  -- not installed, or not allowed: search by words alone
     RETURN false;
 END $$;
 SELECT holdfast.make_memory_vectors();

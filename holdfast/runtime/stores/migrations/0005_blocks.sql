@@ -1,5 +1,5 @@
--- Events in blocks: what follows each other is compressed together (holdfast/runtime/stores/blocks.py).
--- What a version before the first release has recorded, one event a row, is put away and not read.
+-- Events in blocks: consecutive events are compressed together (holdfast/runtime/stores/blocks.py).
+-- Events recorded one per row, before the first release, are kept in a table that nothing reads.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM holdfast.events) THEN
@@ -15,8 +15,8 @@ CREATE TABLE holdfast.events (
     position integer NOT NULL CHECK (position >= 0),   -- of the first event
     stop     integer NOT NULL CHECK (stop > position), -- where the next block begins
     size     bigint  NOT NULL,                         -- bytes of the events' lines
-    at       bigint,           -- of the last event: microseconds since 1970, UTC; null where its line gives none
-    body     bytea   NOT NULL, -- bytes, since text and jsonb refuse \u0000 and half surrogate pairs
+    at       bigint,           -- of the last event: microseconds since 1970, UTC; null if its line has none
+    body     bytea   NOT NULL, -- bytes, since text and jsonb refuse \u0000 and lone surrogates
     PRIMARY KEY (thread, position)
 );
 ALTER TABLE holdfast.events ALTER COLUMN body SET STORAGE EXTERNAL;  -- compressed already

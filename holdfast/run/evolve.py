@@ -47,9 +47,16 @@ from holdfast.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.run.evolve_context import begin_step, finish_call, keep_baseline, read, receive_message, trust_of_findings
-from holdfast.run.evolve_requests import decide, expire, lose_outcome, require_approval, vote
-from holdfast.run.evolve_run import load_agent, reset, start_run, unblock
+from holdfast.run.evolve_context import (
+    begin_step,
+    finish_call,
+    keep_baseline,
+    lower_trust,
+    receive_message,
+    trust_of_findings,
+)
+from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
+from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
 
@@ -71,7 +78,7 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
     if proposed is not None and after.authority.proposed_rule is proposed:
         # Only the event right after the approval can record its rule.
         after = replace(after, authority=replace(after.authority, proposed_rule=None))
-    after = note_time(state, event, after)
+    after = _note_time(state, event, after)
     return replace(after, events=state.events + 1, updated_at=event.at)
 
 
@@ -83,12 +90,12 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case RunContinued() | SignalRejected() | RefusalsCounted():
             return state
         case RunReset():
-            return reset(state, event)
+            return reset_run(state, event)
         case RunBlocked():
             after = event.outage.words(event.at) if event.outage else ""
             return replace(state, blocked=Blocked(cause=event.cause, message=event.message, after=after))
         case RunUnblocked():
-            return unblock(state)
+            return unblock_run(state)
         case RunFinished():
             return replace(
                 state,
@@ -107,7 +114,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
             files = any(tier.tier == "files" for tier in event.tiers)
             recalled = replace(state, context=replace(state.context, standing_memory=standing))
-            return read(recalled, "tool") if files else recalled
+            return lower_trust(recalled, "tool") if files else recalled
 
         # Messages of people.
         case UserMessageReceived():
@@ -159,11 +166,11 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             request = state.authority.open_request(event.request)
             return replace(state, authority=state.authority.with_request(escalated(request)))
         case ApprovalExpired():
-            return expire(state, event)
+            return close_expired(state, event)
         case DecisionReceived(outcome="accepted"):
-            return decide(state, event)
+            return close_decided(state, event)
         case DecisionReceived(outcome="waiting_for_quorum"):
-            return vote(state, event)
+            return count_vote(state, event)
         case DecisionReceived():
             return state  # refused, or followed by another request
 
@@ -189,13 +196,13 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case BaselineRecorded():
             return keep_baseline(state, event.findings)
         case StateVerified():
-            return read(keep_baseline(state, event.findings), trust_of_findings(state, event))
+            return lower_trust(keep_baseline(state, event.findings), trust_of_findings(state, event))
 
         case _:
             assert_never(event)
 
 
-def note_time(before: RunState, event: AgentEvent, after: RunState) -> RunState:
+def _note_time(before: RunState, event: AgentEvent, after: RunState) -> RunState:
     """Note when the agent acted, and whether it paused so long before this event that it has to verify first.
 
     The cause of the pause makes no difference: people, an outage, a slow tool, a thread that was closed meanwhile.

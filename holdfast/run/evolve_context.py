@@ -65,11 +65,11 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
     if tool and event.status in ("ok", "failed", "undone"):
         # The message of a failed call may quote anything: it never counts as the LLM's own words.
         label = least(tool.trust, "tool") if event.status == "failed" else tool.trust
-        after = read(after, event.trust or label)
+        after = lower_trust(after, event.trust or label)
     return after
 
 
-def read(state: RunState, trust: Trust) -> RunState:
+def lower_trust(state: RunState, trust: Trust) -> RunState:
     """Lower the trust in the LLM to that of what it reads, where the agent depends on it: snapshots stay small."""
     context = state.context
     if state.spec is None or not state.spec.depends_on_trust or least(context.trust, trust) == context.trust:

@@ -45,7 +45,7 @@ def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed:
     return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
 
 
-def decide(state: RunState, event: DecisionReceived) -> RunState:
+def close_decided(state: RunState, event: DecisionReceived) -> RunState:
     """Close the request. A call that may run is allowed now; one that may not is finished by the next event."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
@@ -76,7 +76,7 @@ def decide(state: RunState, event: DecisionReceived) -> RunState:
             assert_never(event.decision)
 
 
-def vote(state: RunState, event: DecisionReceived) -> RunState:
+def count_vote(state: RunState, event: DecisionReceived) -> RunState:
     """Count one vote of several. Changed arguments are a new question, which the votes before have not answered."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
@@ -105,7 +105,7 @@ def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
     return Vote(said=event.said, seen=request.seen, right=event.right, proof=event.proof, key=event.key)
 
 
-def expire(state: RunState, event: ApprovalExpired) -> RunState:
+def close_expired(state: RunState, event: ApprovalExpired) -> RunState:
     """Close a request that expired, as the policy decides."""
     request = state.authority.open_request(event.request)
     if request.kind != "approval":

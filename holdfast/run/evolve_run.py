@@ -79,7 +79,7 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
     )
 
 
-def unblock(state: RunState) -> RunState:
+def unblock_run(state: RunState) -> RunState:
     """Unblock the run; at the step limit, that grants as many steps again."""
     steps = state.steps.use_reply()
     if state.spec and steps.used_up:
@@ -87,7 +87,7 @@ def unblock(state: RunState) -> RunState:
     return replace(state, blocked=None, steps=steps, context=state.context.retried(step=steps.count))
 
 
-def reset(state: RunState, event: RunReset) -> RunState:
+def reset_run(state: RunState, event: RunReset) -> RunState:
     """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
     known = {effect.key for effect in state.calls.past}
     calls, requests = state.calls, state.authority.requests

@@ -5,7 +5,7 @@ record when a closed thread is continued.
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import field_serializer
+from pydantic import Field, field_serializer
 
 from holdfast.base.digests import GENESIS
 from holdfast.base.models import Frozen
@@ -35,7 +35,7 @@ class RunSnapshot(Frozen):
     """How many events led to `state`."""
     head: str = GENESIS
     """The digest of the last of them."""
-    state: RunState = RunState()
+    state: RunState = Field(default_factory=RunState)
     transcript: TranscriptBase = TranscriptBase()
     tail: tuple[AgentEvent, ...] = ()
     """Events from `position` on: recorded, and not yet in the permanent record."""

@@ -195,7 +195,7 @@ async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> 
         run = await r.start("look at sixteen things")
         assert (await run.result())["result"] == "done 16"
         bodies = [request.body for request in r.llm.requests]
-        folds = [number for number, body in enumerate(bodies) if b"is about to be folded" in body]
+        folds = [number for number, body in enumerate(bodies) if b"is about to be compacted" in body]
         assert len(folds) >= 2
         tail = b',"tool_choice":"none"}'
         for number, (earlier, later) in enumerate(pairwise(bodies)):
@@ -252,7 +252,7 @@ async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: St
         if conversation.last_user_message == INSTRUCTION:
             return say("looked")
         results = [str(message["content"]) for message in conversation.messages if message["role"] == "tool"]
-        if "This conversation was folded" not in str(conversation.messages[1]["content"]):
+        if "This conversation was compacted" not in str(conversation.messages[1]["content"]):
             return call("look", at="1")
         return call("pay", amount=1) if not results else say("done")
 

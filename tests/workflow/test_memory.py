@@ -222,14 +222,14 @@ async def test_standing_memory_survives_a_compaction(rig: StartRig, tmp_path: Pa
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:
             return say("summary")
-        return say("done") if "was folded" in json.dumps(conversation.messages) else call("look", at="x" * 3_000)
+        return say("done") if "was compacted" in json.dumps(conversation.messages) else call("look", at="x" * 3_000)
 
     async with rig(catalog(tmp_path / "skills", limits=limits), script) as r:
         furnish(r.workspace)
         await keep(database_url, r.task_queue)
         run = await r.start("publish", by="alice")
         await run.result()
-        folded = [m for m in r.llm.requests[-1].json()["messages"] if "conversation was folded" in str(m["content"])]
+        folded = [m for m in r.llm.requests[-1].json()["messages"] if "conversation was compacted" in str(m["content"])]
         assert len(folded) == 1
         assert f"{r.task_queue} for user:alice" in folded[0]["content"]
         assert "TASKS.md (14 bytes)" not in json.dumps(folded)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import Git, GitFailed
-from holdfast.runtime.workspace.files import alone
+from holdfast.runtime.workspace.files import write_lock
 
 _UNDER_WAY = {
     "MERGE_HEAD": ("a merge", "`git commit`", "`git merge --abort`"),
@@ -140,7 +140,7 @@ def make_place(workspace: Path) -> Place:
         GitFailed: There is one that cannot be used.
         OSError: The folder cannot be written.
     """
-    with alone(workspace):
+    with write_lock(workspace):
         if not os.path.lexists(workspace / ".git"):
             # A folder of this attempt's own: one that was killed may still be writing to another.
             with TemporaryDirectory(prefix=".holdfast-", suffix=".tmp", dir=workspace) as unfinished:

@@ -167,7 +167,7 @@ def test_the_race_can_be_won(root: Path) -> None:
 def test_names_of_the_kernel_are_no_way_out(use: object, root: Path, mechanism: str) -> None:
     """`/proc/self/root`, `/proc/self/cwd`, `/dev/fd` and links to them count as outside, wherever they point."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
-    with beneath.held(root) as held:
+    with beneath.open_workspace(root) as held:
         (root / "self").symlink_to("/proc/self")
         (root / "here").symlink_to(f"/proc/{os.getpid()}/fd/{held.fd}")
         paths = ["/proc/self/environ", "/proc/self/cwd", f"/proc/self/fd/{held.fd}/f", "self/root/etc/passwd"]
@@ -206,7 +206,7 @@ def test_a_search_among_pipes_and_devices_ends(root: Path) -> None:
     """A search skips pipes, sockets and devices among its files."""
     os.mkfifo(root / "pipe")
     (root / "text").write_text("needle")
-    with beneath.held(root) as held:
+    with beneath.open_workspace(root) as held:
         found = search.search_lines("needle", held.fd, files=["d.link/f", "pipe", "text", "../outside/f", "f.link"])
     assert found == "text:1: needle"
 
@@ -244,7 +244,7 @@ def test_both_mechanisms_refuse_the_same(root: Path) -> None:
     if not beneath.has_openat2():
         pytest.skip("this kernel has no openat2, or does not let us use it")
     paths = [".", "d", "d/f", "d/deep/f", "d.link", "d.link/f", "f.link", "f/x", "none", "none/x", "..", "d/../f"]
-    with beneath.held(root) as held:
+    with beneath.open_workspace(root) as held:
         for path in paths:
             for flags in (os.O_RDONLY | os.O_NONBLOCK, os.O_RDONLY | os.O_DIRECTORY):
                 answers: list[int | None] = []

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.memory.errors import MemoryRefused
-from holdfast.runtime.workspace.files import NotAFile, NotText, alone, opened, plain_errors, replace
+from holdfast.runtime.workspace.files import NotAFile, NotText, opened, plain_errors, replace, write_lock
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
 
 TASKS, PROGRESS, ERRORS, LEARNINGS = "TASKS.md", "progress.txt", "ERRORS.md", "LEARNINGS.md"
@@ -70,7 +70,7 @@ class MemoryFiles:
             FileRefused: One cannot be read or written.
             MemoryRefused: An edit raised it.
         """
-        with _file_errors(), alone(self._workspace):
+        with _file_errors(), write_lock(self._workspace):
             edited = [(name, edit, *self._edited(name, edit)) for name, edit in edits.items()]
             for name, edit, before, after in edited:
                 for _ in range(TRIES):

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import Git, GitFailed
-from holdfast.runtime.workspace.files import alone
+from holdfast.runtime.workspace.files import write_lock
 
 _UNDER_WAY = {
     "MERGE_HEAD": ("a merge", "`git commit`", "`git merge --abort`"),
@@ -140,7 +140,7 @@ def create_repository(workspace: Path) -> RepositoryRoot:
         GitFailed: There is one, and it cannot be used.
         OSError: The folder cannot be written.
     """
-    with alone(workspace):
+    with write_lock(workspace):
         if not os.path.lexists(workspace / ".git"):
             # A temporary folder for this attempt alone: a killed attempt's process may still be writing to its own.
             with TemporaryDirectory(prefix=".holdfast-", suffix=".tmp", dir=workspace) as unfinished:

@@ -49,8 +49,8 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """An open workspace; `held` opens it."""
+class OpenWorkspace:
+    """An open workspace; `open_workspace` opens it."""
 
     fd: int
     base: str
@@ -168,7 +168,7 @@ class Held:
 
 
 @contextmanager
-def held(workspace: Path) -> Iterator[Held]:
+def open_workspace(workspace: Path) -> Iterator[OpenWorkspace]:
     """Open a workspace for the block. Its own path may contain links, because people chose it and not an LLM.
 
     Raises:
@@ -177,7 +177,7 @@ def held(workspace: Path) -> Iterator[Held]:
     base = os.path.realpath(workspace)
     descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield Held(descriptor, base, os.path.abspath(workspace))  # noqa: PTH100  # the text alone
+        yield OpenWorkspace(descriptor, base, os.path.abspath(workspace))  # noqa: PTH100  # the text alone
     finally:
         os.close(descriptor)
 
@@ -242,7 +242,7 @@ def has_openat2() -> bool:
     return True
 
 
-def walk(workspace: Held, start: str) -> Iterator[Entry]:
+def walk(workspace: OpenWorkspace, start: str) -> Iterator[Entry]:
     """Yield the entries below a folder, nearest first, without entering links or `.git`."""
     folders = deque([workspace.relative(start)])
     while folders:
@@ -272,7 +272,7 @@ def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]
     return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
-def below(workspace: Held, start: str, pattern: str, *, most: int) -> tuple[list[Entry], bool]:
+def find_entries(workspace: OpenWorkspace, start: str, pattern: str, *, most: int) -> tuple[list[Entry], bool]:
     """Find up to `most` entries below a folder that match the pattern, and whether some may have been left out."""
     found: list[Entry] = []
     base = workspace.relative(start)

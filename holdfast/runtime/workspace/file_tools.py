@@ -12,8 +12,8 @@ from typing import Annotated, BinaryIO
 from pydantic import Field
 
 from holdfast.base.paths import WorkspacePath
-from holdfast.runtime.workspace.beneath import WALKED, below, held
-from holdfast.runtime.workspace.files import alone, not_text, opened, plain_errors, replace, require_file
+from holdfast.runtime.workspace.beneath import WALKED, find_entries, open_workspace
+from holdfast.runtime.workspace.files import not_text, opened, plain_errors, replace, require_file, write_lock
 from holdfast.runtime.workspace.sandbox import DEFAULT, Confinement
 from holdfast.runtime.workspace.sandboxed_shell import Confine, command_tools
 from holdfast.runtime.workspace.search import search_lines
@@ -65,8 +65,8 @@ def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: Too
         pattern: A glob relative to that folder: "*" and "?" stay within a name, "**" is any number of
             folders. Use "./*" for the folder alone, "*.py" or "src/**/*.py" for certain names.
     """
-    with plain_errors(path), held(context.workspace) as root, root.folder(path):
-        entries, left_out = below(root, path, pattern, most=LISTED)
+    with plain_errors(path), open_workspace(context.workspace) as root, root.folder(path):
+        entries, left_out = find_entries(root, path, pattern, most=LISTED)
     if not entries and not left_out:
         return f"[nothing in {path} matches {pattern}]"
     lines = sorted(entry.path + _SIGNS.get(entry.kind, "") for entry in entries)
@@ -150,10 +150,10 @@ def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*",
         path: The folder to search, with everything below it, or one file.
         glob: The files to search, relative to that folder: "*.py", "src/**/*.md".
     """
-    with plain_errors(path), held(context.workspace) as root:
+    with plain_errors(path), open_workspace(context.workspace) as root:
         try:
             with root.folder(path):
-                entries, left_out = below(root, path, glob, most=WALKED)
+                entries, left_out = find_entries(root, path, glob, most=WALKED)
                 files = [entry.path for entry in entries if entry.kind == "file"]
         except NotADirectoryError:
             with root.parent(path) as (folder, name):
@@ -174,7 +174,7 @@ def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> st
         content: The complete new text.
     """
     encoded = content.encode("utf-8")
-    with alone(context.workspace):
+    with write_lock(context.workspace):
         replace(context.workspace, path, content=encoded, key=context.key)
     return f"Wrote {len(encoded):,} bytes to {path}."
 
@@ -196,7 +196,7 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
         raise EditRefused(
             "`old` must be text of the file, and `new` must differ from it; write_file replaces a whole file"
         )
-    with alone(context.workspace):
+    with write_lock(context.workspace):
         with opened(context.workspace, path) as file:
             encoded = file.read(EDIT_BYTES + 1)
             if len(encoded) > EDIT_BYTES:

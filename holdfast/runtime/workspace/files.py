@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.runtime.workspace.beneath import Held, held
+from holdfast.runtime.workspace.beneath import OpenWorkspace, open_workspace
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
 
 
@@ -39,7 +39,7 @@ def plain_errors(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def alone(workspace: Path) -> Iterator[None]:
+def write_lock(workspace: Path) -> Iterator[None]:
     """Hold the workspace's write lock: calls run concurrently, and an edit reads before it writes."""
     workspace.mkdir(parents=True, exist_ok=True)
     folder = os.open(workspace, os.O_RDONLY)
@@ -77,7 +77,11 @@ def opened(workspace: Path, path: str, *, follow: bool = False) -> Iterator[Bina
     Raises:
         NotAFile, NotText, OutsideWorkspace, OSError: The path is not a text file of the workspace, or cannot be read.
     """
-    with plain_errors(path), held(workspace) as root, root.parent(_real(root, path, follow)) as (folder, name):
+    with (
+        plain_errors(path),
+        open_workspace(workspace) as root,
+        root.parent(_real(root, path, follow)) as (folder, name),
+    ):
         try:
             require_file(os.stat(name or ".", dir_fd=folder, follow_symlinks=False), path)
             # Non-blocking, in case the file has been replaced by a pipe since the check.
@@ -94,7 +98,7 @@ def opened(workspace: Path, path: str, *, follow: bool = False) -> Iterator[Bina
             yield file
 
 
-def _real(root: Held, path: str, follow: bool) -> str:
+def _real(root: OpenWorkspace, path: str, follow: bool) -> str:
     return str(inside(Path(root.base), path)) if follow else path
 
 
@@ -131,7 +135,7 @@ def replace(
     Raises:
         OutsideWorkspace: The path leads outside, through a link, into `.git`, or to instructions for later runs.
     """
-    with plain_errors(path), held(workspace) as root:
+    with plain_errors(path), open_workspace(workspace) as root:
         relative = root.relative(_real(root, path, follow))
         folders = {part.casefold() for part in relative.split("/")}
         if ".git" in folders:

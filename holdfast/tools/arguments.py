@@ -39,11 +39,16 @@ class Arguments:
 def canonical_arguments(text: str) -> str:
     """Return arguments in canonical form, without the tool's model; verbatim if they are not JSON.
 
-    Lone surrogates, NaN, integers with thousands of digits and deep nesting do not count as JSON here.
+    Lone surrogates, NaN, numbers beyond the range of a double, integers with thousands of digits and deep nesting do
+    not count as JSON here.
     """
     try:
         value = from_json(text.strip() or "{}", allow_inf_nan=False)
-        return text if too_deep(value) else canonical(value).decode("utf-8")
+        if too_deep(value):
+            return text
+        encoded = canonical(value)
+        from_json(encoded, allow_inf_nan=False)  # `1e400` is a number in JSON, and infinite as a float
+        return encoded.decode("utf-8")
     except (ValueError, TypeError):
         return text
 

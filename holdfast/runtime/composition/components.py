@@ -106,10 +106,13 @@ class Components:
 
     @cached_property
     def _stores_catalog(self) -> "Catalog | None":
-        """The catalog, for its stores. The example has none, and is not loaded for nothing."""
+        """The catalog, for its stores alone, without a policy; None for the example, which has no stores."""
         if self._given.offers_example:
             return None
-        return self.catalog
+        from holdfast.agents.catalog import Catalog
+        from holdfast.runtime.config.loading import load
+
+        return load(self._given.catalog, Catalog)
 
     @cached_property
     def database_url(self) -> str | None:
@@ -149,7 +152,7 @@ class Components:
         return Runtime(telemetry=TelemetryConfig(logging=None)) if self._quiet else None
 
     @property
-    def connection(self) -> dict[str, Any]:
+    def connect_options(self) -> dict[str, Any]:
         """Keyword arguments of `Client.connect`, with the runtime."""
         return {**self.config, "runtime": self.runtime}
 
@@ -167,7 +170,7 @@ class Components:
             check_port(self._environ.get("TEMPORAL_ADDRESS", "") if self._stack is None else "")
             from holdfast.runtime.client.connect import connect
 
-            self._client = await connect(self.connection, codec=self.codec, seals=self.seals)
+            self._client = await connect(self.connect_options, codec=self.codec, seals=self.seals)
         return self._client
 
     def require_database(self) -> str:

@@ -13,7 +13,7 @@ from activities.heartbeats import heartbeats
 from activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
-from holdfast.agents.skills import with_workspace
+from holdfast.agents.skills import add_workspace_skills
 from holdfast.errors import CatalogError
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.log.events import RunStarted
@@ -142,7 +142,7 @@ class Agents:
         """Add the workspace's skills and strategies to the agent; store the files of all skills for `read_skill`."""
         own = self._catalog.skills_of(spec.name)
         found = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
-        skills, left_out = await asyncio.to_thread(with_workspace, own, found)
+        skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
         for content in {content for skill in skills for content in skill.files.values()}:
             await self._artifacts.put(content, thread=calling_thread())
         strategies = ""

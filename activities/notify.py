@@ -24,7 +24,8 @@ from activities.calling_run import calling_thread
 from activities.notify_formats import Links, encode_notice
 from activities.retry_after import retry_after
 from holdfast.run.contracts import Notice, Notified
-from holdfast.runtime.config.webhooks import Receiver
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
 RECEIVER_SECONDS = 8.0
 """Time limit of each receiver. All are sent to concurrently; the activity has 30 s (`workflows/calls.py`)."""
@@ -137,3 +138,21 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
     """
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"
+
+
+def open_notifier(settings: Settings, *, ui: str | None) -> Notifier:
+    """The notifier that the settings describe.
+
+    Args:
+        settings: From the environment.
+        ui: Temporal's Web UI, for links; None where it is not known.
+
+    Raises:
+        SettingsError: A receiver cannot be used.
+    """
+    secret, webhooks = settings.webhook_secret, settings.webhooks
+    receivers = (
+        read_receivers(webhooks.get_secret_value(), insecure=settings.webhooks_insecure) if webhooks is not None else ()
+    )
+    links = Links(ui=ui, gateway=settings.gateway_url)
+    return Notifier(receivers, secret=secret.get_secret_value() if secret else None, links=links)

@@ -1,4 +1,4 @@
-"""Measurements of Holdfast beside a floor: the same steps as a bare Temporal workflow, in the same process.
+"""Benchmarks of Holdfast against a floor: a bare Temporal workflow that makes the same steps in the same process.
 
 `python -m bench` runs them, prints one table and writes `RESULTS.md`.
 """

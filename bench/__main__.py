@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import document
+from bench.environment import leave, open_stack
 from bench.figures import CONTENDERS, SIDE_BY_SIDE, Load, schedule
 from bench.measure import measure_all
 from bench.report import Report, as_json, make_report, markdown, show
-from bench.stage import leave, open_stack
 
 
 def measure(loads: Sequence[Load], *, repeat: int | None, console: Console) -> Report:
-    """Start everything, measure, stop everything."""
+    """Start the stack, measure all loads, stop the stack."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Drawn between runs only: a thread that draws during a run would be measured with it.
+    # Drawn between runs only: a drawing thread would affect the measurement.
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
         runs = len(CONTENDERS) + len(schedule(loads, repeat))
         task = bar.add_task("starting Temporal and PostgreSQL", total=runs, completed=-1)
@@ -37,25 +37,27 @@ def measure(loads: Sequence[Load], *, repeat: int | None, console: Console) -> R
 
 
 def main(
-    steps: Annotated[str, typer.Option(help="Lengths of the runs, in steps.")] = "10,100,400",
+    steps: Annotated[str, typer.Option(help="Lengths of the runs in steps, separated by commas.")] = "10,100,400",
     side_by_side: Annotated[
-        int, typer.Option(min=0, help=f"Runs of {SIDE_BY_SIDE.steps} steps to make at once; 0 for none.")
+        int, typer.Option(min=0, help=f"Concurrent runs of {SIDE_BY_SIDE.steps} steps; 0 for none.")
     ] = SIDE_BY_SIDE.runs,
-    repeat: Annotated[int | None, typer.Option(min=1, help="Samples of each; by default more of short runs.")] = None,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Samples of each load. Default: more samples of shorter runs.")
+    ] = None,
     write: Annotated[bool, typer.Option("--write/--no-write", help="Write bench/RESULTS.md.")] = True,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a target is missed.")] = False,
 ) -> None:
-    """Compare Holdfast with a bare Temporal workflow, on an embedded server of its own.
+    """Compare Holdfast with a bare Temporal workflow, on a separate embedded server.
 
-    Takes about seven minutes on two cores. Exits with 0 whatever was measured, unless --strict is given.
+    Takes about seven minutes on two cores. Exits with 0 even if a target is missed, unless --strict is given.
     """
     try:
         lengths = sorted({int(part) for part in steps.split(",")})
     except ValueError:
         lengths = []
     if not lengths or lengths[0] < 1:
-        raise typer.BadParameter(f"{steps!r} is not a list of numbers such as 10,100", param_hint="--steps")
+        raise typer.BadParameter(f"{steps!r} is not a list of positive numbers such as 10,100", param_hint="--steps")
     loads = [Load(length) for length in lengths]
     if side_by_side:
         loads.append(Load(SIDE_BY_SIDE.steps, side_by_side))

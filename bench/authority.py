@@ -1,7 +1,7 @@
 """`python -m bench.authority`: what a policy costs a step that needs no approval.
 
-The same agent, once with the one rule that allows everything, once with a policy of twenty rules and five conditions
-on the arguments, people with keys, and terms. Alternately, on one worker.
+Runs the same agent alternately on one worker, with one rule that allows everything and with a policy of twenty rules,
+five conditions on arguments, approvers with keys, and terms.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from bench import document
+from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
-from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Approver, Catalog, Limits, Policy, Terms, allow, ask, deny, tool
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.run.contracts import WORKFLOW, RunInput
@@ -22,11 +22,11 @@ from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "authority"
 LIMIT = 0.04
-"""Of a step's time: the most that a verdict may cost."""
+"""The most that a verdict may cost, as a share of a step's time."""
 
 
 def policies() -> dict[str, Policy]:
-    """The two policies: without work, and with much."""
+    """Return the two policies, trivial and large."""
     people = [
         Approver(name=f"p{n}", roles=("finance",), keys=(public_key(encode_key(bytes([n]) * 32)),)) for n in range(9)
     ]
@@ -37,7 +37,7 @@ def policies() -> dict[str, Policy]:
 
 
 async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int) -> None:
-    """Make runs under both policies, and compare the medians."""
+    """Run both policies alternately, and compare the medians."""
     text = observation()
 
     @tool(effect="read")
@@ -54,7 +54,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     times: dict[str, list[float]] = {name: [] for name in names}
     async with serving(stack, home, url, Catalog(agents=agents, tools=[observe]), queue=QUEUE) as (client, _, _):
         for number in range(-1, rounds):
-            # In turns: whoever comes second finds the server a little fuller.
+            # In alternating order: for the second run, the server holds slightly more data.
             for name, agent in list(names.items())[:: 1 if number % 2 else -1]:
                 run = RunInput(task=f"steps={steps}", agent=agent)
                 began = time.perf_counter()
@@ -63,19 +63,19 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
                     times[name].append((time.perf_counter() - began) / steps * 1e3)
     plain, ruled = times.values()
     ratios = sorted(with_rules / without for without, with_rules in zip(plain, ruled, strict=True))
-    told = [
+    lines = [
         f"- {rounds} rounds of {steps} steps: {median(plain):.2f} ms a step under one rule, "
         f"{median(ruled):.2f} under twenty",
         f"- ratio within a round: {median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), "
         f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
     ]
-    print("\n".join(told))
+    print("\n".join(lines))
     about = "`python -m bench.authority`: a step that needs no approval, under two policies, alternately."
-    document.write("authority", "\n".join(["## What a policy costs", "", about, "", *told]))
+    document.write("authority", "\n".join(["## What a policy costs", "", about, "", *lines]))
 
 
 def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 15) -> None:
-    """Compare two policies on an embedded stack of its own. Takes about a minute."""
+    """Compare two policies on a separate embedded stack. Takes about a minute."""
     with open_stack() as (stack, home), serve_llm() as url:
         asyncio.run(measure(stack, home, url, steps=steps, rounds=rounds))
     leave()

@@ -1,4 +1,4 @@
-"""`RESULTS.md`: each bench writes a section of its own, and leaves those of the others alone."""
+"""`RESULTS.md`: each benchmark replaces its own section."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ TITLE = "# Measurements\n"
 
 
 def put(document: str, name: str, section: str) -> str:
-    """Put `section` between the markers of that name, at the end of a document that has none; the rest stays."""
+    """Replace the text between the markers of that name by `section`; append it if there are none."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     block = f"{begin}\n{section.strip()}\n{end}"
     before, found, rest = document.partition(begin)
@@ -19,6 +19,6 @@ def put(document: str, name: str, section: str) -> str:
 
 
 def write(name: str, section: str) -> None:
-    """Put `section` into the file."""
+    """Write `section` to the file."""
     document = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else TITLE
     RESULTS.write_text(put(document, name, section), encoding="utf-8")

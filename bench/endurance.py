@@ -1,6 +1,6 @@
-"""`python -m bench.endurance`: one run of very many steps, folded and continued as it goes.
+"""`python -m bench.endurance`: one run of very many steps, with context compactions and continue-as-new.
 
-Prints for each thousand steps how long it took and how much memory the worker held, and at the end what is stored.
+Prints the duration and the worker's memory for each thousand steps, and at the end the size of the stored data.
 """
 
 import asyncio
@@ -16,40 +16,40 @@ import typer
 from temporalio.client import Client
 
 from bench import document
+from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
-from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Limits, tool
 from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "endurance"
 EVERY = 1_000
-"""Steps between two looks."""
+"""Steps between two samples."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """What was seen at one step."""
+class Sample:
+    """A measurement at one step."""
 
     step: int
     seconds: float
     """Since the run began."""
     megabytes: float
-    """Resident memory of the process that holds the worker."""
+    """Resident memory of the worker's process."""
 
 
 async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
-    """Make the run, and tell about it."""
-    text, process, looks = observation(), psutil.Process(), list[Look]()
+    """Make the run, print the figures and write them to RESULTS.md."""
+    text, process, samples = observation(), psutil.Process(), list[Sample]()
     began = time.perf_counter()
 
     @tool(effect="read")
     async def observe(n: int) -> str:
         """Look at something."""
         if n % EVERY == 0 or n == 1:
-            look = Look(n, time.perf_counter() - began, process.memory_info().rss / 1e6)
-            looks.append(look)
-            print(f"step {look.step:>6}  {look.seconds:8.1f} s  {look.megabytes:6.0f} MB", flush=True)
+            sample = Sample(n, time.perf_counter() - began, process.memory_info().rss / 1e6)
+            samples.append(sample)
+            print(f"step {sample.step:>6}  {sample.seconds:8.1f} s  {sample.megabytes:6.0f} MB", flush=True)
         return text
 
     agent = Agent(name="bench", instructions="Call observe until you are done.", limits=Limits(max_steps=2 * steps))
@@ -70,11 +70,11 @@ async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
     history, runs = await _history(client)
     assert row is not None
     assert events is not None
-    spans = [(later.step, later.seconds - earlier.seconds) for earlier, later in pairwise(looks)]
+    spans = [(later.step, later.seconds - earlier.seconds) for earlier, later in pairwise(samples)]
     transcript = result.steps * (len(text) + 250)
     record = int(row[0])
-    first, last = looks[1], looks[-1]
-    told = [
+    first, last = samples[1], samples[-1]
+    lines = [
         f"- {result.steps:,} LLM calls in {last.seconds:.0f} s, over {runs} Temporal runs; {events[0]:,} events",
         f"- the last thousand steps took {spans[-1][1] / spans[0][1]:.2f} × as long as the first (at most 1.20 ×)",
         f"- the worker held {first.megabytes:.0f} MB after the first thousand, {last.megabytes:.0f} MB at the end",
@@ -82,19 +82,22 @@ async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
         f"- stored in total: {(history + record) / transcript:.2f} × the transcript's own bytes (at most 3 ×)",
     ]
     table = ["| thousand | seconds | MB |", "|--:|--:|--:|"]
-    for (step, took), look in zip(spans, looks[1:], strict=True):
-        table.append(f"| {step // EVERY} | {took:.1f} | {look.megabytes:.0f} |")
-    about = "`python -m bench.endurance`: one run, folded and continued as it goes. The process holds the driver, too."
-    print("\n".join(told))
-    document.write("endurance", "\n".join(["## A long run", "", about, "", *told, "", *table]))
+    for (step, took), sample in zip(spans, samples[1:], strict=True):
+        table.append(f"| {step // EVERY} | {took:.1f} | {sample.megabytes:.0f} |")
+    about = (
+        "`python -m bench.endurance`: one run with context compactions and continue-as-new. The process includes the "
+        "driver."
+    )
+    print("\n".join(lines))
+    document.write("endurance", "\n".join(["## A long run", "", about, "", *lines, "", *table]))
 
 
 async def _history(client: Client) -> tuple[int, int]:
-    """Bytes of all Temporal runs of the thread, and how many there are."""
+    """Return the bytes of all Temporal runs of the thread, and the number of these runs."""
     size = runs = 0
     while True:
         found = [run async for run in client.list_workflows(f"WorkflowId = '{QUEUE}'")]
-        if found and all(run.close_time for run in found):  # visibility lags a little behind
+        if found and all(run.close_time for run in found):  # visibility lags slightly
             break
         await asyncio.sleep(0.2)
     for run in found:
@@ -105,7 +108,7 @@ async def _history(client: Client) -> tuple[int, int]:
 
 
 def main(steps: Annotated[int, typer.Option(min=2_000)] = 10_000) -> None:
-    """Make one run of so many steps, on an embedded stack of its own."""
+    """Make one run of that many steps, on a separate embedded stack."""
     with open_stack() as (stack, home), serve_llm() as url:
         asyncio.run(endure(stack, home, url, steps))
     leave()

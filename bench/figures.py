@@ -1,9 +1,9 @@
 """What is measured, what is computed from it, and the targets. Pure: no clock, no I/O.
 
-1. A run is measured whole, from its start to its result, and divided by its steps: fixed costs are in.
-2. Ratios to the floor are medians over pairs of samples that were made one right after the other, so that a machine
-   that is busy now and then does not decide.
-3. Marginal figures (per step, between the shortest and the longest length) leave the fixed costs out.
+1. A run is measured from its start to its result and divided by its steps, so fixed costs are included.
+2. Ratios to the floor are medians over pairs of consecutive samples, so that temporary load on the machine does not
+   distort them.
+3. Marginal figures (per step, between the shortest and the longest length) exclude fixed costs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,39 +14,39 @@ FLOOR = "floor"
 HOLDFAST = "holdfast"
 EFFECTS = "holdfast_effects"
 CONTENDERS = (FLOOR, HOLDFAST, EFFECTS)
-"""The bare workflow, Holdfast with a tool that reads, and Holdfast with one that has an effect."""
+"""The bare workflow, Holdfast with a tool that reads, and Holdfast with a tool that has an effect."""
 
 PROMISED_STEPS = 100
-"""The length at which a step is held against the floor's."""
+"""The length for which the targets relative to the floor are set."""
 
 
 @dataclass(frozen=True, order=True)
 class Load:
-    """What one sample is made of."""
+    """The load of one sample."""
 
     steps: int
-    """Of each run."""
+    """Steps of each run."""
     runs: int = 1
-    """Side by side."""
+    """Concurrent runs."""
 
     def __str__(self) -> str:
         return f"{self.runs} × {self.steps} steps" if self.runs > 1 else f"{self.steps} steps"
 
 
 SIDE_BY_SIDE = Load(steps=20, runs=64)
-"""Enough runs to keep the machine busy, long enough for what a run costs once not to decide."""
+"""Enough runs to keep the machine busy, each long enough that fixed costs do not dominate."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One run, or several that were made side by side."""
+    """One run, or several concurrent ones."""
 
     contender: str
     load: Load
     seconds: float
-    """From the first start of a workflow to the last result."""
+    """From the first start to the last result."""
     cpu_seconds: float
-    """CPU time of the process that holds worker and driver."""
+    """CPU time of the process of worker and driver."""
     history_bytes: int
     history_events: int
 
@@ -55,18 +55,18 @@ Figure = Callable[[Sample], float]
 
 
 def seconds(sample: Sample) -> float:
-    """The figure by which time is compared."""
+    """Return the duration of a sample."""
     return sample.seconds
 
 
 def cpu(sample: Sample) -> float:
-    """The figure by which CPU is compared."""
+    """Return the CPU time of a sample."""
     return sample.cpu_seconds
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The samples of one contender under one load: medians, per step."""
+    """Medians per step over the samples of one contender and load."""
 
     contender: str
     load: Load
@@ -78,13 +78,13 @@ class Figures:
 
     @property
     def throughput(self) -> float:
-        """Steps a second, of all runs together."""
+        """Steps per second of all runs together."""
         return 1000 / self.ms
 
 
 @dataclass(frozen=True)
 class Growth:
-    """One contender from the shortest length to the longest."""
+    """How a contender's figures change from the shortest length to the longest."""
 
     contender: str
     time: float
@@ -92,7 +92,7 @@ class Growth:
     bytes: float
     """The same for history bytes per step."""
     marginal_ms: float
-    """Milliseconds that one more step takes."""
+    """Milliseconds per additional step."""
     marginal_bytes: float
     """History bytes that one more step takes."""
 
@@ -110,19 +110,19 @@ class Target:
 
     @property
     def met(self) -> bool | None:
-        """Whether the figure keeps the bound; None where it was not measured."""
+        """Whether the figure meets the limit; None if it was not measured."""
         if self.value is None:
             return None
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
 
 def repeats(load: Load) -> int:
-    """How often a load is measured by default: short runs are cheap, and vary most."""
+    """Return how often a load is measured by default: more often for short runs, which are cheap and vary most."""
     return max(3, min(9, 600 // (load.steps * load.runs)))
 
 
 def schedule(loads: Sequence[Load], repeat: int | None) -> list[tuple[str, Load]]:
-    """Contender and load of every sample, in order: interleaved, and from either end in turn.
+    """Return contender and load of every sample, interleaved, with the order of contenders reversed every time.
 
     Args:
         loads: What to measure.
@@ -139,7 +139,7 @@ def schedule(loads: Sequence[Load], repeat: int | None) -> list[tuple[str, Load]
 
 
 def figures(samples: Iterable[Sample]) -> list[Figures]:
-    """Medians per step, one row for each contender and load, in order of load."""
+    """Compute medians per step for each contender and load, in order of load."""
     groups: dict[tuple[Load, int], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.load, CONTENDERS.index(sample.contender)), []).append(sample)
@@ -161,7 +161,7 @@ def figures(samples: Iterable[Sample]) -> list[Figures]:
 
 
 def over_floor(samples: Sequence[Sample], figure: Figure = seconds) -> dict[tuple[str, Load], float]:
-    """Contender and load → its figure divided by the floor's: the median over pairs of neighbouring samples."""
+    """Map contender and load to the figure divided by the floor's: the median over pairs of consecutive samples."""
     groups: dict[tuple[str, Load], list[float]] = {}
     for sample in samples:
         groups.setdefault((sample.contender, sample.load), []).append(figure(sample))
@@ -173,7 +173,7 @@ def over_floor(samples: Sequence[Sample], figure: Figure = seconds) -> dict[tupl
 
 
 def growth(rows: Iterable[Figures]) -> dict[str, Growth]:
-    """Contender → how the figures of its single runs grow; empty with fewer than two lengths."""
+    """Map each contender to the growth of its single runs; empty with fewer than two lengths."""
     found = {}
     by_contender: dict[str, list[Figures]] = {}
     for row in rows:
@@ -195,7 +195,7 @@ def growth(rows: Iterable[Figures]) -> dict[str, Growth]:
 
 
 def targets(samples: Sequence[Sample]) -> list[Target]:
-    """What Holdfast promises, and whether it was kept."""
+    """Return Holdfast's targets with the figures measured."""
     grown = growth(figures(samples)).get(HOLDFAST)
     single = sorted({sample.load for sample in samples if sample.load.runs == 1})
     short, long = (single[0], single[-1]) if single else (Load(0), Load(0))

@@ -1,7 +1,7 @@
-"""The floor: a bare workflow with the two activities of a step, and nothing that makes it an agent runtime.
+"""The floor: a bare workflow with the two activities of a step and no features of an agent runtime.
 
-It keeps no transcript (the LLM is sent a small request of constant size), no events, no policy, no digests. Its
-replies and observations are as large as Holdfast's, and the client that fetches them is the same.
+It has no transcript (each LLM request is small and of constant size), events, policy or digests. Its replies and
+observations are as large as Holdfast's, and it uses the same LLM client.
 """
 
 import json
@@ -32,7 +32,7 @@ class Reply:
     """Result of `floor_llm`."""
 
     message: dict[str, Any]
-    """As the API spells it."""
+    """The message in the API's format."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Observation:
 
 @workflow.defn
 class FloorWorkflow:
-    """Alternate between LLM and tool until the LLM calls no more tools."""
+    """Alternates between LLM and tool until the LLM calls no more tools."""
 
     @workflow.run
     async def run(self, steps: int) -> int:
-        """Make `steps` steps; returns how many LLM calls that took."""
+        """Make `steps` steps; return the number of LLM calls."""
         for made in range(steps + 1):
             reply = await workflow.execute_activity_method(
                 FloorActivities.floor_llm, Prompt(steps=steps, answered=made), start_to_close_timeout=LIMIT
@@ -77,8 +77,8 @@ class FloorActivities:
     """The two activities.
 
     Args:
-        llm: The client that Holdfast uses, too.
-        observation: What every tool call returns.
+        llm: The LLM client, shared with Holdfast.
+        observation: The result of every tool call.
     """
 
     def __init__(self, llm: openai.AsyncOpenAI, observation: str) -> None:
@@ -87,7 +87,7 @@ class FloorActivities:
 
     @activity.defn
     async def floor_llm(self, prompt: Prompt) -> Reply:
-        """Send a small request, the same way as Holdfast does, and return the message."""
+        """Send a small request in the same way as Holdfast, and return the message."""
         messages: list[dict[str, str]] = [{"role": "user", "content": f"steps={prompt.steps}"}]
         if prompt.answered:
             messages.append({"role": "tool", "tool_call_id": f"call_{prompt.answered}", "content": ""})

@@ -1,8 +1,8 @@
-"""`python -m bench.freezes`: workers frozen again and again, with takeover on, while all their runs are under way.
+"""`python -m bench.freezes`: workers frozen again and again, with takeover on, while all their runs are active.
 
-A process that is stopped looks dead to Temporal, and is not: what it holds must be left to Temporal's time-outs. Some
-workers are killed in between, frozen ones too, so that the others sweep while somebody is frozen. Whether a claim was
-ended by a takeover shows in its failure, `WorkerDied`, which names the process that is said to be gone.
+A stopped process looks dead to Temporal but is alive: its claims must be left to Temporal's time-outs. Some workers
+are killed in between, including frozen ones, so that others sweep while a worker is frozen. A claim ended by a takeover
+has the failure `WorkerDied`, which names the process reported as gone.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from bench import document
-from bench.stage import leave
+from bench.environment import leave
 from bench.storm import Storm, claims_of, judge
 from bench.takeover import started
 from holdfast.run.contracts import WORKFLOW, RunInput
@@ -39,24 +39,24 @@ from tests.unit.test_liveness import identity_of
 QUEUE = "freezes"
 CATALOG = "tests.integration.outside:catalog"
 TURNS = (("charge", "look"), ("mail",), ("ship",), ("transfer",), ("charge", "mail", "transfer", "ship"))
-"""What the LLM asks for, again and again, until the storm is over."""
+"""The tools that the LLM calls, repeatedly, until the storm is over."""
 LLM_SECONDS, API_SECONDS = 1.0, 1.0
-"""How long they take to answer; an effect has happened by then."""
+"""Their response times; effects happen before the response."""
 LONGEST = 30.0
-"""Seconds of the longest freeze; the shortest takes one, and half of them less than five and a half."""
+"""Seconds of the longest freeze; the shortest takes one second, and half of them less than five and a half."""
 BETWEEN = (1.0, 8.0)
-"""Seconds for which a worker is left alone before each, and before it is killed at work."""
+"""Seconds without a freeze before each one, and before a running worker is killed."""
 PATIENCE = 180.0
 """Seconds for all runs to end after the storm."""
 ABOUT = (
-    "Each freeze is a SIGSTOP of a worker's process, of 1 to 30 s, and a SIGCONT; each worker is frozen on its own, so "
-    "often several are at a time. After every tenth the worker is killed, so that there is something to take over "
-    "meanwhile. The runs ask for effects of all classes, and for a person's decision, until the storm is over."
+    "Each freeze is a SIGSTOP of a worker's process for 1 to 30 s, then a SIGCONT. Workers are frozen independently, "
+    "so several are often frozen at the same time. After every tenth freeze the worker is killed, so that takeovers "
+    "happen in the meantime. The runs ask for effects of all classes and for decisions until the storm is over."
 )
 
 
 async def freeze(client: Client, worker: WorkerProcess, storm: Storm, *, times: int, chance: random.Random) -> None:
-    """Freeze a worker so often; after a tenth of the times kill it, by turns at work and while it is still frozen."""
+    """Freeze a worker that many times; kill it after every tenth freeze, alternately running and still frozen."""
     me = this_process()
     assert me is not None
     for number in range(1, times + 1):
@@ -73,16 +73,16 @@ async def freeze(client: Client, worker: WorkerProcess, storm: Storm, *, times: 
         if number % 20 == 15:
             await asyncio.sleep(chance.uniform(*BETWEEN))
         if number % 10 == 5:
-            storm.killed.add(identity)  # before: nobody can see it dead any sooner
+            storm.killed.add(identity)  # before the kill, which no takeover can precede
             worker.kill()
             storm.logs.append(worker.log)
             await asyncio.to_thread(worker.start)
 
 
 async def held_by(client: Client, identity: str) -> AsyncIterator[str]:
-    """The types of the activities that a worker has under way."""
+    """Yield the types of the activities that a worker is running."""
     async for run in client.list_workflows(f"TaskQueue = '{QUEUE}' AND ExecutionStatus = 'Running'"):
-        with suppress(RPCError):  # it has ended meanwhile
+        with suppress(RPCError):  # the run has ended in the meantime
             described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
             for activity in described.raw_description.pending_activities:
                 started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -91,7 +91,7 @@ async def held_by(client: Client, identity: str) -> AsyncIterator[str]:
 
 
 async def decide(client: Client, people: dict[str, Person], chance: random.Random) -> None:
-    """Be the people: look every second who is asked for, and answer some of it."""
+    """Act as the approvers: check for requests every second, and answer some of them."""
     waiting = f"TaskQueue = '{QUEUE}' AND HoldfastStatus = 'waiting_approval' AND ExecutionStatus = 'Running'"
     while True:
         async for run in client.list_workflows(waiting):
@@ -104,7 +104,7 @@ async def decide(client: Client, people: dict[str, Person], chance: random.Rando
 async def measure(
     stack: WorkerProcess, outside: Outside, *, freezes: int, runs: int, workers: int, seed: int
 ) -> tuple[list[str], list[str]]:
-    """Freeze; returns what was counted, and what is wrong, a sentence each."""
+    """Freeze the workers; return the figures and the problems, one sentence each."""
     began, spent = time.monotonic(), False
 
     def script(conversation: Conversation) -> Reply:
@@ -134,7 +134,7 @@ async def measure(
                 )
             )
             spent = True
-            with suppress(TimeoutError):  # what has not ended by then, is told below
+            with suppress(TimeoutError):  # runs that have not ended by then are reported below
                 async with asyncio.timeout(PATIENCE):
                     for person in people.values():
                         while not person.log.closed:
@@ -149,27 +149,27 @@ async def measure(
 def main(
     freezes: Annotated[int, typer.Option(min=1)] = 100,
     runs: Annotated[int, typer.Option(min=1)] = 20,
-    workers: Annotated[int, typer.Option(min=2, help="Side by side, on one task queue.")] = 6,
+    workers: Annotated[int, typer.Option(min=2, help="Concurrent workers on one task queue.")] = 6,
     seed: int = 7,
-    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+    write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Freeze workers so often, and see whether anybody took them for dead."""
+    """Freeze workers that many times, and check that no takeover mistook them for dead."""
     with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, Api(API_SECONDS) as api:
         stack = WorkerProcess(Path(folder) / "home", beside=None)
         stack.start()
         try:
             outside = Outside(api, Path(folder) / "outbox")
             outside.prepare(stack.stack.database_url)
-            told, wrong = asyncio.run(measure(stack, outside, freezes=freezes, runs=runs, workers=workers, seed=seed))
+            lines, wrong = asyncio.run(measure(stack, outside, freezes=freezes, runs=runs, workers=workers, seed=seed))
         finally:
             stack.stop()
-    told += [f"- WRONG: {what}" for what in wrong]
-    print("\n".join(told))
+    lines += [f"- WRONG: {what}" for what in wrong]
+    print("\n".join(lines))
     if write:
         about = (
             f"`python -m bench.freezes --freezes {freezes} --runs {runs} --workers {workers} --seed {seed}`. {ABOUT}"
         )
-        document.write("freezes", "\n".join(["## Freezes", "", about, "", *told]))
+        document.write("freezes", "\n".join(["## Freezes", "", about, "", *lines]))
     leave(1 if wrong else 0)
 
 

@@ -1,8 +1,8 @@
-"""`python -m bench.kills`: workers killed again and again, at random, while all their runs are under way.
+"""`python -m bench.kills`: kills workers at random, again and again, while all their runs are active.
 
-One kill of four hits a random moment, one any recorded boundary (`holdfast.testing.kill_matrix.matrix`), one a tool in
-mid-effect, one a request or a decision. At the end, what the logs say is held against an HTTP server that counts, a
-file that grows and a PostgreSQL table.
+A quarter of the kills each hits a random moment, a recorded boundary (`holdfast.testing.kill_matrix.matrix`), an effect
+in progress, and a request or decision. At the end, the logs are compared with an HTTP server that counts, a file that
+grows and a PostgreSQL table.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from typing import Annotated
 import typer
 
 from bench import document
-from bench.lane import Figures, Lane
-from bench.stage import open_stack
+from bench.environment import open_stack
+from bench.scenario import Figures, Scenario
 from holdfast.log.events import AgentEvent, DecisionReceived, RunFinished, ToolCallFinished
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
 from holdfast.testing.kill_matrix.audit import audit
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Api, Outside
 
 ROOT = Path(__file__).resolve().parents[1]
 TURNS = (("charge", "look"), ("mail",), ("transfer",), ("ship",), ("charge", "mail", "transfer", "ship"))
-"""What the LLM asks for, again and again, until all kills are spent."""
+"""The tools that the LLM calls, repeatedly, until all kills are done."""
 ABOUT = (
-    "A kill is a SIGKILL of a worker's process, with all its runs open: a quarter each at any moment, at any recorded "
-    "boundary, in mid-effect, at a request or a decision. The runs ask for effects of all classes until the kills are "
-    "spent. Then each call in each log is held against an HTTP server that counts, a file that grows and a PostgreSQL "
-    "table: what the log says was done is there, once, and every decision that was sent is in the log."
+    "A kill is a SIGKILL of a worker's process with all its runs open: a quarter each at a random moment, a recorded "
+    "boundary, during an effect, at a request or a decision. The runs ask for effects of all classes until the kills "
+    "are done. Then each call in each log is compared with an HTTP server that counts, a file that grows and a "
+    "PostgreSQL table: every effect in the log happened exactly once, and every decision that was sent is in the log."
 )
 PATIENCE = 900.0
 """Seconds for all runs to end after the last kill."""
@@ -45,21 +45,21 @@ PATIENCE = 900.0
 
 @dataclass
 class Result:
-    """What came of it."""
+    """The outcome of all kills."""
 
     kills: int
     runs: int
     workers: int
     seconds: float
     wrong: list[str]
-    """What is not as it should be: effects twice or lost, decisions lost, runs that did not complete."""
+    """Problems: duplicate or lost effects, lost decisions, runs that did not complete."""
     lines: list[str]
 
 
 async def measure(
     stack: Stack, home: Path, outside: Outside, *, kills: int, runs: int, workers: int, seed: int
 ) -> Result:
-    """Kill, and look what is left."""
+    """Kill the workers, then check effects, decisions and runs."""
     began = time.monotonic()
     spent = False
 
@@ -74,29 +74,33 @@ async def measure(
         client = await connect_stack(stack)
         await ensure_search_attributes(client)
         try:
-            lanes = []
+            scenarios = []
             for number in range(workers):
-                doomed.append(worker := doomed_worker(f"lane-{number}", stack, home, llm, outside))
+                doomed.append(worker := doomed_worker(f"scenario-{number}", stack, home, llm, outside))
                 await asyncio.to_thread(worker.start)
                 chance = random.Random(seed + number)
-                lanes.append(Lane(f"lane-{number}", client, worker, outside, chance=chance, figures=figures))
-            await asyncio.gather(*(lane.start(runs // workers) for lane in lanes))
-            telling = asyncio.create_task(_tell(doomed))
-            await asyncio.gather(*(lane.kill(kills // workers) for lane in lanes))
+                scenarios.append(
+                    Scenario(f"scenario-{number}", client, worker, outside, chance=chance, figures=figures)
+                )
+            await asyncio.gather(*(scenario.start(runs // workers) for scenario in scenarios))
+            reporting = asyncio.create_task(_report_progress(doomed))
+            await asyncio.gather(*(scenario.kill(kills // workers) for scenario in scenarios))
             spent = True
-            with suppress(TimeoutError):  # what has not ended by then, is told below
+            with suppress(TimeoutError):  # runs that have not ended by then are reported below
                 async with asyncio.timeout(PATIENCE):
-                    await asyncio.gather(*(lane.end() for lane in lanes))
-            telling.cancel()
+                    await asyncio.gather(*(scenario.end() for scenario in scenarios))
+            reporting.cancel()
         finally:
             await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in doomed))
     made = sum(worker.kills for worker in doomed)
-    wrong, lines = judge(lanes, outside), tell(lanes, outside, figures)
-    return Result(made, sum(len(lane.logs) for lane in lanes), workers, time.monotonic() - began, wrong, lines)
+    wrong, lines = judge(scenarios, outside), summarize(scenarios, outside, figures)
+    return Result(
+        made, sum(len(scenario.logs) for scenario in scenarios), workers, time.monotonic() - began, wrong, lines
+    )
 
 
-def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> DoomedWorker:
-    """A worker on a task queue of its own."""
+def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> KillableWorker:
+    """Return a worker with its own task queue."""
     environ = {
         "HOLDFAST_HOME": str(home),
         "HOLDFAST_CATALOG": "tests.integration.outside:catalog",
@@ -104,31 +108,31 @@ def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outsid
         "OPENAI_BASE_URL": llm.base_url,
         "DATABASE_URL": stack.database_url,
     }
-    return DoomedWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
+    return KillableWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
 
 
-def judge(lanes: Sequence[Lane], outside: Outside) -> list[str]:
-    """What is wrong, a sentence each."""
+def judge(scenarios: Sequence[Scenario], outside: Outside) -> list[str]:
+    """Return the problems, one sentence each."""
     effects, wrong, keys = outside.effects(), [], set()
-    for lane in lanes:
-        for log in lane.logs:
-            sent = lane.people[log.thread].sent
+    for scenario in scenarios:
+        for log in scenario.logs:
+            sent = scenario.people[log.thread].sent
             wrong += [f"{log.thread}: {what}" for what in audit(log.events, effects=effects, sent=sent)]
             keys |= set(log.keys.values())
-    return wrong + [f"effect {key} is of no call of any run" for key in effects if key not in keys]
+    return wrong + [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
 
 
-async def _tell(doomed: list[DoomedWorker]) -> None:
-    """Say now and then how far it is."""
+async def _report_progress(doomed: list[KillableWorker]) -> None:
+    """Print the number of kills every 30 seconds."""
     while True:
         await asyncio.sleep(30)
         print(f"{sum(worker.kills for worker in doomed)} kills …", file=sys.stderr, flush=True)
 
 
-def tell(lanes: Sequence[Lane], outside: Outside, figures: Figures) -> list[str]:
-    """What was counted, a sentence each."""
-    effects, logs = outside.effects(), [log for lane in lanes for log in lane.logs]
-    sent = sum(len(person.sent) for lane in lanes for person in lane.people.values())
+def summarize(scenarios: Sequence[Scenario], outside: Outside, figures: Figures) -> list[str]:
+    """Return the figures, one sentence each."""
+    effects, logs = outside.effects(), [log for scenario in scenarios for log in scenario.logs]
+    sent = sum(len(person.sent) for scenario in scenarios for person in scenario.people.values())
     events: list[AgentEvent] = [event for log in logs for event in log.events]
     kinds = Counter(event.type for event in events)
     finished = [event for event in events if isinstance(event, ToolCallFinished)]
@@ -138,39 +142,39 @@ def tell(lanes: Sequence[Lane], outside: Outside, figures: Figures) -> list[str]
     return [
         f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
         f" {len(events):,} events",
-        f"- {len(effects):,} effects in the outside world, {twice} of them more than once; the API that knows keys was"
-        f" sent {outside.api.requests - sum(outside.api.transfers.values()):,} requests for"
+        f"- {len(effects):,} external effects, {twice} of them more than once; the API with idempotency keys received"
+        f" {outside.api.requests - sum(outside.api.transfers.values()):,} requests for"
         f" {len(outside.api.charges):,} charges",
         f"- {sum(event.adopted for event in finished):,} results were adopted from an earlier attempt or a person's"
         f" answer; {kinds['reconcile_requested']:,} times a person was asked whether an effect had happened",
-        f"- {sent:,} decisions were sent ({figures.frozen:,} to a worker that was frozen, and then killed;"
+        f"- {sent:,} decisions were sent ({figures.frozen:,} to a worker that was frozen and then killed;"
         f" {figures.updates:,} as updates that were answered), {accepted:,} are in the logs",
-        "- where the kills fell: " + ", ".join(f"{what} {count}" for what, count in figures.boundaries.most_common()),
+        "- where the kills hit: " + ", ".join(f"{what} {count}" for what, count in figures.boundaries.most_common()),
     ]
 
 
 def main(
     kills: Annotated[int, typer.Option(min=1)] = 500,
     runs: Annotated[int, typer.Option(min=1)] = 50,
-    workers: Annotated[int, typer.Option(min=1, help="Side by side, each with its share of the runs.")] = 5,
+    workers: Annotated[int, typer.Option(min=1, help="Concurrent workers, each with its share of the runs.")] = 5,
     seed: int = 7,
-    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+    write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Kill so often, on an embedded stack of its own."""
+    """Kill workers that many times, on a separate embedded stack."""
     with open_stack() as (stack, home), Api() as api:
         outside = Outside(api, home / "outbox")
         outside.prepare(stack.database_url)
         result = asyncio.run(measure(stack, home, outside, kills=kills, runs=runs, workers=workers, seed=seed))
     summary = (
-        f"- {result.kills} SIGKILLs of {result.workers} workers, {result.runs // result.workers} runs under way on each"
+        f"- {result.kills} SIGKILLs of {result.workers} workers, {result.runs // result.workers} active runs on each"
         f" ({result.kills // result.workers} kills a run), in {result.seconds / 60:.0f} min:"
         f" **{len(result.wrong)} duplicates, lost effects, lost decisions or stuck runs**"
     )
-    told = [summary, *result.lines, *(f"- WRONG: {what}" for what in result.wrong)]
-    print("\n".join(told))
+    lines = [summary, *result.lines, *(f"- WRONG: {what}" for what in result.wrong)]
+    print("\n".join(lines))
     if write:
         about = f"`python -m bench.kills --kills {kills} --runs {runs} --workers {workers} --seed {seed}`. {ABOUT}"
-        document.write("kills", "\n".join(["## Kills", "", about, "", *told]))
+        document.write("kills", "\n".join(["## Kills", "", about, "", *lines]))
     sys.stdout.flush()
     os._exit(bool(result.wrong))  # temporalio can crash the interpreter at exit
 

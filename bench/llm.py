@@ -1,10 +1,10 @@
-"""An LLM that takes the same time whatever it is sent: OpenAI-compatible HTTP in a process of its own.
+"""An LLM with constant response time: OpenAI-compatible HTTP in a process of its own.
 
-1. It reads every request to its end and decodes none. The run's length stands in the first bytes (`steps=400` in
-   the task), the step in the last ones (the id of the last tool call, or the summary of a fold).
-2. It keeps connections alive, and asyncio turns Nagle's algorithm off.
+1. It reads every request to the end but does not parse it. It finds the run's length in the first bytes (`steps=400`
+   in the task) and the step in the last ones (the id of the last tool call, or a context summary).
+2. It keeps connections alive, and asyncio disables Nagle's algorithm.
 
-As a program it prints its port, and ends when its standard input does.
+As a program it prints its port, and ends when its standard input is closed.
 """
 
 import asyncio
@@ -17,26 +17,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HEAD = 4096
-"""Bytes from the start of a body in which the task is looked for."""
+"""Bytes at the start of a body in which to find the task."""
 TAIL = 4096
-"""Bytes from its end in which the last tool result starts."""
+"""Bytes at the end of a body in which to find the last tool result."""
 
 _STEPS = re.compile(rb"steps=(\d+)")
 _CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
 _USES = re.compile(rb"uses=(\w+)")
 _THEN = re.compile(rb"then=(\w+)")
-_FOLD = b"Reply with the summary only; call no tool."
-"""The end of what Holdfast asks for a fold with (`holdfast.run.compaction.INSTRUCTION`)."""
+_SUMMARIZE = b"Reply with the summary only; call no tool."
+"""The end of Holdfast's request for a context summary (`holdfast.run.compaction.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 def reply(body: bytes | bytearray) -> bytes:
-    """The response's body: one tool call more, until the run has made all of its steps."""
+    """Return the response's body: another tool call, until the run has made all of its steps."""
     length = _STEPS.search(body[:HEAD])
     answered = ["".join(map(bytes.decode, found)) for found in _CALL.findall(body[-TAIL:])]
     step = int(answered[-1]) + 1 if answered else 1
     message: dict[str, object] = {"role": "assistant", "content": "All steps are made."}
-    if _FOLD in body[-200:]:
+    if _SUMMARIZE in body[-200:]:
         message["content"] = f"Made so far: {step - 1}."
     elif (name := _tool(body, step, int(length[1]) if length else 0)) is not None:
         function = {"name": name, "arguments": json.dumps({"n": step})}
@@ -54,7 +54,7 @@ def reply(body: bytes | bytearray) -> bytes:
 
 
 def _tool(body: bytes | bytearray, step: int, length: int) -> str | None:
-    """The tool to call: `observe` unless the task names one (`uses=act`); after the last step, once, `then=pay`."""
+    """Return the tool to call: `observe`, or that of `uses=act` in the task; after the last step that of `then=pay`."""
     if step <= length:
         uses = _USES.search(body[:HEAD])
         return uses[1].decode() if uses else "observe"
@@ -68,7 +68,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._received = bytearray()
         self._start = 0
-        """Where the body starts; 0 until the head is complete."""
+        """Where the body starts; 0 until the header is complete."""
         self._end = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,14 +97,14 @@ class _Connection(asyncio.Protocol):
 
 @contextmanager
 def serve_llm() -> Iterator[str]:
-    """Run the server while the block does.
+    """Run the server during the block.
 
     Yields:
         Its base URL.
     """
     argv = [sys.executable, "-m", __name__]
     root = Path(__file__).resolve().parent.parent
-    # In a session of its own, a Ctrl-C in the terminal does not reach it: it ends when its input does.
+    # In its own session, so that a Ctrl-C in the terminal does not reach it: it ends when its input is closed.
     with subprocess.Popen(
         argv, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:

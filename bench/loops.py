@@ -1,6 +1,6 @@
-"""`python -m bench.loops`: the worker of several loops killed again and again, at any moment, until all are done.
+"""`python -m bench.loops`: kills the worker of several loops at random moments until all loops are done.
 
-Then files, git history and event logs of each loop are held against each other (`tests/integration/looped.py`).
+Then it compares the files, the git history and the event logs of each loop (`tests/integration/looped.py`).
 """
 
 import asyncio
@@ -15,33 +15,33 @@ import typer
 from temporalio.client import WorkflowHandle
 
 from bench import document
-from bench.stage import open_stack
+from bench.environment import open_stack
 from holdfast.loop.state import LoopInput, LoopLimits
 from holdfast.run.contracts import LOOP_WORKFLOW
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import ScriptedLLM
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.looped import judge, prepare, script
 
 ROOT = Path(__file__).resolve().parents[1]
 ABOUT = (
-    "Loops work off their tasks, four steps and two commits each, while their worker is killed (SIGKILL) at random "
-    "moments. At the end each task has to be done once and in order, and TASKS.md, progress.txt, the git history and "
-    "the event logs have to say so alike, call by call and commit by commit."
+    "Loops complete their tasks, of four steps and two commits each, while their worker is killed (SIGKILL) at random "
+    "moments. At the end, each task must be done once and in order, and TASKS.md, progress.txt, the git history and "
+    "the event logs must agree on that, call by call and commit by commit."
 )
 LONGEST_LIFE = 6.0
-"""Seconds that a worker lives at the most."""
+"""The longest time in seconds between two kills."""
 
 
 async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: int, seed: int) -> tuple[int, list[str]]:
-    """Kill so often, or until all loops are done; returns the kills, and what is wrong after them."""
+    """Kill that many times, or until all loops are done; return the number of kills, and the problems."""
     chance = random.Random(seed)
     with ScriptedLLM(script) as llm:
         client = await connect_stack(stack)
         await ensure_search_attributes(client)
-        worker = DoomedWorker(
+        worker = KillableWorker(
             home / "doomed",
             worker=ROOT / "worker.py",
             environ={
@@ -75,25 +75,25 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
 
 def main(
     kills: Annotated[int, typer.Option(min=1)] = 50,
-    loops: Annotated[int, typer.Option(min=1, help="Side by side, on one worker.")] = 4,
-    tasks: Annotated[int, typer.Option(min=1, help="Of each loop.")] = 40,
+    loops: Annotated[int, typer.Option(min=1, help="Concurrent loops on one worker.")] = 4,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each loop.")] = 40,
     seed: int = 7,
-    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+    write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Kill so often, on an embedded stack of its own."""
+    """Kill the worker that many times, on a separate embedded stack."""
     began = time.monotonic()
     with open_stack() as (stack, home):
         made, wrong = asyncio.run(measure(stack, home, kills=kills, loops=loops, tasks=tasks, seed=seed))
     minutes = (time.monotonic() - began) / 60
     summary = (
         f"- {made} SIGKILLs of the worker of {loops} loops with {tasks} tasks each, in {minutes:.0f} min: "
-        f"**{len(wrong)} tasks done twice or skipped, or told of differently**"
+        f"**{len(wrong)} tasks done twice, skipped or recorded inconsistently**"
     )
-    told = [summary, *(f"- WRONG: {what}" for what in wrong)]
-    print("\n".join(told))
+    lines = [summary, *(f"- WRONG: {what}" for what in wrong)]
+    print("\n".join(lines))
     if write:
         about = f"`python -m bench.loops --kills {kills} --loops {loops} --tasks {tasks} --seed {seed}`. {ABOUT}"
-        document.write("loops", "\n".join(["## Loops under fire", "", about, "", *told]))
+        document.write("loops", "\n".join(["## Loops whose worker is killed", "", about, "", *lines]))
     sys.stdout.flush()
     os._exit(bool(wrong))  # temporalio can crash the interpreter at exit
 

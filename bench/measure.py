@@ -1,4 +1,4 @@
-"""Running the schedule, one sample at a time, measured from outside."""
+"""Runs the schedule one sample at a time, and measures from outside."""
 
 import asyncio
 import gc
@@ -11,26 +11,26 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 
+from bench.environment import Contender, open_contenders
 from bench.figures import CONTENDERS, Load, Sample, schedule
 from bench.llm import serve_llm
-from bench.stage import Contender, open_contenders
 from holdfast.runtime.config.stack_file import Stack
 
 WARM_UP = 20
-"""Steps of each contender before anything counts: imports, connections, caches of the server."""
+"""Steps of each contender before the first sample, for imports, connections and the server's caches."""
 
 Progress = Callable[[str], None]
-"""Hears what is being done, before each run; never during one."""
+"""Receives a description before each run, and never during one."""
 
 
 class MeasurementError(Exception):
-    """A run did not do what it was to be measured at."""
+    """A run made a different number of steps than requested."""
 
 
 async def measure_all(
     stack: Stack, home: Path, *, loads: Sequence[Load], repeat: int | None, progress: Progress
 ) -> tuple[list[Sample], str]:
-    """Make all runs.
+    """Measure all samples.
 
     Returns:
         The samples in order, and the version of the Temporal server.
@@ -50,13 +50,13 @@ async def measure_all(
 
 
 async def measure(client: Client, contender: Contender, load: Load, *, name: str) -> Sample:
-    """Make one run, or several side by side, from the first start to the last result.
+    """Measure one run, or several concurrent ones, from the first start to the last result.
 
     Raises:
-        MeasurementError: One made another number of steps.
-        WorkflowFailureError: One failed, or took too long.
+        MeasurementError: A run made a different number of steps.
+        WorkflowFailureError: A run failed, or took too long.
     """
-    gc.collect()  # nobody pays for what an earlier run left behind
+    gc.collect()  # so that garbage of an earlier run is not measured
     cpu, wall = time.process_time(), time.perf_counter()
     handles = await asyncio.gather(*(contender.start(load.steps, f"{name}-{run}") for run in range(load.runs)))
     results = await asyncio.gather(*(handle.result() for handle in handles))
@@ -73,7 +73,7 @@ async def measure(client: Client, contender: Contender, load: Load, *, name: str
 
 
 async def _history(client: Client, name: str, run_id: str) -> tuple[int, int]:
-    """Bytes and events of a run's history, over every continue-as-new."""
+    """Return bytes and events of a run's history, across continue-as-new."""
     size = events = 0
     while True:
         handle = client.get_workflow_handle(name, run_id=run_id)

@@ -1,6 +1,6 @@
-"""`python -m bench.paused`: very many runs that wait for a person, on one worker.
+"""`python -m bench.paused`: very many runs that wait for an approval, on one worker.
 
-Prints what a paused run holds of the worker's memory, and how long it takes to approve one while the others wait.
+Prints the worker's memory per waiting run, and how long it takes to approve one while the others wait.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ import typer
 from temporalio.client import Client, WorkflowHandle
 
 from bench import document
+from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
-from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "paused"
 STEPS = 10
-"""Before the pause: 20 messages and the task."""
+"""Steps before the approval request: 20 messages and the task."""
 AT_ONCE = 20
 
 
@@ -43,7 +43,7 @@ OBSERVATION = observation()
 
 
 async def start(client: Client, numbers: range) -> list[WorkflowHandle[Any, Any]]:
-    """Start runs, and wait until all of them wait."""
+    """Start runs, and wait until all of them wait for an approval."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> WorkflowHandle[Any, Any]:
@@ -58,18 +58,18 @@ async def start(client: Client, numbers: range) -> list[WorkflowHandle[Any, Any]
 
 
 async def measure(stack: Stack, home: Path, url: str, count: int) -> None:
-    """Pause the runs, and approve each."""
+    """Start the runs, and approve each."""
     agent = Agent(name="bench", instructions="Go on.", policy=Policy(rules=(ask("pay"), allow())))
     process = psutil.Process()
     catalog = Catalog(agents=[agent], tools=[observe, pay])
     async with serving(stack, home, url, catalog, queue=QUEUE, connections=8) as (client, _, _):
-        await start(client, range(50))  # imports, connections, allocator: nothing of it is a run's
+        await start(client, range(50))  # warms up imports, connections and the allocator
         gc.collect()
         before = process.memory_info().rss
         runs = await start(client, range(50, 50 + count))
         gc.collect()
         held = (process.memory_info().rss - before) / count
-        told = [f"- {count} paused runs with {2 * STEPS} messages each: {held / 1e3:.0f} KB each (at most 200 KB)"]
+        lines = [f"- {count} waiting runs with {2 * STEPS} messages each: {held / 1e3:.0f} KB each (at most 200 KB)"]
         answers, ends = [], []
         for run in runs:
             began = time.perf_counter()
@@ -79,14 +79,14 @@ async def measure(stack: Stack, home: Path, url: str, count: int) -> None:
             ends.append(time.perf_counter() - began)
         for what, times in (("the outcome", answers), ("the end of the run", ends)):
             p99 = quantiles(times, n=100)[98]
-            told.append(f"- from approval to {what}: median {median(times) * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
-    print("\n".join(told))
-    about = "One worker, `python -m bench.paused`; each is approved while the others wait."
-    document.write("paused", "\n".join(["## Paused runs", "", about, "", *told]))
+            lines.append(f"- from approval to {what}: median {median(times) * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
+    print("\n".join(lines))
+    about = "One worker, `python -m bench.paused`; each run is approved while the others wait."
+    document.write("paused", "\n".join(["## Runs that wait for an approval", "", about, "", *lines]))
 
 
 def main(runs: Annotated[int, typer.Option(min=100)] = 500) -> None:
-    """Pause so many runs on an embedded stack of its own."""
+    """Start that many runs on a separate embedded stack, and approve each."""
     with open_stack() as (stack, home), serve_llm() as url:
         asyncio.run(measure(stack, home, url, runs))
     leave()

@@ -1,6 +1,6 @@
-"""`python -m bench.prompt`: what it costs to assemble a prompt of 1,000 messages, with a warm cache.
+"""`python -m bench.prompt`: the time to assemble a prompt of 1,000 messages with a warm cache.
 
-That is what `call_llm` does before it sends: take in what the last step added, check the digest, join the request.
+It measures what `call_llm` does before sending: append the last step's messages, verify the digest, join the request.
 """
 
 import time
@@ -11,7 +11,7 @@ import typer
 
 from activities.transcript_cache import CachedTranscript
 from bench import document
-from bench.stage import observation
+from bench.environment import observation
 from holdfast import Agent, Catalog, Memory, Skill, tool
 from holdfast.agents.agent import AgentSpec
 from holdfast.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage, encode
@@ -19,7 +19,7 @@ from holdfast.transcript.prompt import request_body, request_prefix
 from holdfast.transcript.transcript import TranscriptRef, ref_digest
 
 LIMIT_MS = 2.0
-"""The most that it may take at 1,000 messages."""
+"""The time limit at 1,000 messages."""
 
 
 @tool(effect="read")
@@ -29,7 +29,7 @@ def observe(n: int) -> str:
 
 
 def agent() -> AgentSpec:
-    """An agent with thirty skills and strategies, as a run records it."""
+    """Return the recorded form of an agent with thirty skills and strategies."""
     skills = [Skill(f"skill-{n}", "Use it for one of thirty tasks. " * 3, {"SKILL.md": b"x"}) for n in range(30)]
     memory = Memory(skills=2_000, strategies=1_000)
     catalog = Catalog(
@@ -39,7 +39,7 @@ def agent() -> AgentSpec:
 
 
 def warm(spec: AgentSpec, messages: int, text: str) -> CachedTranscript:
-    """A worker's cached transcript with so many messages."""
+    """Return a worker's cached transcript with that many messages."""
     cached = CachedTranscript(compactions=0, spec=spec, prefix=request_prefix(spec))
     cached.append(encode(UserMessage(content="The task, and what was recalled.")))
     while len(cached.messages) < messages:
@@ -51,7 +51,7 @@ def warm(spec: AgentSpec, messages: int, text: str) -> CachedTranscript:
 
 
 def step(cached: CachedTranscript, number: int, text: str) -> bytes:
-    """One step: a reply and its result are taken in, the workflow's reference is checked, and the body made."""
+    """Make one step: append a reply and its result, check the workflow's reference, and build the body."""
     call = ToolCall(id=f"s{number}", name="observe", arguments=f'{{"n":{number}}}')
     cached.reply, cached.results = AssistantMessage(tool_calls=(call,)), {call.id: text}
     for message in cached.expected_messages():
@@ -63,7 +63,7 @@ def step(cached: CachedTranscript, number: int, text: str) -> bytes:
 
 
 def measure(messages: int, rounds: int) -> tuple[float, float, int]:
-    """Milliseconds of a step: the median and the slowest of twenty; and the bytes of the last request."""
+    """Return the median and 95th percentile of a step in milliseconds, and the bytes of the last request."""
     text, spec = observation(), agent()
     cached = warm(spec, messages, text)
     times, body = [], b""
@@ -78,19 +78,17 @@ def measure(messages: int, rounds: int) -> tuple[float, float, int]:
 
 def main(
     rounds: Annotated[int, typer.Option(min=20)] = 200,
-    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+    write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Measure it at 10, 100 and 1,000 messages. Takes a second."""
+    """Measure at 10, 100 and 1,000 messages. Takes a second."""
     lines = []
     for messages in (10, 100, 1_000):
         middle, slow, size = measure(messages, rounds)
-        lines.append(
-            f"- {messages:,} messages, {size:,} bytes: {middle:.2f} ms in the median, 19 of 20 below {slow:.2f} ms"
-        )
+        lines.append(f"- {messages:,} messages, {size:,} bytes: median {middle:.2f} ms, 95th percentile {slow:.2f} ms")
     print("\n".join(lines))
     if write:
         about = (
-            f"`python -m bench.prompt`: assembling a request with a warm cache; {LIMIT_MS:g} ms are allowed at 1,000."
+            f"`python -m bench.prompt`: assembling a request with a warm cache; the limit at 1,000 is {LIMIT_MS:g} ms."
         )
         document.write("prompt", "\n".join(["## Assembling a prompt", "", about, "", *lines]))
 

@@ -1,8 +1,8 @@
-"""How long a recall takes among 100,000 items, and how often it finds what it should: `python -m bench.recall`.
+"""`python -m bench.recall`: how long a recall takes among 100,000 items, and how often it finds the right ones.
 
-The time is the database's and ours: the embedding endpoint's, for the vector of a query, comes on top of it.
-Items are made up: sentences of words that are as unevenly common as those of a language. Of the scopes one has half of
-the items, `global` a tenth, and a thousand threads and a hundred people share the rest.
+The time includes the database and our code, but not the embedding endpoint, which computes the vector of a query.
+Items are synthetic sentences whose word frequencies resemble a natural language. One scope has half of the items,
+`global` has a tenth, and a thousand threads and a hundred users share the rest.
 """
 
 import argparse
@@ -32,9 +32,9 @@ from holdfast.testing import ScriptedLLM
 from tests.retrieval.labelled import keep, recall_at_five
 
 ABOUT = (
-    "Searches of semantic memory in the embedded PostgreSQL, with vectors of 512 numbers in every item; the time that "
-    "an embedding endpoint takes for the vector of the query comes on top. The vectors are of hashed words and parts "
-    "of words, not of a model that knows meanings: `other words` will be better with one."
+    "Searches of semantic memory in the embedded PostgreSQL, where every item has a vector of 512 dimensions. The time "
+    "that an embedding endpoint needs for the vector of the query is not included. The vectors are hashes of words and "
+    "parts of words, not embeddings of a model, with which `other words` would score better."
 )
 MODEL, DIMENSIONS = "scripted", 512
 VOCABULARY = 30_000
@@ -58,7 +58,7 @@ _COPY_VECTORS = "COPY holdfast.memory_vectors (number, space, scope, embedding) 
 
 
 class Sentences:
-    """Words, the n-th of which is n times rarer than the first."""
+    """Generates sentences; the n-th word of the vocabulary is n times rarer than the first."""
 
     def __init__(self) -> None:
         chance = random.Random(1)
@@ -67,13 +67,13 @@ class Sentences:
         self._shares = list(accumulate(1 / (place + 3) for place in range(len(self._words))))
 
     def items(self, count: int) -> Iterator[tuple[str, str]]:
-        """Scope and text of each; the same every time."""
+        """Yield scope and text of each item; the same every time."""
         chance = random.Random(2)
         for _ in range(count):
             yield _scope(chance), self._sentence(chance, 8, 30)
 
     def queries(self, count: int) -> list[str]:
-        """Questions; every tenth has common words only."""
+        """Return questions; every tenth has common words only."""
         chance = random.Random(3)
         common = "what is the release of the project in the build"
         return [common if n % 10 == 0 else f"what of {self._sentence(chance, 3, 8)}" for n in range(count)]
@@ -92,7 +92,7 @@ def _scope(chance: random.Random) -> str:
 
 
 async def load(url: str, items: Callable[[], Iterable[tuple[str, str]]]) -> None:
-    """Put items into an empty database, with their vectors, whose index is made at the end: that is faster."""
+    """Load items and vectors into an empty database; the vectors' index is created last, which is faster."""
     async with await psycopg.AsyncConnection.connect(url) as connection, connection.cursor() as cursor:
         await connection.execute("SET maintenance_work_mem = '400MB'")
         await connection.execute("SET max_parallel_maintenance_workers = 0")  # they would need shared memory
@@ -119,7 +119,7 @@ async def load(url: str, items: Callable[[], Iterable[tuple[str, str]]]) -> None
 
 
 async def timed(asked: Sequence[str], recall: Callable[[str], Awaitable[object]]) -> list[float]:
-    """Milliseconds of each query, in order of length; the first few warm up and do not count."""
+    """Return the sorted milliseconds of the queries, after a warm-up."""
     took = []
     for query in [*asked[:10], *asked]:
         started = time.perf_counter()
@@ -129,7 +129,7 @@ async def timed(asked: Sequence[str], recall: Callable[[str], Awaitable[object]]
 
 
 async def measure(pool: AsyncConnectionPool, asked: Sequence[str]) -> list[tuple[str, str, list[float]]]:
-    """Way of searching, scopes, milliseconds."""
+    """Return the kind of search, the scopes, and the milliseconds of each combination."""
     vectors = {query: hashed_embedding(query, DIMENSIONS) for query in asked}
     async with pool.connection() as connection, connection.transaction():
         space = await space_of(connection, MODEL, DIMENSIONS) or 0
@@ -150,15 +150,15 @@ async def measure(pool: AsyncConnectionPool, asked: Sequence[str]) -> list[tuple
 
             rows.append((way, place, await timed(asked, recall)))
 
-        async def whole(query: str, scopes: list[str] | None = scopes) -> None:
+        async def recall_items(query: str, scopes: list[str] | None = scopes) -> None:
             await plain.recall(query, scopes)
 
-        rows.append(("words, with the items", place, await timed(asked, whole)))
+        rows.append(("words, with the items", place, await timed(asked, recall_items)))
     return rows
 
 
 async def run(url: str, *, count: int, queries: int) -> list[str]:
-    """Load and measure; returns the lines to print."""
+    """Load and measure; return the lines to print."""
     await migrate(url)
     sentences = Sentences()
     await load(url, lambda: sentences.items(count))
@@ -181,7 +181,7 @@ async def run(url: str, *, count: int, queries: int) -> list[str]:
 
 
 def main() -> None:
-    """Measure in a database of its own."""
+    """Measure in a separate database."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=200)

@@ -1,4 +1,4 @@
-"""How the figures read: a table on screen, `RESULTS.md`, JSON."""
+"""Renders the figures as a table on screen, a section of `RESULTS.md`, or JSON."""
 
 import os
 import platform
@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.environment import OBSERVATION_BYTES
 from bench.figures import (
     CONTENDERS,
     EFFECTS,
@@ -28,7 +29,6 @@ from bench.figures import (
     over_floor,
     targets,
 )
-from bench.stage import OBSERVATION_BYTES
 from holdfast import __version__
 
 NAMES = {FLOOR: "bare workflow", HOLDFAST: "Holdfast, reads", EFFECTS: "Holdfast, effects"}
@@ -41,14 +41,14 @@ MARKS = {True: "✓", False: "✗", None: "–"}
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was measured, and where."""
+    """All samples, and the machine and versions they were made with."""
 
     samples: Sequence[Sample]
     machine: str
     versions: dict[str, str]
     date: str
     load: float | None
-    """The machine's load before the first run: above zero, others were using it."""
+    """The machine's load average before the first run; above zero, other processes were using it."""
 
     @property
     def figures(self) -> list[Figures]:
@@ -57,17 +57,17 @@ class Report:
 
     @property
     def growth(self) -> dict[str, Growth]:
-        """From the shortest length to the longest, by contender."""
+        """Growth from the shortest length to the longest, by contender."""
         return growth(self.figures)
 
     @property
     def targets(self) -> list[Target]:
-        """The targets, and what came of them."""
+        """The targets with the figures measured."""
         return targets(self.samples)
 
 
 def make_report(samples: Sequence[Sample], *, temporal_server: str, load: float | None) -> Report:
-    """Put the samples together with what they were made on."""
+    """Combine the samples with the machine and the versions."""
     packages = {name: version(name) for name in ("temporalio", "openai", "pydantic")}
     python = f"{platform.python_implementation()} {platform.python_version()}"
     own = {"holdfast": __version__, "python": python, "temporal server": temporal_server}
@@ -106,11 +106,11 @@ def markdown(report: Report) -> str:
             "Written by `python -m bench` (`make bench`); do not edit.",
             "",
             f"Each step is one LLM call and one tool call that returns {OBSERVATION_BYTES:,} bytes. The LLM answers in "
-            "constant time from a process of its own; Temporal is the embedded server. The bare workflow is the floor: "
-            "two ordinary activities with small, constant payloads, and neither transcript, events nor policy. "
-            "Holdfast has two lanes: a tool that reads, and one that has an effect, which the ledger guards. Runs "
-            "alternate; figures are per step: medians over whole runs, divided by their steps, fixed costs included. "
-            "CPU is that of the worker's process. × floor is the median over pairs of neighbouring runs.",
+            "constant time from a separate process; Temporal is the embedded server. The bare workflow is the floor: "
+            "two ordinary activities with small, constant payloads, without transcript, events or policy. "
+            "Holdfast runs two scenarios: a tool that reads, and a tool that has an effect, which the ledger guards. "
+            "Runs alternate; figures are per step: medians over whole runs, divided by their steps, including fixed "
+            "costs. CPU is that of the worker's process. × floor is the median over pairs of consecutive runs.",
             "",
             *_table(HEADINGS, _rows(report)),
             "",
@@ -130,7 +130,7 @@ def markdown(report: Report) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report as one JSON object."""
+    """Convert the report to a JSON object."""
     cpus = over_floor(report.samples, cpu)
     return {
         "date": report.date,
@@ -149,7 +149,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def _rows(report: Report) -> list[list[str]]:
-    """One run at a time."""
+    """The rows of single runs."""
     times, cpus = over_floor(report.samples), over_floor(report.samples, cpu)
     return [
         [
@@ -169,7 +169,7 @@ def _rows(report: Report) -> list[list[str]]:
 
 
 def _together(report: Report) -> list[list[str]]:
-    """Several at once."""
+    """The rows of concurrent runs."""
     times, cpus = over_floor(report.samples), over_floor(report.samples, cpu)
     return [
         [
@@ -188,7 +188,7 @@ def _together(report: Report) -> list[list[str]]:
 
 def _side_by_side(report: Report) -> list[str]:
     rows = _together(report)
-    about = "Runs side by side, on one worker: steps a second of all together, from the first start to the last result."
+    about = "Concurrent runs on one worker: steps per second of all runs, from the first start to the last result."
     return [about, "", *_table(TOGETHER, rows), ""] if rows else []
 
 

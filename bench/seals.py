@@ -1,7 +1,7 @@
 """`python -m bench.seals`: what sealing costs a step.
 
-The same agent on two workers of one server, one whose payloads are sealed and checked, and one whose are not.
-Alternately. Everything else is the same; activities check whose orders they have on both.
+Runs the same agent alternately on two workers of one server; one seals and verifies payloads, the other does not.
+Everything else is the same; the activities of both check the origin of their orders.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from temporalio.client import Client
 from temporalio.converter import CompositePayloadConverter, DataConverter
 
 from bench import document
+from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
-from bench.stage import leave, observation, open_stack, serving
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack, stack_config
@@ -28,14 +28,14 @@ from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import LeanPayloadConverter
 
 LIMIT = 0.03
-"""Of a step's time: the most that seals may cost."""
+"""The most that seals may cost, as a share of a step's time."""
 
 
 class Bare(LeanPayloadConverter):
-    """Neither seals nor checks."""
+    """A converter that neither seals nor verifies."""
 
     seals = Seals({"none": b""})
-    """For the worker, which wants to have some."""
+    """A placeholder: a worker requires seals."""
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         return CompositePayloadConverter.to_payloads(self, values)
@@ -49,7 +49,7 @@ class Bare(LeanPayloadConverter):
 
 
 async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int) -> None:
-    """Make runs on both workers, and compare the medians."""
+    """Run both workers alternately, and compare the medians."""
     text = observation()
 
     @tool(effect="read")
@@ -69,7 +69,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
         for name, client in clients.items():
             await workers.enter_async_context(serving(stack, home, url, catalog, queue=name, client=client))
         for number in range(-1, rounds):
-            # In turns: the second one finds the server a little fuller.
+            # In alternating order: for the second run, the server holds slightly more data.
             for name, client in list(clients.items())[:: 1 if number % 2 else -1]:
                 run, thread = RunInput(task=f"steps={steps}"), f"seals-{name}-{number}"
                 began = time.perf_counter()
@@ -80,19 +80,19 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
                 sizes[name] = described.raw_description.workflow_execution_info.history_size_bytes
     without, sealed = times["bare"], times["sealed"]
     ratios = sorted(mine / other for other, mine in zip(without, sealed, strict=True))
-    told = [
+    lines = [
         f"- {rounds} rounds of {steps} steps: {median(without):.2f} ms a step bare, {median(sealed):.2f} sealed",
         f"- ratio within a round: {median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), "
         f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
         f"- history: {sizes['bare'] / steps:.0f} bytes a step bare, {sizes['sealed'] / steps:.0f} sealed",
     ]
-    print("\n".join(told))
+    print("\n".join(lines))
     about = "`python -m bench.seals`: a step of one LLM call and one read, sealed and not, alternately."
-    document.write("seals", "\n".join(["## What seals cost", "", about, "", *told]))
+    document.write("seals", "\n".join(["## What seals cost", "", about, "", *lines]))
 
 
 def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 15) -> None:
-    """Compare two workers on an embedded stack of its own. Takes about two minutes."""
+    """Compare two workers on a separate embedded stack. Takes about two minutes."""
     with open_stack() as (stack, home), serve_llm() as url:
         asyncio.run(measure(stack, home, url, steps=steps, rounds=rounds))
     leave()

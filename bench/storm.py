@@ -1,4 +1,4 @@
-"""What a storm of freezes did (`bench.freezes`), and what is wrong after it: claims that were ended, effects lost."""
+"""The outcome of a storm of freezes (`bench.freezes`), and its problems: wrongly ended claims and lost effects."""
 
 import re
 from collections import Counter
@@ -14,34 +14,34 @@ from holdfast.runtime.takeover.takeover import WORKER_DIED
 from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.person import Person
 
-IDENTITY = re.compile(r"holdfast:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
+IDENTITY = re.compile(r"hf:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
 
 
 @dataclass
 class Storm:
-    """What was done, and what it hit."""
+    """The freezes and kills, and what they hit."""
 
     frozen: list[float] = field(default_factory=list)
     """Seconds of each freeze."""
     held: Counter[str] = field(default_factory=Counter)
-    """Activities that a worker had under way when it was frozen, by type."""
+    """Running activities of workers when they were frozen, by type."""
     killed: set[str] = field(default_factory=set)
     """Identities of the workers that were killed."""
     logs: list[str] = field(default_factory=list)
-    """What the workers printed."""
+    """The output of the workers."""
 
 
 @dataclass
 class Claims:
-    """What became of attempts that were not brought to an end by their own worker."""
+    """Attempts that were not ended by their own worker."""
 
     ended: Counter[str] = field(default_factory=Counter)
-    """By a takeover: the identities that were said to be gone."""
+    """Attempts ended by a takeover, by the identity reported as gone."""
     timed_out: int = 0
-    """By Temporal's time-outs, activities and workflow tasks."""
+    """Activities and workflow tasks ended by Temporal's time-outs."""
 
     def read(self, event: HistoryEvent) -> None:
-        """Take in an event of a history."""
+        """Count an event of a history."""
         if event.HasField("activity_task_started_event_attributes"):
             self._failure(event.activity_task_started_event_attributes.last_failure)
         elif event.HasField("workflow_task_failed_event_attributes"):
@@ -56,7 +56,7 @@ class Claims:
 
 
 async def claims_of(client: Client, thread: str, run_id: str) -> Claims:
-    """What became of a thread's attempts, over all of its Temporal runs."""
+    """Return how a thread's attempts ended, over all of its Temporal runs."""
     claims = Claims()
     while run_id:
         events = (await client.get_workflow_handle(thread, run_id=run_id).fetch_history()).events
@@ -69,7 +69,7 @@ async def claims_of(client: Client, thread: str, run_id: str) -> Claims:
 def judge(
     storm: Storm, found: Sequence[Claims], people: Mapping[str, Person], effects: Mapping[str, int], *, seconds: float
 ) -> tuple[list[str], list[str]]:
-    """What was counted, and what is wrong, a sentence each."""
+    """Return the figures and the problems, one sentence each."""
     logs = [person.log for person in people.values()]
     wrong = [
         f"{log.thread}: {what}"
@@ -77,33 +77,33 @@ def judge(
         for what in audit(log.events, effects=effects, sent=people[log.thread].sent)
     ]
     keys = {key for log in logs for key in log.keys.values()}
-    wrong += [f"effect {key} is of no call of any run" for key in effects if key not in keys]
+    wrong += [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
     ended = sum((each.ended for each in found), Counter[str]())
     living = {who: count for who, count in ended.items() if who not in storm.killed}
-    wrong += [f"{count} claims of {who} were ended, which lived" for who, count in living.items()]
+    wrong += [f"{count} claims of {who} were ended although it was alive" for who, count in living.items()]
     lines = [line for text in storm.logs for line in text.splitlines() if "taken_over" in line]
     named = {who for line in lines for who in IDENTITY.findall(line)}
-    wrong += [f"the log says that {who} was taken over, which lived" for who in sorted(named - storm.killed)]
+    wrong += [f"the log reports a takeover of {who}, which was alive" for who in sorted(named - storm.killed)]
     events: list[AgentEvent] = [event for log in logs for event in log.events]
     completed = sum(isinstance(event, RunFinished) and event.outcome == "completed" for event in events)
     kinds = Counter(event.type for event in events)
-    told = [
+    summary = [
         f"- {len(storm.frozen)} freezes of {min(storm.frozen):.0f} to {max(storm.frozen):.0f} s,"
         f" {sum(storm.frozen):.0f} s together, and {len(storm.killed)} SIGKILLs, in {seconds / 60:.0f} min:"
         f" **{sum(living.values())} claims of a living process ended by takeover**,"
         f" {sum(count > 1 for count in effects.values())} duplicate effects",
-        "- what the frozen workers had under way: "
+        "- running activities of the frozen workers: "
         + ", ".join(f"{kind} {count}" for kind, count in storm.held.most_common()),
-        f"- what takeovers ended, of {len(named)} workers: {counted(lines, 'activities')} activities,"
-        f" {counted(lines, 'workflows')} workflows; {sum(ended.values())} failures in the histories name one of them,"
-        f" and {sum(each.timed_out for each in found):,} a time-out of Temporal's",
+        f"- takeovers from {len(named)} workers ended {counted(lines, 'activities')} activities and"
+        f" {counted(lines, 'workflows')} workflow tasks; the histories have {sum(ended.values())} failures by takeover"
+        f" and {sum(each.timed_out for each in found):,} time-outs",
         f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
-        f" {len(effects):,} effects; {kinds['decision_received']:,} decisions, {kinds['reconcile_requested']:,} times a"
+        f" {len(effects):,} effects; {kinds['decision_received']:,} decisions; {kinds['reconcile_requested']:,} times a"
         " person was asked whether an effect had happened",
     ]
-    return told, wrong
+    return summary, wrong
 
 
 def counted(lines: Sequence[str], what: str) -> int:
-    """How much of it lines of the log say was ended."""
+    """Sum a count over lines of the log."""
     return sum(int(number) for line in lines for number in re.findall(rf"\b{what}=(\d+)", line))

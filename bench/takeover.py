@@ -1,8 +1,8 @@
-"""`python -m bench.takeover`: how soon a run goes on after a SIGKILL of its worker, with the takeover and without, and
-how soon after an outage.
+"""`python -m bench.takeover`: how soon a run resumes after a SIGKILL of its worker, with and without takeover, and
+after an outage.
 
-Workers are processes of their own, beside the embedded servers. Which one has the run is asked of Temporal, and that
-one is killed. Times are those of the events in Temporal's history, whose clock is this machine's.
+Workers are separate processes beside the embedded servers. The worker that has the run, according to Temporal, is
+killed. Times are those of the events in Temporal's history, whose clock is this machine's.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
 
 from bench import document
-from bench.stage import leave
+from bench.environment import leave
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
@@ -31,26 +31,26 @@ from tests.rig import eventually, status_of
 
 CATALOG = "tests.integration.killable:catalog"
 DECIDED_AFTER = 0.5
-"""Seconds from the kill to the decision, where the run waits for one."""
+"""Seconds from the kill to the decision, if the run waits for one."""
 
-SIBLING, ANEW = "another worker lives", "a new process is started"
+SIBLING, RESTARTED = "another worker runs", "a new process is started"
 CALLED, WAITING = "an LLM call", "wait for a decision"
 
 OUTAGE = 60.0
-"""Seconds without any worker. After them the server holds one retry, as it would after an hour: the heartbeat time-out
-(5 s) ends the attempt, the next one is due after its back-off (1 s here, 30 s at the most, `workflows/calls.py`), and
-then waits for a worker. Nothing is tried while there is none, so nothing backs off any further."""
+"""Seconds without any worker. Afterwards the server holds one retry, as it would after an hour: the heartbeat time-out
+(5 s) ends the attempt, and the next one is due after its back-off (1 s here, at most 30 s, `workflows/calls.py`), when
+it waits for a worker. Without a worker there are no attempts, so the back-off does not grow."""
 OUTAGES = 3
-"""One takes a minute."""
+"""The most repetitions; each takes a minute."""
 
 
 class Bench:
-    """Workers on a stack, runs on workers, and what they took.
+    """Starts workers and runs, and measures how soon runs resume.
 
     Args:
-        stack: A worker that keeps the servers, and has a task queue of its own.
-        llm: Outlives the workers.
-        folder: For workspaces.
+        stack: A worker that runs the servers, with its own task queue.
+        llm: The LLM, which outlives the workers.
+        folder: The parent folder of workspaces.
     """
 
     def __init__(self, stack: WorkerProcess, llm: ScriptedLLM, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Bench:
         self._numbers = count()
 
     async def measure(self, *, takeover: bool, left: str, rounds: int) -> dict[str, list[float]]:
-        """Seconds until a run goes on, by what it was at when its worker was killed."""
+        """Return the seconds until a run resumes, by what it was doing when its worker was killed."""
         environ = self._environ() | {"HOLDFAST_TAKEOVER": str(takeover)}
         client = await connect_stack(self._stack.stack)
         took: dict[str, list[float]] = {CALLED: [], WAITING: []}
@@ -68,11 +68,11 @@ class Bench:
             for _ in range(rounds):
                 for what, seconds in took.items():
                     run = await self._start(client, environ["HOLDFAST_TASK_QUEUE"], waits=what == WAITING)
-                    seconds.append(await self._kill(run, workers, waits=what == WAITING, anew=left == ANEW))
+                    seconds.append(await self._kill(run, workers, waits=what == WAITING, restarted=left == RESTARTED))
         return took
 
     async def measure_outage(self, seconds: float, *, rounds: int) -> list[float]:
-        """Seconds from the start of a process to the next recorded event, after nothing ran for so long."""
+        """Return the seconds from the start of a new worker to the next recorded event, after an outage."""
         environ, took = self._environ(), []
         client = await connect_stack(self._stack.stack)
         with started(self._stack, environ, 1) as [worker]:
@@ -83,16 +83,16 @@ class Bench:
                 since = time.time()
                 await asyncio.to_thread(worker.start)
                 await run.result()
-                took.append(await _goes_on(run, since, waits=False))
+                took.append(await _seconds_to_resume(run, since, waits=False))
         return took
 
     def _environ(self) -> dict[str, str]:
-        """Of workers with a task queue of their own."""
+        """Return the environment of workers with a task queue of their own."""
         queue = f"bench-{next(self._numbers)}"
         return {"HOLDFAST_CATALOG": CATALOG, "OPENAI_BASE_URL": self._llm.base_url, "HOLDFAST_TASK_QUEUE": queue}
 
     async def _start(self, client: Client, queue: str, *, waits: bool) -> WorkflowHandle[Any, Any]:
-        """Start a run, and wait until it is where its worker is to be killed."""
+        """Start a run, and wait until it reaches the point at which its worker is killed."""
         number = next(self._numbers)
         workspace = self._folder / f"workspace-{number}"
         workspace.mkdir()
@@ -105,29 +105,29 @@ class Bench:
             await eventually(lambda: _at_rest(run), bool)
         else:
             await eventually(lambda: asyncio.sleep(0, len(self._llm.requests)), lambda count: count > asked)
-            await asyncio.sleep(1)  # in the midst of it, not at its beginning
+            await asyncio.sleep(1)  # so that the call is well under way
             self._llm.script = steps([say("done")])
         return run
 
     async def _kill(
-        self, run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess], *, waits: bool, anew: bool
+        self, run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess], *, waits: bool, restarted: bool
     ) -> float:
         victim = await _holder(run, workers)
         victim.kill()
         since = time.time()
-        starting = asyncio.create_task(asyncio.to_thread(victim.start)) if anew else None
+        starting = asyncio.create_task(asyncio.to_thread(victim.start)) if restarted else None
         if waits:
             await asyncio.sleep(DECIDED_AFTER)
             since = time.time()
             await run.signal("approve", {"request": "1", "by": "alice"})
         await run.result()
         await (starting or asyncio.to_thread(victim.start))
-        return await _goes_on(run, since, waits=waits)
+        return await _seconds_to_resume(run, since, waits=waits)
 
 
 @contextmanager
 def started(stack: WorkerProcess, environ: dict[str, str], number: int) -> Iterator[list[WorkerProcess]]:
-    """So many workers beside the stack."""
+    """Run that many workers beside the stack."""
     workers = [WorkerProcess(stack.home, beside=stack, **environ) for _ in range(number)]
     try:
         for worker in workers:
@@ -145,7 +145,7 @@ async def _at_rest(run: WorkflowHandle[Any, Any]) -> bool:
 
 
 async def _holder(run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess]) -> WorkerProcess:
-    """The worker that has the run's call, or else had its last workflow task."""
+    """Return the worker that runs the run's call, or that had its last workflow task."""
     pending = (await run.describe()).raw_description.pending_activities
     names = [each.last_worker_identity for each in pending]
     names += [
@@ -158,8 +158,8 @@ async def _holder(run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess
     return next(worker for worker in workers if worker.pid == pid)
 
 
-async def _goes_on(run: WorkflowHandle[Any, Any], since: float, *, waits: bool) -> float:
-    """Seconds until the call's result was recorded, or a workflow task was done."""
+async def _seconds_to_resume(run: WorkflowHandle[Any, Any], since: float, *, waits: bool) -> float:
+    """Return the seconds until the call's result was recorded, or a workflow task completed."""
 
     def done(event: HistoryEvent) -> bool:
         return event.HasField(
@@ -179,17 +179,17 @@ def _row(what: str, left: str, how: str, seconds: Sequence[float]) -> str:
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
-    outage: Annotated[float, typer.Option(min=0, help="Seconds without any worker; 0 for no such case.")] = OUTAGE,
-    write: Annotated[bool, typer.Option(help="Put the figures into RESULTS.md.")] = True,
+    outage: Annotated[float, typer.Option(min=0, help="Seconds without any worker; 0 to skip the outage.")] = OUTAGE,
+    write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Kill workers, and print how soon their runs went on."""
+    """Kill workers, and print how soon their runs resume."""
     rows = ["| the worker is killed in | and | | median | fastest | slowest |", "|---|---|---|--:|--:|--:|"]
     with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, ScriptedLLM() as llm:
         stack = WorkerProcess(Path(folder) / "home", beside=None)
         stack.start()
         try:
             bench = Bench(stack, llm, Path(folder))
-            for left in (SIBLING, ANEW):
+            for left in (SIBLING, RESTARTED):
                 for takeover in (False, True):
                     took = asyncio.run(bench.measure(takeover=takeover, left=left, rounds=rounds))
                     for what, seconds in took.items():
@@ -201,16 +201,16 @@ def main(
             stack.stop()
     if write:
         about = (
-            f"`python -m bench.takeover --rounds {rounds}`. From the SIGKILL to the reply of the call that is made "
-            f"again; where the run waits, from a decision, {DECIDED_AFTER:g} s after the kill, to the end of the "
-            "workflow task that takes it in. The LLM answers at once. A new process is started at the kill, with its "
-            "interpreter and imports; it comes up after that decision, and takes it out of the dead worker's sticky "
-            "queue. Time-outs is `HOLDFAST_TAKEOVER=false`."
+            f"`python -m bench.takeover --rounds {rounds}`. From the SIGKILL to the reply of the retried call; if the "
+            f"run waits, from a decision, {DECIDED_AFTER:g} s after the kill, to the end of the workflow task that "
+            "processes it. The LLM answers at once. A new process is started at the kill, including interpreter and "
+            "imports; it is ready after that decision, and takes it from the dead worker's sticky queue. `time-outs` "
+            "means `HOLDFAST_TAKEOVER=false`."
         )
         if outage:
             about += (
-                " The last row is an outage: no worker runs in between, and the time is that from the start of the new "
-                "process. A longer outage leaves nothing else for it to find."
+                " The last row is an outage: no worker runs in between, and the time is measured from the start of the "
+                "new process. A longer outage makes no difference to it."
             )
         document.write("takeover", "\n".join(["## After a SIGKILL on one machine", "", about, "", *rows]))
     leave()

@@ -1,1 +1,1 @@
-"""Agents to run, to read and to start one's own from."""
+"""Example agents: run them, read them, and use them as a starting point for your own."""

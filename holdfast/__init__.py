@@ -1,4 +1,4 @@
-"""Holdfast: a durable agent runtime on Temporal. These are the names that a user's catalog imports."""
+"""Holdfast: a durable agent runtime on Temporal. A user's catalog imports these names."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: workflows and the CLI need few of them, and start fast."""
+    """Import a public name on first use: workflows and the CLI need few of them and start faster."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

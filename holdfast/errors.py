@@ -1,51 +1,51 @@
 """The errors Holdfast raises on purpose. Each message says what happened, which id, and what to do next.
 
     HoldfastError
-    ├── SettingsError        a setting has a value that cannot be used
-    ├── LoadError            "module:attribute" does not lead to the object asked for
-    ├── StackError           a server that is needed cannot start, or lacks something
-    ├── ServerUnreachable    no Temporal server answers
-    │   ├── NoWorker         Temporal answers, but no worker does
-    │   │   └── RunPaused    somebody has paused the run in Temporal
-    │   └── RunStuck         a worker has the run, but its code cannot go on with it
+    ├── SettingsError        a setting has an invalid value
+    ├── LoadError            `module:attribute` does not name the expected object
+    ├── StackError           a required server cannot start or lacks a required feature
+    ├── ServerUnreachable    no Temporal server responds
+    │   ├── NoWorker         Temporal responds, but no worker does
+    │   │   └── RunPaused    the run was paused in Temporal
+    │   └── RunStuck         a worker has the run, but its code cannot advance it
     ├── TaskInvalid          the task is empty, too long or not text
-    ├── ThreadIdInvalid      a thread id that cannot be used
-    ├── ThreadExists         a run of that thread is open
-    ├── FleetKeyMissing      only who has the fleet key may start this
-    ├── StatusInvalid        no such status
-    ├── PositionInvalid      the thread has no event at that position
-    ├── ThreadNotFound       no thread of that id
+    ├── ThreadIdInvalid      the thread id is not valid
+    ├── ThreadExists         the thread has an open run
+    ├── FleetKeyMissing      the start requires a fleet key
+    ├── StatusInvalid        there is no such status
+    ├── PositionInvalid      the thread has no event at this position
+    ├── ThreadNotFound       there is no thread with this id
     ├── AgentNotFound        the worker's catalog has no such agent
     ├── WorkspaceNotFound    the workspace is not a folder on the worker
-    ├── Refused              the run is not in a state for what was asked
-    ├── QueryRefused         a worker answered that it cannot answer
-    ├── EventsMissing        earlier events of the thread are nowhere to be read
-    ├── LogBroken            what Temporal has does not follow from what the permanent record has
-    ├── AnswerForged         something answered for a run that is not one of our workers
-    ├── RecordUnavailable           the permanent record does not answer
+    ├── Refused              the run's state does not permit the request
+    ├── QueryRefused         a worker cannot answer a query
+    ├── EventsMissing        earlier events of the thread are in neither Temporal nor the permanent record
+    ├── LogBroken            the events in Temporal and in the permanent record do not form one log
+    ├── AnswerForged         a reply on behalf of a run does not come from one of our workers
+    ├── RecordUnavailable    the permanent record does not respond
     ├── ToolSignatureError   a function cannot become a tool
-    ├── CatalogError         agents and tools of a catalog do not fit together
-    ├── PolicyError          a policy file cannot be used
-    ├── SkillInvalid         a skill cannot be used (`holdfast.agents.skills`)
-    ├── MemoryRefused        a memory file cannot be changed, or a repository committed to (`holdfast.memory.errors`)
-    ├── ItemRefused          something cannot be remembered, superseded or forgotten so (`holdfast.memory.semantic`)
-    ├── ItemNotFound         no item of semantic memory has this id
+    ├── CatalogError         the agents, tools and skills of a catalog are inconsistent
+    ├── PolicyError          a policy file is invalid
+    ├── SkillInvalid         a skill is invalid (`holdfast.agents.skills`)
+    ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.memory.errors`)
+    ├── ItemRefused          semantic memory rejects a change (`holdfast.memory.semantic`)
+    ├── ItemNotFound         semantic memory has no item with this id
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
-    ├── HistoryUnreadable    a Temporal history is no agent run's, is cut short, or does not decode
+    ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode
     ├── HistoryFileNotFound  there is no such file
-    ├── HistoryFileInvalid   a file holds no agent run's history
-    ├── EventUnreadable      a stored event is none, or of a version that this release does not know
-    ├── RecordConflict       the permanent record holds another event at this position
-    ├── RecordGap            events before this position are missing in the permanent record
+    ├── HistoryFileInvalid   a file does not hold the history of an agent run
+    ├── EventUnreadable      a stored event is malformed, or its version is unknown to this release
+    ├── RecordConflict       the permanent record holds a different event at this position
+    ├── RecordGap            the permanent record lacks the events before this position
     ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
-    │   └── EventOutOfPlace  an event follows from nothing that was recorded before it
-    ├── ArtifactNotFound     no artifact has this address
-    ├── ArtifactAltered      what is kept at an artifact's address has another digest
-    ├── SecretNotDeclared    a tool asks for a secret that it does not name
+    │   └── EventOutOfPlace  no run could have recorded this event at its position
+    ├── ArtifactNotFound     there is no artifact at this address
+    ├── ArtifactAltered      the content at an artifact's address has a different digest
+    ├── SecretNotDeclared    a tool requests a secret that it does not declare
     ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
-    └── BodyInvalid          a request to the codec server is not what the protocol says
+    └── BodyInvalid          a request to the codec server violates the protocol
 
-What goes wrong inside a run is not raised: it is an event (`holdfast.log.events`) or a tool result the LLM can read.
+A failure inside a run is not raised: it becomes an event (`holdfast.log.events`) or a tool result that the LLM reads.
 """
 
 from collections.abc import Iterable
@@ -53,23 +53,23 @@ from typing import NamedTuple
 
 
 class HoldfastError(Exception):
-    """Base of every error Holdfast raises on purpose; its text is fit to show to a user."""
+    """Base of every error Holdfast raises on purpose; its message is meant for users."""
 
 
 class SettingsError(HoldfastError):
-    """A setting has a value that cannot be used."""
+    """A setting has an invalid value."""
 
 
 class LoadError(HoldfastError):
-    """`module:attribute` does not lead to the object asked for."""
+    """`module:attribute` does not name the expected object."""
 
 
 class StackError(HoldfastError):
-    """A server that is needed cannot start, or lacks something."""
+    """A required server cannot start or lacks a required feature."""
 
 
 class ServerUnreachable(HoldfastError):
-    """No Temporal server answers."""
+    """No Temporal server responds."""
 
 
 class ToolSignatureError(HoldfastError):
@@ -77,18 +77,18 @@ class ToolSignatureError(HoldfastError):
 
 
 class CatalogError(HoldfastError):
-    """The agents and tools of a catalog do not fit together."""
+    """The agents, tools and skills of a catalog are inconsistent."""
 
 
 class PolicyProblem(NamedTuple):
-    """One thing that is wrong with a policy file."""
+    """One problem in a policy file."""
 
     file: str
     line: int
-    """From 1; 0 where it is the file as a whole."""
+    """From 1; 0 if the problem concerns the whole file."""
     column: int
     field: str
-    """`rules[3].when`; empty where it is no field's."""
+    """Such as `rules[3].when`; empty if the problem concerns no field."""
     message: str
 
     def __str__(self) -> str:
@@ -97,10 +97,10 @@ class PolicyProblem(NamedTuple):
 
 
 class PolicyError(HoldfastError):
-    """A policy file cannot be used; the text has a line for each thing that is wrong.
+    """A policy file is invalid; the message has one line for each problem.
 
     Args:
-        problems: All of them, in the order of the file.
+        problems: All problems, in the order of the file.
     """
 
     def __init__(self, problems: Iterable[PolicyProblem]) -> None:
@@ -109,19 +109,19 @@ class PolicyError(HoldfastError):
 
 
 class TranscriptMismatch(HoldfastError):
-    """Messages read back do not have the digest that the workflow computed."""
+    """Messages that were read back do not have the digest that the workflow computed."""
 
 
 class HistoryUnreadable(HoldfastError):
-    """A Temporal history is no agent run's, is cut short, or does not decode."""
+    """A Temporal history does not belong to an agent run, is truncated, or does not decode."""
 
 
 class RecordConflict(HoldfastError):
-    """The permanent record holds another event at this position than the one to be appended."""
+    """The permanent record holds a different event at the position of one to be appended."""
 
 
 class RecordGap(HoldfastError):
-    """Events before the position to append at are missing in the permanent record."""
+    """The permanent record lacks events before the position to append at."""
 
 
 class RecordUnreadable(HoldfastError):
@@ -129,15 +129,15 @@ class RecordUnreadable(HoldfastError):
 
 
 class EventOutOfPlace(RecordUnreadable):
-    """An event follows from nothing that was recorded before it: no run of ours has written it."""
+    """No run could have recorded this event at its position, given the events before it."""
 
 
 class ArtifactNotFound(HoldfastError):
-    """No artifact has this address."""
+    """There is no artifact at this address."""
 
 
 class ArtifactAltered(HoldfastError):
-    """What is kept at an artifact's address is not what was put there: its digest is another."""
+    """The content at an artifact's address is not what was stored: it has a different digest."""
 
 
 class HistoryFileNotFound(HoldfastError):
@@ -145,11 +145,11 @@ class HistoryFileNotFound(HoldfastError):
 
 
 class HistoryFileInvalid(HoldfastError):
-    """A file holds no agent run's history."""
+    """A file does not hold the history of an agent run."""
 
 
 class EventUnreadable(HoldfastError):
-    """A stored event is none, or of a version that this release does not know."""
+    """A stored event is malformed, or its version is unknown to this release."""
 
 
 class TaskInvalid(HoldfastError):
@@ -157,27 +157,27 @@ class TaskInvalid(HoldfastError):
 
 
 class ThreadIdInvalid(HoldfastError):
-    """A thread id that cannot be used."""
+    """The thread id is not valid."""
 
 
 class ThreadExists(HoldfastError):
-    """A run of that thread is open."""
+    """The thread has an open run."""
 
 
 class FleetKeyMissing(HoldfastError):
-    """Only who has the fleet key may start this."""
+    """The start requires a fleet key."""
 
 
 class StatusInvalid(HoldfastError):
-    """No such status."""
+    """There is no such status."""
 
 
 class PositionInvalid(HoldfastError):
-    """The thread has no event at that position."""
+    """The thread has no event at this position."""
 
 
 class ThreadNotFound(HoldfastError):
-    """No thread of that id."""
+    """There is no thread with this id."""
 
 
 class AgentNotFound(HoldfastError):
@@ -189,23 +189,23 @@ class WorkspaceNotFound(HoldfastError):
 
 
 class AnswerForged(HoldfastError):
-    """Something answered for a run that is not one of our workers."""
+    """A reply on behalf of a run does not come from one of our workers."""
 
 
 class Refused(HoldfastError):
-    """The run is not in a state for what was asked."""
+    """The run's state does not permit the request."""
 
 
 class QueryRefused(HoldfastError):
-    """A worker answered that it cannot answer."""
+    """A worker cannot answer a query."""
 
 
 class EventsMissing(HoldfastError):
-    """Earlier events of the thread are nowhere to be read.
+    """Earlier events of the thread are in neither Temporal nor the permanent record.
 
     Args:
         message: What is missing, why, and what to do.
-        stop: Position of the first event after them; None where nobody can tell.
+        stop: Position of the first event after the missing ones; None if unknown.
     """
 
     def __init__(self, message: str, *, stop: int | None) -> None:
@@ -214,20 +214,20 @@ class EventsMissing(HoldfastError):
 
 
 class LogBroken(HoldfastError):
-    """What Temporal has does not follow from what the permanent record has."""
+    """The events in Temporal and in the permanent record do not form one log."""
 
 
 class RecordUnavailable(HoldfastError):
-    """The permanent record does not answer."""
+    """The permanent record does not respond."""
 
 
 class NoWorker(ServerUnreachable):
-    """Temporal answers, but no worker does."""
+    """Temporal responds, but no worker does."""
 
 
 class RunPaused(NoWorker):
-    """Somebody has paused the run in Temporal."""
+    """The run was paused in Temporal."""
 
 
 class RunStuck(ServerUnreachable):
-    """A worker has the run, but its code cannot go on with it."""
+    """A worker has the run, but its code cannot advance it."""

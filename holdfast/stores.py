@@ -1,7 +1,7 @@
-"""Where a thread is kept for good, and where large content is: two protocols that anybody can implement.
+"""Protocols of the permanent stores: threads as append-only lines, and large content as artifacts.
 
-Both outlive Temporal's retention. What a store keeps it never interprets: lines and content come back byte for byte,
-and whoever reads them checks them, by the digest chain (`read_lines`) or by the address (`address_of`).
+Both outlive Temporal's retention. A store never interprets what it keeps: lines and content come back byte for byte,
+and the reader verifies them by the digest chain (`read_lines`) or by the address (`address_of`).
 `holdfast.testing.conformance` is the test suite that every implementation must pass.
 """
 
@@ -12,55 +12,57 @@ from typing import Protocol, runtime_checkable
 
 
 class ThreadStore(Protocol):
-    """Keeps the events of threads for good: per thread a list of lines that only ever grows.
+    """Keeps the events of threads permanently, as an append-only list of lines for each thread.
 
-    A line is one event as canonical JSON in UTF-8, without a line break; its place in the list is its position.
-    Appends may come twice and at the same time, from any number of processes: Temporal retries an append whose answer
-    got lost. A store that cannot be reached raises whatever says so; Temporal tries again.
+    A line is one event as canonical JSON in UTF-8, without a line break; its index in the list is its position.
+    Appends may be repeated and concurrent, from any number of processes: Temporal retries an append whose reply was
+    lost. A store that cannot be reached raises any exception, and Temporal retries.
 
     The smallest implementation that passes `ThreadStoreConformance` takes about 30 lines.
     """
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Keep `lines` at the positions `start`, `start + 1`, …: all of them, durably, or none.
+        """Store `lines` at the positions `start`, `start + 1`, …: durably, and all or none.
 
-        Nothing that is kept ever changes. Positions that are kept already must hold the very same bytes, so
-        the same append twice is the same as once, and one that overlaps adds what is new.
+        Stored lines never change. A position that is already stored must hold the same bytes, so a repeated append
+        has no effect, and an overlapping one adds only the new lines.
 
         Args:
-            thread: Any text: the workflow id.
-            start: At most the length of what is kept.
+            thread: The workflow id; any text.
+            start: At most the number of stored lines.
             lines: Oldest first.
 
         Raises:
-            RecordConflict: A position holds other bytes. The message names the thread and that place: `position 7`.
-            RecordGap: `start` is beyond the length. The message names the thread and `start`, in the same way.
+            RecordConflict: A position holds different bytes. The message names the thread and `position 7`.
+            RecordGap: `start` is beyond the end. The message names the thread and `start` in the same way.
         """
         ...
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """The lines from position `start` on, oldest first, at most a page; empty when there are none.
+        """Return the lines from position `start` on, oldest first, at most a page; empty if there are none.
 
-        A page is `holdfast.base.models.PAGE_BYTES` of lines, or one longer line. It may hold less: whoever wants
-        everything reads on until nothing comes.
+        A page is `holdfast.base.lines.PAGE_BYTES` of lines, or a single longer line. It may hold less: to read
+        everything, call repeatedly until the result is empty.
         """
         ...
 
     async def length(self, thread: str) -> int:
-        """How many lines are kept; 0 for an unknown thread."""
+        """Return how many lines are stored; 0 for an unknown thread."""
         ...
 
 
 @runtime_checkable
 class SetsAside(Protocol):
-    """A thread store that keeps what a run has left behind which was reset. Without it, such runs are blocked."""
+    """A thread store that can set aside the events a reset abandons. With any other store, a reset run is blocked."""
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
-        """Make room for `lines`, which are to be appended at `start`: the log as it is becomes a thread of its own,
-        whole, and the thread loses the events from the first one on that is not that of `lines`.
+        """Make room for `lines`, which will be appended at `start`.
+
+        Copy the whole log to a thread of its own, then truncate the original at the first event that differs from
+        `lines`.
 
         Returns:
-            The id that the log is kept under: an `aside_id` that no thread had.
+            The id of the copy: an `aside_id` that was not in use.
         """
         ...
 
@@ -69,57 +71,57 @@ _ASIDE = re.compile(r"(.+)~reset-([1-9]\d*)", re.ASCII | re.DOTALL)
 
 
 def aside_id(thread: str, number: int) -> str:
-    """The id for the log that a thread's reset leaves behind, `number` counted from 1. No run has such an id."""
+    """Return the id for a log that a reset sets aside, with `number` counted from 1. No run has such an id."""
     return f"{thread}~reset-{number}"
 
 
 def origin_of(thread: str) -> str | None:
-    """The thread that a log set aside is of (`aside_id`); None for the id of a thread."""
+    """Return the thread whose log was set aside under this `aside_id`; None for the id of a thread."""
     match = _ASIDE.fullmatch(thread)
     return match[1] if match else None
 
 
 class ArtifactStore(Protocol):
-    """Keeps content under its own digest: the same content has the same address, in every store and for ever."""
+    """Keeps content under its own digest: the same content always has the same address, in every store."""
 
     async def put(self, content: bytes, *, thread: str) -> str:
-        """Keep `content` durably, and return its address (`address_of`). Content that is kept already is kept once.
+        """Store `content` durably, once, and return its address (`address_of`).
 
         Args:
-            content: Any bytes, from none to as many as fit memory.
-            thread: Who refers to it. A store may remove content that no thread refers to any more.
+            content: Any bytes, from none to as many as fit in memory.
+            thread: The thread that refers to it. A store may remove content that no thread refers to any more.
         """
         ...
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """The content, or the part of it from byte `offset` on, `limit` bytes at the most (neither is negative).
+        """Return the content, or at most `limit` bytes of it from byte `offset` on (neither is negative).
 
-        Empty where `offset` is at the end or beyond. What is given is what was put: the digest of the content is
-        compared with the address before any of it is. Reading one part after the other of large content must not cost
-        as much as all of it each time.
+        The result is empty if `offset` is at or beyond the end. The store compares the digest of the content with the
+        address before it returns any of it. Reading large content part by part must not cost as much as reading all
+        of it each time.
 
         Raises:
-            ArtifactNotFound: There is nothing at this address, or it is none.
-            ArtifactAltered: What is kept there is not what was put.
+            ArtifactNotFound: There is no content at this address, or the address is malformed.
+            ArtifactAltered: The content is not what was stored.
         """
         ...
 
     async def size(self, address: str) -> int:
-        """How many bytes the content has.
+        """Return the size of the content in bytes.
 
         Raises:
-            ArtifactNotFound: There is nothing at this address, or it is none.
+            ArtifactNotFound: There is no content at this address, or the address is malformed.
         """
         ...
 
 
 @dataclass(frozen=True)
 class EffectRow:
-    """A row of the effect ledger, as it is kept."""
+    """A row of the effect ledger, as stored."""
 
     key: str
     """Names the effect (`holdfast.tools.effects.effect_key`)."""
     epoch: int
     tool: str
     outcome: str | None
-    """A `ToolOutcome` as JSON; None while nobody has written down what the effect came to."""
+    """A `ToolOutcome` as JSON; None until the outcome of the effect is recorded."""

@@ -1,8 +1,8 @@
-"""Whose word something is: from a person's own down to what stands on the web.
+"""Provenance and trust levels: from what a person said down to content from the web.
 
-1. Whatever the LLM writes is worth no more than the least that it has read: its transcript's trust only ever falls.
-2. What is tainted is kept as what it is, and needs a person's approval before it is put before an agent unasked, as
-   standing memory or as a learnt strategy.
+1. What the LLM writes has at most the lowest trust level of what it has read: a transcript's trust only ever falls.
+2. Tainted content keeps its trust level, and needs a person's approval before an agent is shown it unasked, as
+   standing memory or as a learned strategy.
 """
 
 from typing import Literal
@@ -10,36 +10,36 @@ from typing import Literal
 from holdfast.base.models import Frozen
 
 Trust = Literal["person", "agent", "tool", "web"]
-"""A person said it · the LLM did, of what people said · a tool returned it, or the LLM wrote it after reading such ·
-the same, of what anybody may have written."""
+"""Said by a person · written by the LLM from what people said · returned by a tool, or written by the LLM after
+reading such a result · the same for content that anybody may have written."""
 
 _ORDER: tuple[Trust, ...] = ("person", "agent", "tool", "web")
 
 
 def least(one: Trust, other: Trust) -> Trust:
-    """The lower of two."""
+    """Return the lower of two trust levels."""
     return max(one, other, key=_ORDER.index)
 
 
 def is_tainted(trust: Trust) -> bool:
-    """Whether no person vouches for it."""
+    """Whether no person vouches for content of this trust level."""
     return trust in ("tool", "web")
 
 
 class Origin(Frozen):
-    """Where a tool call comes from: what `@tool(origin=True)` is told of it."""
+    """Where a tool call comes from; passed to tools with `@tool(origin=True)`."""
 
     agent: str = ""
     """The agent's name."""
     user: str = ""
-    """Who gave the thread's task; empty where nobody said."""
+    """Who gave the thread its task; empty if unknown."""
     position: int = 0
-    """Of the event that recorded the call's start."""
+    """Position of the event that recorded the call's start."""
     trust: Trust = "agent"
-    """What the LLM's words are worth, after all that it has read."""
+    """The trust level of what the LLM writes, given everything it has read."""
     approved: bool = False
-    """A person let this very call run."""
+    """Whether a person approved this call."""
 
 
 NO_ORIGIN = Origin()
-"""Nothing is known."""
+"""An unknown origin."""

@@ -1,4 +1,4 @@
-"""What tests share: one embedded stack for the whole session, and workers on task queues of their own."""
+"""Shared fixtures: one embedded stack for the session, and workers that each have their own task queue."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from holdfast.testing import Script, Unparsed
 from tests.containers import start_postgres
 from tests.rig import Rig, StartRig, open_stack, start_rig
 
-# The same examples on every run: a property that fails, fails for everybody.
+# The same examples on every run, so that a failing property fails on every machine.
 settings.register_profile(
     "holdfast", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -27,7 +27,7 @@ settings.load_profile("holdfast")
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of the test's own: what it approves counts for no other, nor on this machine."""
+    """A state folder for this test alone: its approvals affect no other test and not this machine."""
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOLDFAST_HOME", str(folder))
     return folder
@@ -35,7 +35,7 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A Temporal server and a PostgreSQL of the session's own, on free ports."""
+    """A Temporal server and a PostgreSQL for the session, on free ports."""
     with open_stack(tmp_path_factory.mktemp("stack")) as stack:
         yield stack
 
@@ -50,7 +50,7 @@ async def client(stack: Stack) -> Client:
 
 @pytest.fixture
 def rig(request: pytest.FixtureRequest, stack: Stack, client: Client, tmp_path: Path) -> StartRig:
-    """Worker, LLM and database of a test's own. Marked `sandbox`, a test has the strict one."""
+    """Start a worker, an LLM and a database for one test; with the marker `sandbox`, in the strict sandbox."""
     strict = request.node.get_closest_marker("sandbox") is not None
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ def rig(request: pytest.FixtureRequest, stack: Stack, client: Client, tmp_path: 
 
 @pytest.fixture(scope="session")
 def database_url(stack: Stack) -> Iterator[str]:
-    """A PostgreSQL database: of a container where a Docker engine answers, else the embedded one."""
+    """A PostgreSQL database: in a container if a Docker engine answers, otherwise the embedded one."""
     container = start_postgres()
     try:
         yield container.get_connection_url(driver=None) if container else stack.database_url

@@ -1,4 +1,4 @@
-"""PostgreSQL in a container, where a Docker engine answers."""
+"""Run PostgreSQL in a container, if a Docker engine answers."""
 
 import shutil
 import subprocess
@@ -11,13 +11,13 @@ COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
 
 
 def docker_answers() -> bool:
-    """Whether there is a Docker engine to run containers on."""
+    """Return whether a Docker engine is available."""
     docker = shutil.which("docker")
     return docker is not None and subprocess.run([docker, "version"], capture_output=True, timeout=20).returncode == 0
 
 
 def start_postgres() -> PostgresContainer | None:
-    """A fresh PostgreSQL of the version that the team stack runs; None without an engine."""
+    """Start a new PostgreSQL of the team stack's version; None without an engine."""
     if not docker_answers():
         return None
     image = yaml.safe_load(COMPOSE.read_text())["x-images"]["postgres"]

@@ -1,4 +1,4 @@
-"""A worker at work with its scripted LLM, and waiting for what a run does: by condition, never by time."""
+"""Run a worker with its scripted LLM, and wait for a run by condition, never by time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,7 +27,7 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.runtime.workspace.approved_instructions import Approvals
 from holdfast.stores import ThreadStore
 from holdfast.temporal.converter import data_converter
@@ -37,16 +37,16 @@ from worker import build_worker
 from workflows import WORKFLOWS
 
 PATIENCE = 60.0
-"""Seconds after which a condition that a test waits for counts as never to come."""
+"""Seconds after which a test gives up waiting for a condition."""
 
 
 LEAVE = 10.0
-"""Seconds after which a worker that does not end is left behind."""
+"""Seconds after which a worker that does not end is abandoned."""
 
 
 @dataclass
 class Rig:
-    """A worker at work, its LLM, and a way to start runs on it."""
+    """A running worker, its LLM, and methods to start runs on it."""
 
     client: Client
     llm: ScriptedLLM
@@ -55,7 +55,7 @@ class Rig:
     threads: ThreadStore
 
     async def start(self, task: str = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
-        """Start a run, with a thread id of its own where none is given; returns its handle."""
+        """Start a run, with a new thread id unless one is given, and return its handle."""
         thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
         given = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
@@ -63,7 +63,7 @@ class Rig:
         )
 
     async def start_loop(self, name: str = "", **loop: Any) -> WorkflowHandle[Any, LoopResult]:
-        """Start a loop on the rig's workspace, with an id of its own where none is given; returns its handle."""
+        """Start a loop on the rig's workspace, with a new id unless one is given, and return its handle."""
         given = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
         name = name or f"loop-{uuid4().hex[:8]}"
         return await self.client.start_workflow(
@@ -75,16 +75,16 @@ StartRig = Callable[..., AbstractAsyncContextManager[Rig]]
 
 
 def environ_of(stack: Stack) -> dict[str, str]:
-    """What a process needs that uses the stack from elsewhere: its address and its fleet key."""
+    """Return the environment that another process needs to use the stack: its address and its fleet key."""
     keys = Path(stack.fleet_keys).read_text(encoding="ascii").strip()
     return {"TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_FLEET_KEYS": keys}
 
 
 @contextmanager
 def open_stack(folder: Path) -> Iterator[Stack]:
-    """A Temporal server and a PostgreSQL, on free ports, for the length of the block.
+    """Run a Temporal server and a PostgreSQL on free ports for a block.
 
-    Workflows can be paused there, as an operator may have allowed it.
+    Pausing workflows is enabled, as an operator may have it.
     """
     servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()))
     temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
@@ -108,17 +108,17 @@ async def start_rig(
     task_queue: str = "",
     **options: Any,
 ) -> AsyncIterator[Rig]:
-    """Have a worker at work, with an LLM of its own.
+    """Run a worker with its own LLM for a block.
 
     Args:
-        client: For the test.
-        catalog: What the worker offers.
-        script: What the LLM replies.
-        worker_client: For the worker: one client has one worker a task queue.
-        database_url: Of a PostgreSQL; it is migrated.
-        folder: For workspaces.
-        task_queue: Where the worker listens; its own where none is given.
-        options: Further arguments of `build_worker`.
+        client: The test's client.
+        catalog: The worker's agents and tools.
+        script: The LLM's replies.
+        worker_client: The worker's client: a client allows one worker per task queue.
+        database_url: The URL of a PostgreSQL, which is migrated.
+        folder: The folder for workspaces.
+        task_queue: The worker's task queue; a new one if not given.
+        options: More arguments of `build_worker`.
     """
     await migrate(database_url)
     workspace = folder / "workspace"
@@ -136,24 +136,24 @@ async def start_rig(
                 pool=pool,
                 database_url=database_url,
                 workspaces=folder / "workspaces",
-                # On a busy machine, two seconds pass easily; that is no deadlock.
+                # On a busy machine, two seconds pass without a deadlock.
                 **{"debug_mode": True, **options},
             )
-            async with at_work(worker, leave_within=LEAVE):
+            async with running(worker, within=LEAVE):
                 yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
 
 
 def approve(workspace: Path) -> None:
-    """Approve what would instruct agents in a workspace, as a person does by `starter.py trust`."""
+    """Approve the instructions in a workspace, as a person does with `starter.py trust`."""
     found = [each for each, _ in WorkspaceMemory().instructions(workspace)]
     Approvals().add(found, by="dana", at=datetime.now(UTC))
 
 
 async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
-    """Ask until the answer is as wanted, and return it.
+    """Poll until the answer satisfies the condition, and return it.
 
     Raises:
-        AssertionError: It never was; the message holds the last answer.
+        AssertionError: It never did; the message holds the last answer.
     """
     answer = None
     try:
@@ -166,24 +166,24 @@ async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], 
 
 
 async def answer_of(update: Awaitable[Any]) -> dict[str, str]:
-    """The outcome of an update and why, whether it was taken or refused before it entered history."""
+    """Return an update's outcome and explanation, whether the run accepted it or refused it before recording it."""
     try:
         answer: dict[str, str] = await update
     except WorkflowUpdateFailedError as error:
         if not isinstance(error.cause, ApplicationError) or not error.cause.details:
-            raise  # it failed otherwise
+            raise  # it failed for another reason
         return {"outcome": error.cause.type or "", "explanation": error.cause.message}
     return answer
 
 
 async def status_of(handle: WorkflowHandle[Any, Any], *wanted: str) -> dict[str, Any]:
-    """Wait until the run has one of these statuses; returns its state."""
+    """Wait until the run has one of these statuses, and return its state."""
     state: dict[str, Any] = await eventually(lambda: handle.query("state"), lambda state: state["status"] in wanted)
     return state
 
 
 async def events_of(handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
-    """All events that a Temporal run has, decoded."""
+    """Return all events that a Temporal run has recorded, decoded."""
     events: list[AgentEvent] = []
     while page := await handle.query("log", events[-1].position + 1 if events else 0, result_type=bytes):
         events += EVENTS.validate_json(b"[" + page.replace(b"\n", b",") + b"]")
@@ -191,7 +191,7 @@ async def events_of(handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
 
 
 async def runs_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[WorkflowHandle[Any, Any]]:
-    """The Temporal runs of a thread, from the one that was started on, each as it went on in the next."""
+    """Yield the Temporal runs of a thread, from the first one through each continue-as-new."""
     run_id = handle.run_id or handle.first_execution_run_id
     runs = []
     while run_id:
@@ -202,9 +202,9 @@ async def runs_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[Work
 
 
 async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
-    """All events of a thread, from the histories of its Temporal runs.
+    """Return all events of a thread from the histories of its Temporal runs, and check them.
 
-    Each run's history replays; it gives the very events that the workflow tells; and all of them are one log.
+    Each run's history replays and yields the events that the workflow's query returns; together they are one log.
     `tests/replay` replays recorded histories in the sandbox, which costs ten times as much.
     """
     events: list[AgentEvent] = []

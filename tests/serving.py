@@ -1,4 +1,4 @@
-"""A gateway at work on a port of its own, and a receiver of notices; both real HTTP servers on loopback."""
+"""Serve a gateway and a receiver of notifications, both as real HTTP servers on loopback ports."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ JSON = dict[str, Any]
 
 @asynccontextmanager
 async def served(app: Any) -> AsyncIterator[str]:
-    """Serve an ASGI application as `gateway.py` does; yields its URL."""
+    """Serve an ASGI application as `gateway.py` does, and yield its URL."""
     listening = listen("127.0.0.1", 0)
     server = Server(app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -29,28 +29,28 @@ async def served(app: Any) -> AsyncIterator[str]:
 
 
 def sha256(token: str) -> str:
-    """A token as the gateway's file has it."""
+    """Return a token's hash, as the gateway's file has it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 @dataclass
 class Receiver:
-    """Takes notices, after it was told to fail so and so often."""
+    """Accepts notifications after a given number of failures."""
 
     answers: list[int] = field(default_factory=list)
-    """The statuses of the first answers; 200 from then on."""
+    """The statuses of the first answers; 200 afterwards."""
     headers: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
-    """The status that each was answered with, its headers, and its body."""
+    """The status of each answer, with the request's headers and body."""
     open: asyncio.Event = field(default_factory=asyncio.Event)
-    """Until it is set, requests wait."""
+    """Requests wait until it is set."""
 
     def __post_init__(self) -> None:
         self.open.set()
 
     @property
     def taken(self) -> list[JSON]:
-        """What was accepted."""
+        """The notifications that were accepted."""
         return [json.loads(body) for status, _, body in self.requests if status == 200]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

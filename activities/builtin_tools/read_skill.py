@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from activities.calling_run import CallingRun
 from holdfast.agents.agent import AgentSpec, SkillSpec
-from holdfast.agents.skills import SKILL_FILE, Skill, are_vouched_for
+from holdfast.agents.skills import SKILL_FILE, Skill, are_catalog_files
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Labelled, Tool, tool
 from holdfast.trust import Trust
@@ -23,7 +23,7 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
     own = tuple(catalog)
 
     def trust(addresses: Iterable[str]) -> Trust:
-        return "agent" if are_vouched_for(addresses, own) else "tool"
+        return "agent" if are_catalog_files(addresses, own) else "tool"
 
     @tool(effect="read", trust="agent")
     async def read_skill(name: str = "", path: str = SKILL_FILE) -> Labelled:

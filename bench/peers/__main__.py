@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: run every contender, print the comparison, and put it into `bench/RESULTS.md`."""
+"""`python -m bench.peers`: run every contender, print the comparison, and write it to `bench/RESULTS.md`."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from bench import document
+from bench.environment import open_stack
 from bench.peers.contender import Setup
 from bench.peers.contenders import CONTENDERS
 from bench.peers.driver import measure_contender, measure_resume
@@ -18,13 +19,12 @@ from bench.peers.figures import PLAIN, TUNED, Resume, Run
 from bench.peers.llm import serve_model
 from bench.peers.report import Report, as_json, make_report, markdown
 from bench.peers.servers import plain_temporal
-from bench.stage import open_stack
 
 
 def compare(
     names: list[str], *, lengths: list[int], repeat: int | None, resume: list[int], plain: list[int], limit: float
 ) -> Report:
-    """Start everything, measure, stop everything."""
+    """Start the servers, measure all contenders, stop the servers."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     runs: list[Run] = []
     resumes: list[Resume] = []
@@ -32,24 +32,26 @@ def compare(
         logs = home / "logs"
         setup = Setup(stack.model_dump(mode="json"), str(home), model.url, limit, str(logs / "temporal.log"))
         for name in names:
-            runs += measure_contender(name, setup, model, server=TUNED, lengths=lengths, repeat=repeat, progress=_say)
+            runs += measure_contender(
+                name, setup, model, server=TUNED, lengths=lengths, repeat=repeat, progress=_report
+            )
         if plain:
             with plain_temporal(log := logs / "plain-temporal.log") as address:
                 untuned = replace(setup, stack={**setup.stack, "temporal_address": address}, temporal_log=str(log))
                 for name in [name for name in names if CONTENDERS[name].temporal]:
                     runs += measure_contender(
-                        name, untuned, model, server=PLAIN, lengths=plain, repeat=1, progress=_say
+                        name, untuned, model, server=PLAIN, lengths=plain, repeat=1, progress=_report
                     )
         dead = {run.contender: run.steps for run in runs if run.died and run.server == TUNED}
         for steps in resume:
             for name in [name for name in names if steps < dead.get(name, steps + 1)]:
                 if steps > (CONTENDERS[name].longest or steps):
                     continue
-                resumes.append(measure_resume(name, setup, model, steps=steps, progress=_say))
+                resumes.append(measure_resume(name, setup, model, steps=steps, progress=_report))
     return make_report(runs, resumes, lengths=lengths, limit=limit, load=load)
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -59,23 +61,27 @@ def _numbers(text: str, option: str) -> list[int]:
     except ValueError:
         numbers = [0]
     if any(number < 1 for number in numbers):
-        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 10,100", param_hint=option)
+        raise typer.BadParameter(f"{text!r} is not a list of positive numbers such as 10,100", param_hint=option)
     return numbers
 
 
 def main(
-    steps: Annotated[str, typer.Option(help="Lengths of the runs, in steps.")] = "10,50,100,200,1000",
-    only: Annotated[str, typer.Option(help=f"Contenders, of: {','.join(CONTENDERS)}.")] = ",".join(CONTENDERS),
-    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each; by default more of the short ones.")] = None,
+    steps: Annotated[
+        str, typer.Option(help="Lengths of the runs in steps, separated by commas.")
+    ] = "10,50,100,200,1000",
+    only: Annotated[str, typer.Option(help=f"Contenders, separated by commas, of: {','.join(CONTENDERS)}.")] = ",".join(
+        CONTENDERS
+    ),
+    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each length. Default: more short ones.")] = None,
     resume: Annotated[str, typer.Option(help="Lengths of the runs whose worker is killed; empty for none.")] = "100",
     plain: Annotated[str, typer.Option(help="Lengths on an untuned Temporal server; empty for none.")] = "50",
-    time_limit: Annotated[float, typer.Option(help="Seconds after which a run is given up.")] = 120,
-    write: Annotated[bool, typer.Option("--write/--no-write", help="Put the section into bench/RESULTS.md.")] = True,
-    json_file: Annotated[Path | None, typer.Option("--json", help="A file for every single run.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which a run is aborted.")] = 120,
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Write the section to bench/RESULTS.md.")] = True,
+    json_file: Annotated[Path | None, typer.Option("--json", help="A file for the figures of each run.")] = None,
 ) -> None:
-    """Compare Holdfast with its alternatives, on embedded servers of their own.
+    """Compare Holdfast with its alternatives, on separate embedded servers.
 
-    Takes about fifteen minutes on two cores. Exits with 0 whatever was measured.
+    Takes about fifteen minutes on two cores. Exits with 0 whatever the figures are.
     """
     names = [name for name in CONTENDERS if name in only.split(",")]
     lengths = _numbers(steps, "--steps")
@@ -104,7 +110,7 @@ def main(
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # temporalio can crash the interpreter at exit, and the exit code must not lie
+    os._exit(code)  # temporalio can crash the interpreter at exit, which would change the exit code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Temporal's agent harness with its OpenAI Agents integration, as its README has it."""
+"""Temporal's agent harness with its OpenAI Agents integration, as its README shows."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ async def observe(n: int) -> str:
 
 @agent.defn(name="AgentHarnessRun")
 class AgentHarnessRun:
-    """A session: each message is a turn, and the turn's loop is that of the OpenAI Agents SDK."""
+    """A session: each message is a turn, which runs the agent loop of the OpenAI Agents SDK."""
 
     @agent.init
     def __init__(self, config: AgentConfig) -> None:
@@ -55,14 +55,14 @@ class AgentHarnessRun:
 
 
 class Runs(TemporalRuns):
-    """Sessions of one message: history, and the files of large payloads beside it."""
+    """Sessions of one message, which store history and files of large payloads."""
 
     def __init__(self, client: Client, payloads: Path, limit: float) -> None:
         super().__init__(client, workflow="", task_queue="", arguments=lambda steps: [steps], limit=limit)
         self._payloads = payloads
 
     async def run(self, name: str, steps: int) -> None:
-        """Send the message, and close the session: it ends with the turn. Nobody reads the stream of events."""
+        """Send the message and close the session, which ends with the turn. The stream of events is not read."""
         await AgentClient(self.client, name).start_and_submit_message(
             "ask",
             TextMessage(text=task(steps)).model_dump(),
@@ -75,13 +75,13 @@ class Runs(TemporalRuns):
         await handle.result()
 
     async def stored(self, name: str) -> int:
-        """Bytes of history and of the payloads that are kept elsewhere."""
+        """Return the bytes of history and of payloads kept in files."""
         return await super().stored(name) + sum(each.stat().st_size for each in self._payloads.glob("*"))
 
 
 @asynccontextmanager
 async def open_contender(setup: Setup) -> AsyncIterator[Contender]:
-    """Its worker, running."""
+    """Run the worker during the block."""
     payloads = Path(setup.home) / "large-payloads"
     llm = OpenAIProvider(openai_client=AsyncOpenAI(max_retries=0), use_responses=False)
     limits = ModelActivityParameters(

@@ -1,4 +1,4 @@
-"""What a contender's module gives the worker process: `open_contender(setup)`, an async context manager."""
+"""The interface of a contender's module: `open_contender(setup)`, an async context manager."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 OBSERVATION = "BENCH_OBSERVATION"
-"""Environment variable that holds what the tool returns: some contenders define their tools at import."""
+"""The environment variable with the tool's result: some contenders define their tools at import."""
 
 _SIZE = """
     SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
@@ -20,33 +20,33 @@ _SIZE = """
 
 @dataclass(frozen=True)
 class Setup:
-    """Where everything is. Crosses to the worker process as JSON."""
+    """The addresses of all servers, passed to the worker process as JSON."""
 
     stack: dict[str, Any]
     """The fields of `holdfast.runtime.config.stack_file.Stack`."""
     home: str
     llm_url: str
     limit: float
-    """Seconds after which a run is given up."""
+    """Seconds after which a run is aborted."""
     temporal_log: str
-    """What the Temporal server prints goes to this file."""
+    """The file of the Temporal server's output."""
 
     @property
     def address(self) -> str:
-        """Of the Temporal server."""
+        """The address of the Temporal server."""
         return str(self.stack["temporal_address"])
 
     def database_url(self, name: str) -> str:
-        """URL of the database `name` on the embedded PostgreSQL."""
+        """Return the URL of the database `name` on the embedded PostgreSQL."""
         return urlunsplit(urlsplit(str(self.stack["database_url"]))._replace(path=f"/{name}"))
 
     def dump(self) -> str:
-        """As JSON."""
+        """Encode as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> "Setup":
-        """From JSON."""
+        """Decode from JSON."""
         return cls(**json.loads(text))
 
 
@@ -54,25 +54,25 @@ class Contender(Protocol):
     """One contender with its worker running."""
 
     async def run(self, name: str, steps: int) -> None:
-        """Start the run `name` and wait until it is done. Raises what it dies of."""
+        """Start the run `name` and wait until it ends; raise the error of a failed run."""
 
     async def resume(self, name: str) -> None:
-        """Wait until the run `name` is done, which a killed worker left behind."""
+        """Wait until the run `name` of a killed worker ends."""
 
     async def stored(self, name: str) -> int:
-        """Bytes that are stored now, of the run `name` or of all; only the growth during a run counts."""
+        """Return the bytes stored now, of the run `name` or of all; only the growth during a run counts."""
 
-    async def autopsy(self, name: str) -> str:
-        """End a run that has died or hangs, and tell what its server knows of the cause; empty if nothing."""
+    async def diagnose(self, name: str) -> str:
+        """End a run that failed or hangs, and return the cause according to its server; empty if unknown."""
 
 
 def observation() -> str:
-    """What the tool returns."""
+    """Return the tool's result."""
     return os.environ[OBSERVATION]
 
 
 async def create_database(setup: Setup, name: str) -> str:
-    """Create the database `name` unless it exists; returns its URL."""
+    """Create the database `name` unless it exists; return its URL."""
     async with await psycopg.AsyncConnection.connect(setup.database_url("postgres"), autocommit=True) as connection:
         found = await connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
         if await found.fetchone() is None:
@@ -81,7 +81,7 @@ async def create_database(setup: Setup, name: str) -> str:
 
 
 async def table_bytes(url: str) -> int:
-    """Bytes on disk of all tables of a database, with indexes and TOAST."""
+    """Return the bytes on disk of all tables of a database, with indexes and TOAST."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         row = await (await connection.execute(_SIZE)).fetchone()
     return int(row[0]) if row else 0

@@ -1,4 +1,4 @@
-"""Who takes part, and how each is set up. Pure: modules that need a contender's packages are named, not imported."""
+"""The contenders and their settings. Pure: modules that need a contender's packages are named, not imported."""
 
 from dataclasses import dataclass
 
@@ -11,32 +11,32 @@ LANGGRAPH_SYNC = "langgraph_sync"
 DBOS = "dbos"
 
 INSTRUCTIONS = "Call observe until you are done."
-"""What every agent is told."""
+"""The instructions of every agent."""
 
 
 def task(steps: int) -> str:
-    """What every agent is asked; the model server reads the length of the run off it."""
+    """Return the task of every agent; the model server reads the length of the run from it."""
     return f"Look at things: steps={steps}"
 
 
 @dataclass(frozen=True)
 class About:
-    """What the table says of a contender."""
+    """The description of a contender for the report."""
 
     title: str
     packages: tuple[str, ...]
     """Distributions whose versions are reported."""
     temporal: bool
-    """Whether it runs on a Temporal server: the server's settings matter, and its actions are counted."""
+    """Whether it runs on a Temporal server, whose actions are then counted."""
     postgres: bool
-    """Whether it writes to PostgreSQL: its transactions are counted."""
+    """Whether it writes to PostgreSQL, whose transactions are then counted."""
     settings: str
-    """What was set, and where its documentation says so."""
+    """Its settings, and where its documentation recommends them."""
     longest: int | None = None
-    """The longest run that is tried; None for any."""
+    """The longest run to try; None for no limit."""
 
     def module(self, name: str) -> str:
-        """The module that implements the contender called `name`."""
+        """Return the module that implements the contender called `name`."""
         return f"bench.peers.{name}_"
 
 
@@ -47,8 +47,8 @@ CONTENDERS = {
         temporal=True,
         postgres=True,
         settings="As `worker.py` builds it: heartbeats every 2 s with a time-out of 5 s, sticky queue 3 s, workflows "
-        "outside the sandbox; a worker that starts takes over from one of this machine that was killed. Bytes are "
-        "history plus growth of its tables.",
+        "outside the sandbox; workers take over from killed workers of the same machine. Bytes are history plus growth "
+        "of its tables.",
     ),
     OPENAI_AGENTS: About(
         title="OpenAI Agents SDK on Temporal",
@@ -57,9 +57,9 @@ CONTENDERS = {
         postgres=False,
         settings="`OpenAIAgentsPlugin`, the tool by `activity_as_tool`, chat completions. Time-outs of the README's "
         "examples: model call 30 s (the library's default is 60 s), tool 10 s; no heartbeats, sticky queue 10 s and "
-        "sandbox, which are the defaults. Tracing off; `max_turns` raised. A provider "
-        "that keeps the conversation (`previous_response_id` of the Responses API) would spare it the growth of its "
-        "history; chat completions cannot.",
+        "sandbox, which are the defaults. Tracing off; `max_turns` raised. With a provider that stores the "
+        "conversation (`previous_response_id` of the Responses API), its history would grow less; chat completions do "
+        "not offer that.",
     ),
     PYDANTIC_AI: About(
         title="pydantic-ai on Temporal",
@@ -78,8 +78,8 @@ CONTENDERS = {
         settings="`OpenAIAgentsPlugin` and `AgentHarnessPlugin`, `Runner.run`, chat completions; the tool by "
         "`activity_tool_defn`, approved by `allow_inherently_safe`. Time-outs of its README and of its OpenAI example: "
         "model call 120 s with a heartbeat time-out of 30 s, tool 30 s; sticky queue 10 s and sandbox, which are the "
-        "defaults. One message, then `close`: nobody reads the stream of events, and replies are not streamed, either "
-        "of which adds to its history. Payloads from 1.5 MB on go to files, which are counted.",
+        "defaults. One message, then `close`: the stream of events is not read and replies are not streamed, both of "
+        "which would add to its history. Payloads of 1.5 MB and more go to files, which are counted.",
     ),
     LANGGRAPH: About(
         title="LangGraph",
@@ -87,16 +87,16 @@ CONTENDERS = {
         temporal=False,
         postgres=True,
         settings='`StateGraph` of model and `ToolNode` with `AsyncPostgresSaver`; durability "async", the default: '
-        "checkpoints are written while the next nodes run, so a crash may lose some, and the more the faster the "
-        "model answers. Nobody resumes a run by itself: the new worker is told which thread to invoke. "
-        "`recursion_limit` raised.",
+        "checkpoints are written while the next nodes run, so a crash may lose some, and more of them the faster the "
+        "model answers. Runs are not resumed automatically: the benchmark names the thread for the new worker to "
+        "invoke. `recursion_limit` raised.",
     ),
     LANGGRAPH_SYNC: About(
         title="LangGraph, durability sync",
         packages=("langgraph", "langgraph-checkpoint-postgres", "langchain-openai"),
         temporal=False,
         postgres=True,
-        settings="The same with every checkpoint written before the next node starts. Not tried beyond 200 steps.",
+        settings="The same, with every checkpoint written before the next node starts. Not run beyond 200 steps.",
         longest=200,
     ),
     DBOS: About(

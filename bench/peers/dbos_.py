@@ -1,4 +1,4 @@
-"""DBOS: the loop is a workflow, model and tool calls are steps, as its documentation has it for agents."""
+"""DBOS: the loop is a workflow, model and tool calls are steps, as its documentation shows for agents."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,13 +25,13 @@ TOOL = {
 
 @cache
 def client() -> openai.AsyncOpenAI:
-    """The client of all model calls."""
+    """Return the client of all model calls."""
     return openai.AsyncOpenAI(max_retries=0)
 
 
 @DBOS.step()
 async def ask(messages: list[Any]) -> dict[str, Any]:
-    """Make one model call; the message it answers with is recorded."""
+    """Make one model call; DBOS records the message returned."""
     completion = await client().chat.completions.create(model="bench", messages=messages, tools=[TOOL])  # type: ignore[list-item]
     return completion.choices[0].message.model_dump(exclude_none=True)
 
@@ -69,23 +69,23 @@ class Runs:
         await handle.get_result()
 
     async def resume(self, name: str) -> None:
-        """See `Contender`. `DBOS.launch` has found the run and recovers it."""
+        """See `Contender`. `DBOS.launch` recovers the run."""
         handle = await DBOS.retrieve_workflow_async(name)
         await handle.get_result(polling_interval_sec=0.05)
 
     async def stored(self, name: str) -> int:
-        """Bytes of its tables."""
+        """Return the bytes of its tables."""
         return await table_bytes(self._database_url)
 
-    async def autopsy(self, name: str) -> str:
-        """Nothing beyond the error; the run is cancelled."""
+    async def diagnose(self, name: str) -> str:
+        """Cancel the run; return nothing beyond the error."""
         await DBOS.cancel_workflow_async(name)
         return ""
 
 
 @asynccontextmanager
 async def open_contender(setup: Setup) -> AsyncIterator[Contender]:
-    """DBOS, launched."""
+    """Launch DBOS for the block."""
     url = await create_database(setup, NAME)
     DBOS(config={"name": "bench-peers", "system_database_url": url, "log_level": "WARNING"})
     DBOS.launch()

@@ -1,4 +1,4 @@
-"""The bench's side of a worker process: start it, give it runs, watch the model server, kill it. By process id only."""
+"""The benchmark's side of a worker process: starts it, sends it runs, watches the model server, kills it by its id."""
 
 import json
 import os
@@ -13,37 +13,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.environment import observation
 from bench.peers.contender import OBSERVATION, Setup
 from bench.peers.contenders import CONTENDERS
 from bench.peers.figures import Resume, Run, answers_before_kill, cause, repeats
 from bench.peers.llm import ModelServer
 from bench.peers.meters import actions, settled_actions, transactions
-from bench.stage import observation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WARM_UP = 10
-"""Steps before anything counts: imports, connections, caches of the server."""
+"""Steps before the first measurement, for imports, connections and the server's caches."""
 STARTING = 60.0
-"""Seconds for a worker process to come up."""
+"""Seconds for a worker process to start."""
 STALL = 45.0
-"""Seconds without a model call after which an undisturbed run is given up: it is being retried in vain."""
+"""Seconds without a model call after which an undisturbed run is aborted, because its retries keep failing."""
 GRACE = 40.0
-"""Seconds beyond the time limit for a worker to give a run up by itself."""
+"""Seconds beyond the time limit for a worker to abort a run by itself."""
 
 Progress = Callable[[str], None]
-"""Hears what is being done, before each run."""
+"""Receives a description before each run."""
 
 
 class WorkerDied(Exception):
-    """The worker process has ended without having been asked to."""
+    """The worker process ended unexpectedly, or does not respond."""
 
 
 class WorkerProcess:
     """One contender's worker process.
 
     Args:
-        contender: Its name.
-        setup: Where everything is.
+        contender: The contender's name.
+        setup: The addresses of all servers.
         model: The model server.
     """
 
@@ -57,7 +57,7 @@ class WorkerProcess:
             OBSERVATION: observation(),
             "OPENAI_BASE_URL": setup.llm_url,
             "OPENAI_API_KEY": "bench",
-            # Nobody sends traces anywhere.
+            # No contender sends traces.
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
             "LANGSMITH_TRACING": "false",
             "LANGCHAIN_TRACING_V2": "false",
@@ -77,10 +77,10 @@ class WorkerProcess:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait_until_ready(self) -> None:
-        """Wait until it listens.
+        """Wait until the worker polls.
 
         Raises:
-            WorkerDied: It does not come up.
+            WorkerDied: The worker does not start.
         """
         try:
             answer = self._answers.get(timeout=STARTING)
@@ -90,19 +90,19 @@ class WorkerProcess:
             raise WorkerDied(f"{self.contender} did not start:\n{self._tail()}")
 
     def send(self, **command: Any) -> None:
-        """Give it a command."""
+        """Send a command to the worker."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
     def answer(self, *, stall: float | None) -> dict[str, Any]:
-        """Wait for the answer to a run; give the run up when it takes too long.
+        """Wait for the answer to a run; abort the run if it takes too long.
 
         Args:
-            stall: Seconds without a model call that are too long; None for any.
+            stall: Abort after this many seconds without a model call; None for never.
 
         Raises:
-            WorkerDied: The process has ended, or does not react.
+            WorkerDied: The process has ended, or does not respond.
         """
         begun = progressed = time.monotonic()
         seen, stopped = len(self.model.calls), False
@@ -119,17 +119,17 @@ class WorkerProcess:
             if answer is None:
                 raise WorkerDied(f"the worker process ended:\n{self._tail()}")
             return answer
-        raise WorkerDied("time limit: the worker process does not react")
+        raise WorkerDied("time limit: the worker process does not respond")
 
     def kill(self) -> None:
-        """SIGKILL, and nothing else."""
+        """Send SIGKILL and wait for the end."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Let it end, and see that it does."""
+        """Close the worker's input; kill the worker if it does not end."""
         if self._process.stdin:
-            with suppress(OSError):  # it may be gone, with what we had written
+            with suppress(OSError):  # the worker may have ended before it read its input
                 self._process.stdin.close()
         try:
             self._process.wait(5)
@@ -148,7 +148,7 @@ class WorkerProcess:
 
 @contextmanager
 def open_worker(contender: str, setup: Setup, model: ModelServer) -> Iterator[WorkerProcess]:
-    """A worker process that is ready, and gone afterwards."""
+    """Run a worker process during the block; yields it once it is ready."""
     worker = WorkerProcess(contender, setup, model)
     try:
         worker.wait_until_ready()
@@ -158,7 +158,7 @@ def open_worker(contender: str, setup: Setup, model: ModelServer) -> Iterator[Wo
 
 
 def measure(worker: WorkerProcess, *, server: str, steps: int, name: str) -> Run:
-    """Make one run."""
+    """Measure one run."""
     first, about, setup = len(worker.model.calls), CONTENDERS[worker.contender], worker.setup
     before = actions(setup), transactions(setup)
     try:
@@ -199,7 +199,7 @@ def measure_contender(
     repeat: int | None,
     progress: Progress,
 ) -> list[Run]:
-    """All runs of one contender in one worker process, from short to long, until it dies."""
+    """Measure all runs of one contender in one worker process, from short to long, until one fails."""
     title, longest = CONTENDERS[contender].title, CONTENDERS[contender].longest
     runs: list[Run] = []
     progress(f"{title}: warming up")

@@ -1,9 +1,9 @@
 """What is measured, and what is computed from it. Pure: no clock, no I/O.
 
-1. A run is measured whole, from its start to its result, and divided by its steps: fixed costs are in. One that was
-   given up is divided by the steps that it made.
-2. A contender that dies at a length is not tried at longer ones.
-3. The best of each length is marked, whoever it is, and every figure at which a peer beats Holdfast is listed.
+1. A run is measured from its start to its result and divided by its steps, so fixed costs are included. An aborted run
+   is divided by the steps that it made.
+2. A contender that fails at a length is not run at longer ones.
+3. The best contender of each length is marked, and every figure at which a peer beats Holdfast is listed.
 """
 
 import re
@@ -16,8 +16,8 @@ from bench.peers.contenders import HOLDFAST
 TUNED = "tuned"
 PLAIN = "plain"
 
-TIME_LIMIT = "time limit of the bench"
-"""The one cause of death that is not the contender's: it was slow, and might have come to its end."""
+TIME_LIMIT = "time limit of the benchmark"
+"""The only cause that is not a failure of the contender, which was slow but might have finished."""
 
 
 @dataclass(frozen=True)
@@ -28,29 +28,29 @@ class Run:
     server: str
     """TUNED or PLAIN: the Temporal server's settings."""
     steps: int
-    """Steps that it was to make."""
+    """The number of steps requested."""
     seconds: float
     cpu_seconds: float
     """CPU time of the worker's process."""
     stored: int
-    """Bytes: history, or growth of tables, or both."""
+    """Bytes of history, or growth of tables, or both."""
     actions: int | None
-    """What Temporal Cloud would bill; None where there is no Temporal server."""
+    """Actions that Temporal Cloud would bill; None for a contender without Temporal."""
     transactions: int | None
-    """Those that wrote to PostgreSQL; None where nobody does."""
+    """Transactions that wrote to PostgreSQL; None for a contender without PostgreSQL."""
     reached: int
-    """The last step that the model server was asked for."""
+    """The last step requested from the model server."""
     died: str = ""
-    """Of what; empty if it made all of its steps."""
+    """The cause of the failure; empty if it made all of its steps."""
 
     words: str = ""
-    """What was said of the death, in full."""
+    """The full error message."""
     summaries: int = 0
-    """Model calls that asked for no step, beside the last one: summaries of the transcript."""
+    """Model calls for no step, except the last one: summaries of the transcript."""
 
     @property
     def given_up(self) -> bool:
-        """Whether the bench lost patience, and not the contender its life."""
+        """Whether the benchmark aborted the run, and the contender did not fail."""
         return self.died == TIME_LIMIT
 
 
@@ -67,7 +67,7 @@ class Resume:
     done: float
     """Seconds from the kill to the end of the run."""
     repeated: int
-    """Model calls that were made twice."""
+    """Model calls made twice."""
     died: str = ""
 
 
@@ -77,11 +77,11 @@ class Measure:
 
     title: str
     short: str
-    """For a sentence."""
+    """The unit within a sentence."""
     digits: int
 
     def of(self, run: Run) -> float | None:
-        """The figure of one run, per step; None where there is nothing to count."""
+        """Return the figure of one run per step; None if it is not counted for this contender."""
         amounts = {MS: run.seconds * 1000, CPU: run.cpu_seconds * 1000, BYTES: run.stored}
         amount = (amounts | {ACTIONS: run.actions, TRANSACTIONS: run.transactions})[self]
         return None if amount is None else amount / (max(1, run.reached) if run.died else run.steps)
@@ -99,17 +99,17 @@ Cells = Mapping[tuple[str, int], float]
 
 
 def repeats(steps: int) -> int:
-    """How often a length is run by default: short runs are cheap, and vary most."""
+    """Return how often a length is run by default: more often for short runs, which are cheap and vary most."""
     return max(1, min(3, 100 // steps))
 
 
 def answers_before_kill(steps: int) -> int:
-    """Model calls that are answered before the worker is killed: 90 % of the steps."""
+    """Return how many model calls are answered before the worker is killed: 90 % of the steps."""
     return max(1, steps * 9 // 10)
 
 
 def cells(runs: Iterable[Run], measure: Measure, *, server: str = TUNED) -> Cells:
-    """Medians over the runs that made all of their steps."""
+    """Compute medians over the runs that made all of their steps."""
     groups: dict[tuple[str, int], list[float]] = {}
     for run in runs:
         figure = measure.of(run)
@@ -119,18 +119,18 @@ def cells(runs: Iterable[Run], measure: Measure, *, server: str = TUNED) -> Cell
 
 
 def deaths(runs: Iterable[Run], *, server: str = TUNED) -> dict[str, Run]:
-    """Contender → the run at which it died."""
+    """Map each contender that failed to the run at which it failed."""
     return {run.contender: run for run in runs if run.died and run.server == server}
 
 
 def best(figures: Cells) -> set[tuple[str, int]]:
-    """The best contender of each length."""
+    """Return the best contender of each length."""
     lengths = {steps for _, steps in figures}
     return {min((key for key in figures if key[1] == steps), key=lambda key: figures[key]) for steps in lengths}
 
 
 def wins(runs: Sequence[Run], resumes: Sequence[Resume]) -> list[tuple[str, str]]:
-    """Contender and sentence for every figure at which a peer beats Holdfast."""
+    """Return contender and sentence for every figure at which a peer beats Holdfast."""
     found = []
     for measure in MEASURES:
         figures = cells(runs, measure)
@@ -162,7 +162,7 @@ _CAUSES = (
 
 
 def cause(words: str) -> str:
-    """A cause of death in a few words: the first that is known, most telling first, and else the beginning."""
+    """Shorten an error message to a known cause, most specific first, or to its beginning."""
     for pattern, name in _CAUSES:
         if re.search(pattern, words, re.IGNORECASE):
             return name

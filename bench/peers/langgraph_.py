@@ -1,4 +1,4 @@
-"""LangGraph: model and `ToolNode` in a loop, with the PostgreSQL checkpointer, as its documentation has it."""
+"""LangGraph: model and `ToolNode` in a loop, with the PostgreSQL checkpointer, as its documentation shows."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,15 +43,15 @@ class Runs:
         await self._invoke(name, {"messages": [{"role": "user", "content": task(steps)}]})
 
     async def resume(self, name: str) -> None:
-        """See `Contender`. No input means: go on from the last checkpoint."""
+        """See `Contender`. Without input, the graph resumes from the last checkpoint."""
         await self._invoke(name, None)
 
     async def stored(self, name: str) -> int:
-        """Bytes of its tables."""
+        """Return the bytes of its tables."""
         return await table_bytes(self._database_url)
 
-    async def autopsy(self, name: str) -> str:
-        """Nothing: there is no server."""
+    async def diagnose(self, name: str) -> str:
+        """Return nothing, because there is no server."""
         return ""
 
     async def _invoke(self, name: str, given: dict[str, Any] | None) -> None:
@@ -63,7 +63,7 @@ class Runs:
 async def open_contender(
     setup: Setup, *, database: str = LANGGRAPH, durability: Literal["async", "sync"] = "async"
 ) -> AsyncIterator[Contender]:
-    """The graph, ready to be invoked; "async" is what LangGraph does unless told otherwise."""
+    """Open the graph; "async" is LangGraph's default durability."""
     url = await create_database(setup, database)
     async with AsyncPostgresSaver.from_conn_string(url) as saver:
         await saver.setup()

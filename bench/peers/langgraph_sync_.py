@@ -1,4 +1,4 @@
-"""LangGraph once more, with durability "sync": every checkpoint is written before the next node starts."""
+"""LangGraph with durability "sync": every checkpoint is written before the next node starts."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -8,5 +8,5 @@ from bench.peers.contenders import LANGGRAPH_SYNC
 
 
 def open_contender(setup: Setup) -> AbstractAsyncContextManager[Contender]:
-    """The graph, ready to be invoked."""
+    """Open the graph."""
     return langgraph_.open_contender(setup, database=LANGGRAPH_SYNC, durability="sync")

@@ -1,6 +1,6 @@
-"""The model server of `bench.llm`, with a log: every call is reported the moment it has been answered.
+"""The model server of `bench.llm` with a log of calls, each reported as soon as it is answered.
 
-As a program it prints its port, then a line for each call: its step, and when it arrived (`time.monotonic`).
+As a program it prints its port, then a line for each call: its step, and its arrival time (`time.monotonic`).
 """
 
 import asyncio
@@ -26,13 +26,13 @@ class Call:
     """One model call."""
 
     step: int
-    """The step that the answer asks for; 0 where it asks for none: at the end, and for a summary."""
+    """The step that the answer asks for; 0 for none: at the end, and for a summary."""
     arrived: float
     """In seconds of `time.monotonic`, which all processes of a machine share."""
 
 
 class ModelServer:
-    """A running model server, seen from the bench."""
+    """The benchmark's view of a running model server."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None
@@ -47,7 +47,7 @@ class ModelServer:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait_for(self, number: int, *, timeout: float) -> bool:
-        """Wait until so many calls have been answered; False if that takes too long."""
+        """Wait until that many calls have been answered; return False after the time-out."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.calls) >= number, timeout)
 
@@ -61,10 +61,10 @@ class ModelServer:
 
 @contextmanager
 def serve_model() -> Iterator[ModelServer]:
-    """Run the server while the block does."""
+    """Run the server during the block."""
     argv = [sys.executable, "-m", "bench.peers.llm"]
     root = Path(__file__).resolve().parent.parent.parent
-    # As in `bench.llm`: it ends when its input does.
+    # As in `bench.llm`, it ends when its input is closed.
     with subprocess.Popen(
         argv, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -74,7 +74,7 @@ def serve_model() -> Iterator[ModelServer]:
 
 
 def step_of(answer: bytes) -> int:
-    """The step that an answer asks for, or 0."""
+    """Return the step that an answer asks for, or 0."""
     asked = _ASKED.search(answer)
     return int(asked[1]) if asked else 0
 
@@ -92,7 +92,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             await writer.drain()
             print(step_of(answer), arrived, flush=True)
     except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-        writer.close()  # the worker hung up or was killed, or we end
+        writer.close()  # the worker disconnected or was killed, or this server ends
 
 
 async def _serve() -> None:

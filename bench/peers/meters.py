@@ -1,4 +1,4 @@
-"""What the servers count, read before a run and after it. Nothing of it runs in the contender's process."""
+"""Counters of the servers, read before and after a run, outside the contender's process."""
 
 import re
 import time
@@ -14,11 +14,11 @@ _ACTION = re.compile(r'^action\{[^}]*namespace="default"[^}]*\} (\S+)$', re.MULT
 
 
 REPORTED = 1.5
-"""The server reports its metrics once a second; this long without a change, and all is reported."""
+"""The server reports metrics once a second; after this long without a change, all are reported."""
 
 
 def settled_actions(setup: Setup) -> int:
-    """Actions since the Temporal server was started, when the server has reported the last of them."""
+    """Return the actions since the Temporal server was started, once all of them are reported."""
     seen = actions(setup)
     for _ in range(10):
         time.sleep(REPORTED)
@@ -29,24 +29,24 @@ def settled_actions(setup: Setup) -> int:
 
 
 def actions(setup: Setup) -> int:
-    """Actions since the Temporal server was started, by its own metric `action`, up to a second ago."""
+    """Return the actions since the Temporal server was started by its metric `action`, up to a second old."""
     address = _ADDRESS.search(Path(setup.temporal_log).read_text(encoding="utf-8", errors="replace"))
     if address is None:
-        raise RuntimeError(f"{setup.temporal_log} does not say where the server's metrics are")
+        raise RuntimeError(f"{setup.temporal_log} does not contain the address of the server's metrics")
     with build_opener(ProxyHandler({})).open(address[1], timeout=10) as response:
         return count_actions(response.read().decode())
 
 
 def count_actions(metrics: str) -> int:
-    """Actions in the namespace of the runs, of every kind; the server has a namespace of its own, too."""
+    """Sum the actions of every kind in the namespace of the runs, without the server's own namespace."""
     return round(sum(map(float, _ACTION.findall(metrics))))
 
 
 def transactions(setup: Setup) -> int:
-    """Transactions on the PostgreSQL server that have written, by the counter of their ids.
+    """Return the number of writing transactions on the PostgreSQL server, by the counter of transaction ids.
 
-    `pg_stat_database` has those that only read, too; but an idle connection reports its last ones up to ten seconds
-    late, and the counter is exact at any moment.
+    The counter is always exact. `pg_stat_database` would include read-only transactions, but idle connections report to
+    it up to ten seconds late.
     """
     with psycopg.connect(setup.database_url("postgres"), autocommit=True) as connection:
         row = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK with Temporal's plugin, as the plugin's README has it."""
+"""The OpenAI Agents SDK with Temporal's plugin, as the plugin's README shows."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ async def observe(n: int) -> str:
 
 @workflow.defn(name="OpenAIAgentsRun")
 class OpenAIAgentsRun:
-    """The agent's loop is the SDK's own."""
+    """Runs the SDK's own agent loop."""
 
     @workflow.run
     async def run(self, prompt: str) -> str:
@@ -40,7 +40,7 @@ class OpenAIAgentsRun:
 
 @asynccontextmanager
 async def open_contender(setup: Setup) -> AsyncIterator[Contender]:
-    """Its worker, running."""
+    """Run the worker during the block."""
     llm = AsyncOpenAI(max_retries=0)
     plugin = OpenAIAgentsPlugin(
         model_params=ModelActivityParameters(start_to_close_timeout=timedelta(seconds=30)),

@@ -1,4 +1,4 @@
-"""pydantic-ai with its `TemporalDurability` capability, as its documentation has it: the agent at module level."""
+"""pydantic-ai with its `TemporalDurability` capability, as its documentation shows: the agent at module level."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 def continue_as_new(context: RunContext[None]) -> None:
-    """Go on in a fresh history when the server suggests it, with all messages as the workflow's argument."""
+    """Continue as new when the server suggests it, with all messages as the workflow's argument."""
     workflow.continue_as_new(args=[None, context.messages])
 
 
@@ -40,7 +40,7 @@ async def observe(n: int) -> str:
 
 @workflow.defn(name="PydanticAIRun")
 class PydanticAIRun:
-    """The agent's loop is pydantic-ai's own."""
+    """Runs pydantic-ai's own agent loop."""
 
     __pydantic_ai_agents__ = [agent]
 
@@ -54,7 +54,7 @@ class PydanticAIRun:
 
 @asynccontextmanager
 async def open_contender(setup: Setup) -> AsyncIterator[Contender]:
-    """Its worker, running."""
+    """Run the worker during the block."""
     client = await Client.connect(setup.address, plugins=[PydanticAIPlugin()])
     async with Worker(client, task_queue=PYDANTIC_AI, workflows=[PydanticAIRun]):
         yield TemporalRuns(

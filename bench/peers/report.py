@@ -1,4 +1,4 @@
-"""How the comparison reads: the section "Beside the peers" of `bench/RESULTS.md`, and JSON."""
+"""Renders the comparison as the section "Compared with alternatives" of `bench/RESULTS.md`, or as JSON."""
 
 import os
 import platform
@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from bench.environment import OBSERVATION_BYTES
 from bench.peers.contenders import CONTENDERS, HOLDFAST
 from bench.peers.figures import (
     BYTES,
@@ -27,12 +28,11 @@ from bench.peers.figures import (
     deaths,
     wins,
 )
-from bench.stage import OBSERVATION_BYTES
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was measured, and where."""
+    """All figures, and the machine and versions they were measured with."""
 
     runs: Sequence[Run]
     resumes: Sequence[Resume]
@@ -42,7 +42,7 @@ class Report:
     versions: dict[str, str]
     date: str
     load: float | None
-    """The machine's load before the first run: above zero, others were using it."""
+    """The machine's load average before the first run; above zero, other processes were using it."""
 
     @property
     def names(self) -> list[str]:
@@ -54,7 +54,7 @@ class Report:
 def make_report(
     runs: Sequence[Run], resumes: Sequence[Resume], *, lengths: Sequence[int], limit: float, load: float | None
 ) -> Report:
-    """Put the figures together with what they were made on."""
+    """Combine the figures with the machine and the versions."""
     packages = sorted({package for about in CONTENDERS.values() for package in about.packages} | {"pydantic"})
     versions = {"python": platform.python_version()} | {name: _version(name) for name in packages}
     memory = psutil.virtual_memory().total / 2**30
@@ -64,24 +64,24 @@ def make_report(
 
 
 def markdown(report: Report) -> str:
-    """The section, without its markers."""
+    """Render the section, without its markers."""
     lines = [
-        "## Beside the peers",
+        "## Compared with alternatives",
         "",
         "Written by `python -m bench.peers` (`make bench-peers`); do not edit.",
         "",
-        f"The same agent everywhere: one tool, `observe(n)`, which returns the same {OBSERVATION_BYTES:,} bytes; a "
-        "model server in a process of its own, which answers in constant time and calls the tool once a step; the same "
-        "embedded Temporal server, tuned as Holdfast's, and the same embedded PostgreSQL, with a database for each. "
-        "Each contender is written as its documentation recommends for durability, and has a worker process of its "
-        "own, warmed up, one at a time. Figures are per step: medians over whole runs, divided by their steps. "
-        "**Bold** is the best of its column, † a death with its last step, ‡ a run that the bench gave up with the "
-        "figure up to its last step, – not tried.",
+        f"All contenders run the same agent: one tool, `observe(n)`, which returns the same {OBSERVATION_BYTES:,} "
+        "bytes. A separate model server answers in constant time and calls the tool once a step. All use the same "
+        "embedded Temporal server, tuned as for Holdfast, and the same embedded PostgreSQL with a database for each. "
+        "Each contender is written as its documentation recommends for durability, and runs alone in a separate, "
+        "warmed-up worker process. Figures are per step: medians over whole runs, divided by their steps. "
+        "**Bold** is the best of its column, † a failure with its last step, ‡ a run aborted by the benchmark with the "
+        "figure up to its last step, – not run.",
         "",
-        "The model answers at once, so that nothing hides what a step costs beside it; with one that thinks for "
-        "seconds the differences in time matter less, and those in bytes and in deaths do not. Time that grows with "
-        "the length is in good part the openai client's, which encodes the whole transcript for every call; Holdfast "
-        "keeps the encoded messages.",
+        "The model answers at once, so the figures show the cost of a step without the model. With a model that takes "
+        "seconds, the differences in time matter less, while those in bytes and failures remain. Much of the time that "
+        "grows with the length is spent in the openai client, which encodes the whole transcript for every call; "
+        "Holdfast keeps the encoded messages.",
     ]
     for measure in MEASURES:
         if table := _table(report, measure):
@@ -89,18 +89,18 @@ def markdown(report: Report) -> str:
     lines += [
         "",
         "Bytes are the size of the history for contenders on Temporal, the growth of tables, indexes and TOAST on "
-        "disk for those on PostgreSQL, and the sum of both for Holdfast. PostgreSQL compresses, and the same text "
-        "every step compresses better than life; Temporal's history does not.",
+        "disk for those on PostgreSQL, and the sum of both for Holdfast. PostgreSQL compresses, and the repeated text "
+        "of this benchmark compresses better than real data; Temporal's history is not compressed.",
         "",
         "Actions are what Temporal Cloud bills ([definition](https://docs.temporal.io/evaluate/cloud/actions)): a "
         "start or continue-as-new, an activity and each of its retries, a timer, a signal, an update, a query, an "
         "upsert of search attributes or memo, a heartbeat that reaches the server, and all local activities of a "
-        "workflow task together. They are read off the server's own metric `action`, which leaves two things out "
-        "that are billed: heartbeats of workflow tasks, and retries of local activities after one. Storage is billed "
-        "besides.",
+        "workflow task together. They are read from the server's own metric `action`, which omits two billed items: "
+        "heartbeats of workflow tasks, and retries of local activities after one. Storage is billed separately.",
         "",
-        "PostgreSQL bills nobody; the nearest to actions there are transactions that write, for each is flushed to "
-        "disk. Those that only read are not counted. Holdfast has both: its ledger and its record are in PostgreSQL.",
+        "PostgreSQL has no billed actions; the closest equivalent are transactions that write, because each is flushed "
+        "to disk. Read-only transactions are not counted. Holdfast has both: its ledger and its permanent record are "
+        "in PostgreSQL.",
         *_deaths(report),
         *_summaries(report),
         *_plain(report),
@@ -110,7 +110,7 @@ def markdown(report: Report) -> str:
         "",
         *_wins(report),
         "",
-        "### What was set",
+        "### Settings",
         "",
         *[f"- {CONTENDERS[name].title}: {CONTENDERS[name].settings}" for name in report.names],
         "",
@@ -120,7 +120,7 @@ def markdown(report: Report) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report as one JSON object, with every single run."""
+    """Convert the report to a JSON object with the figures of each run."""
     return asdict(report)
 
 
@@ -154,7 +154,7 @@ def _death(run: Run, measure: Measure) -> str:
 
 def _deaths(report: Report) -> list[str]:
     lines = [
-        f"- {'‡' if run.given_up else '†'} {CONTENDERS[name].title} got to step {run.reached:,} of {run.steps:,}: "
+        f"- {'‡' if run.given_up else '†'} {CONTENDERS[name].title} reached step {run.reached:,} of {run.steps:,}: "
         f"{run.died}."
         for name, run in deaths(report.runs).items()
     ]
@@ -164,8 +164,8 @@ def _deaths(report: Report) -> list[str]:
 def _summaries(report: Report) -> list[str]:
     most = {run.contender: run for run in report.runs if run.summaries}
     lines = [
-        f"- {CONTENDERS[name].title} had its transcript summed up {run.summaries} times in {run.steps:,} steps, and "
-        "sent the summary from then on; the others send the whole transcript every time."
+        f"- {CONTENDERS[name].title} compacted its context {run.summaries} times in {run.steps:,} steps and sent the "
+        "summary from then on; the others send the whole transcript every time."
         for name, run in most.items()
     ]
     return ["", *lines] if lines else []
@@ -175,8 +175,8 @@ def _plain(report: Report) -> list[str]:
     tried = sorted({run.steps for run in report.runs if run.server == PLAIN})
     if not tried:
         return []
-    lines = ["", "### On a Temporal server that is not tuned", ""]
-    lines += ["`temporal server start-dev` with nothing but its ports set: in memory, 20 workflow tasks a second.", ""]
+    lines = ["", "### On an untuned Temporal server", ""]
+    lines += ["`temporal server start-dev` with only its ports set: in memory, 20 workflow tasks a second.", ""]
     lines += [_line(["", "steps", "ms, tuned", "ms, plain", "bytes, plain"]), _line(["---", *["--:"] * 4])]
     for name in report.names:
         for steps in tried:
@@ -188,7 +188,7 @@ def _plain(report: Report) -> list[str]:
             before = "–" if tuned is None else f"{tuned:.1f}"
             lines.append(_line([CONTENDERS[name].title, str(steps), before, f"{plain:.1f}", f"{size:,.0f}"]))
     dead = deaths(report.runs, server=PLAIN).items()
-    lines += ["", *[f"- {CONTENDERS[name].title} got to step {run.reached}: {run.died}." for name, run in dead]]
+    lines += ["", *[f"- {CONTENDERS[name].title} reached step {run.reached}: {run.died}." for name, run in dead]]
     return lines if dead else lines[:-1]
 
 
@@ -200,17 +200,17 @@ def _resumes(report: Report) -> list[str]:
         "### After a SIGKILL",
         "",
         "The worker is killed when the model server has answered 90 % of the steps, and another one is started at "
-        "once, with its interpreter and imports. Seconds from the kill.",
+        "once. Seconds from the kill, including the start of the interpreter and imports.",
         "",
         _line(["", "steps", "killed after", "next model call", "run finished", "model calls made twice"]),
         _line(["---", *["--:"] * 5]),
     ]
-    lived = [resume for resume in report.resumes if not resume.died]
+    survived = [resume for resume in report.resumes if not resume.died]
     for one in report.resumes:
         numbers = [f"{one.next_call:.1f} s", f"{one.done:.1f} s", str(one.repeated)]
         if one.died:
             numbers = [f"† {one.died}", "–", "–"]
-        elif one.next_call == min(other.next_call for other in lived if other.steps == one.steps):
+        elif one.next_call == min(other.next_call for other in survived if other.steps == one.steps):
             numbers[0] = f"**{numbers[0]}**"
         killed = f"{answers_before_kill(one.steps):,} answers"
         lines.append(_line([CONTENDERS[one.contender].title, f"{one.steps:,}", killed, *numbers]))
@@ -222,7 +222,7 @@ def _wins(report: Report) -> list[str]:
         return ["Holdfast did not take part."]
     found = wins(report.runs, report.resumes)
     if not found:
-        return ["Nowhere in these figures."]
+        return ["In none of these figures."]
     return [f"- {CONTENDERS[name].title}, {sentence}" for name, sentence in found]
 
 

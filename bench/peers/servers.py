@@ -1,4 +1,4 @@
-"""A Temporal server as `temporal server start-dev` starts it, with none of the settings that Holdfast's stack has."""
+"""A Temporal server with the defaults of `temporal server start-dev`, without the settings of Holdfast's stack."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ from holdfast.runtime.devstack.ports import HOST, any_free
 
 @contextmanager
 def plain_temporal(log: Path) -> Iterator[str]:
-    """Run the server while the block does: in memory, as by default; only the ports are ours.
+    """Run the server during the block: in memory, which is the default; only the ports are set.
 
     Yields:
-        Its address.
+        The server's address.
     """
     folder = str(Path(sys.executable).parent)
     binary = shutil.which("temporal", path=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))

@@ -1,4 +1,4 @@
-"""What the contenders on Temporal share: starting a run by its workflow's name, measuring its history, autopsy."""
+"""Shared by contenders on Temporal: starts a run by its workflow's name, measures its history, diagnoses failures."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +14,10 @@ class TemporalRuns:
     """Runs of one workflow type.
 
     Args:
-        client: Connected, with the contender's plugin.
+        client: A connected client with the contender's plugin.
         workflow: The workflow's name.
-        task_queue: Where its worker listens.
-        arguments: The workflow's arguments, from the number of steps.
+        task_queue: The task queue that its worker polls.
+        arguments: Builds the workflow's arguments from the number of steps.
         limit: Seconds after which the server ends a run.
     """
 
@@ -47,11 +47,11 @@ class TemporalRuns:
         )
 
     async def resume(self, name: str) -> None:
-        """See `Contender`. Nothing to do but to wait: the server hands the run to the new worker."""
+        """See `Contender`. The server dispatches the run to the new worker by itself."""
         await self.client.get_workflow_handle(name).result()
 
     async def stored(self, name: str) -> int:
-        """Bytes of history, over every continue-as-new."""
+        """Return the bytes of history, across continue-as-new."""
         size, run_id = 0, await self._first(name)
         while run_id:
             handle = self.client.get_workflow_handle(name, run_id=run_id)
@@ -64,11 +64,11 @@ class TemporalRuns:
                     run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
         return size
 
-    async def autopsy(self, name: str) -> str:
-        """The last failure in the history, or the reason of the end; the run is terminated if it still goes on."""
+    async def diagnose(self, name: str) -> str:
+        """Terminate the run if it is still open; return the last failure in its history, or why it ended."""
         handle = self.client.get_workflow_handle(name)
         with suppress(RPCError):
-            await handle.terminate("given up by the bench")
+            await handle.terminate("aborted by the benchmark")
         found = ""
         with suppress(RPCError):
             async for event in handle.fetch_history_events():
@@ -77,13 +77,13 @@ class TemporalRuns:
                     found = f"workflow task failed: {failed.failure.message}"
                 elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
                     reason = event.workflow_execution_terminated_event_attributes.reason
-                    found = found if reason == "given up by the bench" else f"terminated: {reason}"
+                    found = found if reason == "aborted by the benchmark" else f"terminated: {reason}"
                 elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                     found = f"activity failed: {event.activity_task_failed_event_attributes.failure.message}"
         return found
 
     async def _first(self, name: str) -> str:
-        """Run id of the first run of a chain; empty if there is none."""
+        """Return the run id of the first run of a chain; empty if there is none."""
         try:
             found = await self.client.get_workflow_handle(name).describe()
         except RPCError as error:

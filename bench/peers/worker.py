@@ -1,7 +1,7 @@
-"""`python -m bench.peers.worker CONTENDER SETUP`: one contender's worker, in a process of its own.
+"""`python -m bench.peers.worker CONTENDER SETUP`: one contender's worker, in a separate process.
 
-Commands come as lines of JSON on standard input, answers go to standard output: "ready" when it listens, then one
-for each run. It ends when its input does.
+It reads commands as lines of JSON from standard input and writes answers to standard output: "ready" once it polls,
+then one for each run. It ends when its input is closed.
 """
 
 import asyncio
@@ -18,28 +18,28 @@ from bench.peers.contenders import CONTENDERS
 
 
 async def serve(contender: Contender, setup: Setup, answers: IO[str]) -> None:
-    """Carry out commands until there are no more."""
+    """Execute commands until there are no more."""
     commands: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     loop.run_in_executor(None, _read, commands, loop)
-    _say(answers, {"ready": True})
+    _send(answers, {"ready": True})
     while (command := await commands.get()) is not None:
         if "stop" in command:
-            continue  # what it was to stop has ended by itself
+            continue  # the run has already ended
         making = asyncio.create_task(_make(contender, setup, command))
         stop = asyncio.create_task(commands.get())
         await asyncio.wait([making, stop], return_when=asyncio.FIRST_COMPLETED)
         if not making.done():
             making.cancel()
-        _say(answers, await making)
+        _send(answers, await making)
         if not stop.cancel() and stop.result() is None:
             return
 
 
 async def _make(contender: Contender, setup: Setup, command: dict[str, Any]) -> dict[str, Any]:
-    """Make one run, or see one through to its end."""
+    """Make one run, or wait for the end of a resumed one."""
     name = command["name"]
-    gc.collect()  # nobody pays for what an earlier run left behind
+    gc.collect()  # so that garbage of an earlier run is not measured
     before = await contender.stored(name)
     cpu, wall = time.process_time(), time.perf_counter()
     error = ""
@@ -57,22 +57,22 @@ async def _make(contender: Contender, setup: Setup, command: dict[str, Any]) -> 
         error = _chain(raised)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if error:
-        cause = await _quietly(contender, name)
+        cause = await _diagnose(contender, name)
         error = f"{error}; {cause}" if cause else error
     stored = await contender.stored(name) - before
     return {"seconds": wall, "cpu_seconds": cpu, "stored": stored, "error": error}
 
 
-async def _quietly(contender: Contender, name: str) -> str:
+async def _diagnose(contender: Contender, name: str) -> str:
     try:
         async with asyncio.timeout(20):
-            return await contender.autopsy(name)
+            return await contender.diagnose(name)
     except Exception as raised:
-        return f"no autopsy: {raised}"
+        return f"no diagnosis: {raised}"
 
 
 def _chain(error: BaseException | None) -> str:
-    """An error and its causes, outermost first."""
+    """Format an error and its causes, outermost first."""
     words = []
     while error is not None:
         words.append(f"{type(error).__name__}: {error}"[:300])
@@ -86,7 +86,7 @@ def _read(commands: "asyncio.Queue[dict[str, Any] | None]", loop: asyncio.Abstra
     loop.call_soon_threadsafe(commands.put_nowait, None)
 
 
-def _say(answers: IO[str], answer: dict[str, Any]) -> None:
+def _send(answers: IO[str], answer: dict[str, Any]) -> None:
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
@@ -99,7 +99,7 @@ async def _main(name: str, setup: Setup, answers: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Libraries may print: their words go to the log, and only ours to the bench.
+    # Output of libraries goes to the log, and only our answers go to the benchmark.
     own = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     asyncio.run(_main(sys.argv[1], Setup.load(sys.argv[2]), own))

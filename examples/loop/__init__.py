@@ -1,1 +1,1 @@
-"""An agent that works off a list of features, one task and one fresh run at a time, until all of them pass."""
+"""An agent that implements a list of features, one task in one new run at a time, until all of them pass."""

@@ -14,30 +14,30 @@ from holdfast.runtime.workspace.file_tools import workspace_tools
 INSTRUCTIONS = """\
 You build a small Python package, one task at a time. Your workspace is its git repository.
 
-You have no memory of your own: what you need to know is in the files, and what the next agent needs to know, you have
-to write there. The first message tells you what is yours to do. Do that and no more, even where you see what else
-there is to do: add_task is for that.
+You have no memory of your own: the files contain what you need to know, and you must write down in them what the next
+agent needs to know. The first message gives you your task. Do that and no more; use add_task for other work that you
+find.
 
-Use what the tools return, not what you expect. A task that is about code is done test first: the skill test-first says
-how. Everything is Python's standard library; nothing can be installed.
+Rely on what the tools return, not on what you expect. Write code test first, as the skill test-first describes. Use
+only Python's standard library; nothing can be installed.
 
-- pass_feature says of a feature in features.json that it passes. Call it only when its tests have passed, and before
-  complete_task. Never edit features.json otherwise, and never make a test weaker so that it passes.
-- complete_task comes last, with the task's very title and the files that matter, and only after run_tests has said
+- pass_feature marks a feature in features.json as passing. Call it only when its tests have passed, and before
+  complete_task. Never edit features.json otherwise, and never weaken a test to make it pass.
+- Call complete_task last, with the task's exact title and the files that matter, and only after run_tests has reported
   that all tests pass. It commits everything; you need no other commit.
-- If you see that you cannot finish, end without complete_task, and say what you tried and what the matter is, so that
-  the next agent begins there. If it is something that only a person can mend, call block_task.
-- People edit the files while you work. If a tool says that your task was changed or is gone, stop, and say so.
+- If you cannot finish, end without complete_task, and say what you tried and what the problem is, so that the next
+  agent can continue there. If only a person can fix the problem, call block_task.
+- People edit the files while you work. If a tool says that your task was changed or removed, stop, and say so.
 """
 
 FILE_TOOLS = ("list_files", "read_file", "search_files", "write_file", "edit_file")
-"""Of the workspace's tools, those that the agent has: no shell."""
+"""The workspace tools of the agent; it has no shell."""
 
 MEMORY_TOOLS = (
     *("read_tasks", "add_task", "complete_task", "block_task"),
     *("note_error", "note_learning", "pass_feature", "commit_work"),
 )
-"""Of the tools on memory files, those that the agent has: it changes its own instructions in no way."""
+"""The memory tools of the agent; it cannot change its own instructions."""
 
 POLICY = Policy(
     rules=(
@@ -46,7 +46,7 @@ POLICY = Policy(
         *(allow(name) for name in MEMORY_TOOLS),
     )
 )
-"""Everything it has runs at once: nothing of it leaves the workspace, and every change is a commit to look at."""
+"""All tools run without approval: they affect only the workspace, and every change is a commit that can be reviewed."""
 
 builder = Agent(
     name="builder",
@@ -57,11 +57,11 @@ builder = Agent(
     policy=POLICY,
     limits=Limits(max_steps=60),
 )
-"""Does one task of a loop, or writes its plan."""
+"""Completes one task of a loop, or writes its plan."""
 
 catalog = Catalog(
     agents=[builder],
     tools=[*workspace_tools(), *memory_tools(), run_tests],
     skills=load_skills(Path(__file__).parent / "skills"),
 )
-"""What the worker offers."""
+"""The catalog that the worker offers."""

@@ -1,17 +1,17 @@
-"""The demo: a loop works off a list of features; its worker is killed, and its tasks are edited by hand.
+"""The demo: a loop implements a list of features; its worker is killed, and its tasks are edited by hand.
 
     python -m examples.loop.demo            (or: make demo-loop)
 
-Everything is real: Temporal, PostgreSQL, git, HTTP to an LLM, SIGKILL. Without a key the LLM is scripted.
+Temporal, PostgreSQL, git, HTTP requests and SIGKILLs are real. Without an API key, the LLM is scripted.
 """
 
 from typing import Annotated
 
 import typer
 
-from examples.loop.scenes import LOOP, Demo
-from examples.stage.folders import new_folder
-from examples.stage.playing import run_demo
+from examples.loop.scenario import LOOP, Demo
+from examples.shared.folders import new_folder
+from examples.shared.runner import run_demo
 
 
 def main(
@@ -21,7 +21,7 @@ def main(
     run_demo(
         lambda folder, console, scripted: Demo(folder, console, scripted=scripted),
         lambda state: new_folder(state, "tally"),
-        title="a loop works off a list of features, killed and edited by hand in the midst of it.",
+        title="a loop implements a list of features; meanwhile its worker is killed and its tasks are edited by hand.",
         look=f"show {LOOP}",
         keep=keep,
     )

@@ -1,4 +1,4 @@
-"""What the scripted LLM writes for each task: a test, and the code that makes it pass. A real one thinks instead."""
+"""The tests and code that the scripted LLM writes for each task."""
 
 from dataclasses import dataclass, replace
 
@@ -7,20 +7,20 @@ LINES = "lines() counts the lines of a text, whether or not the last one is ende
 TOP = "top() lists the most frequent words of a text"
 COMMAND = "python -m tally prints the lines and words of a file or of standard input"
 PLAN = (WORDS, LINES, TOP, COMMAND)
-"""The tasks that the initializer finds."""
+"""The tasks of the initializer's plan."""
 
 TOP_MENTIONED = f"{TOP}, and README.md mentions it"
-"""What a person makes of one of them."""
+"""The title of one of them after a person has reworded it."""
 HELP = "python -m tally --help shows an example"
-"""What a person adds."""
+"""The task that a person adds."""
 
 GIVEN_UP = 'text.count("\\n") misses a last line that no line break ends'
-"""What the first attempt at `LINES` finds out, and leaves for the second."""
+"""The finding of the first attempt at `LINES`, recorded for the second."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """A file as a whole."""
+    """A file to write."""
 
     path: str
     content: str
@@ -28,7 +28,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Edit:
-    """Text of a file, and what takes its place."""
+    """Text of a file, and its replacement."""
 
     path: str
     old: str
@@ -45,11 +45,11 @@ class Job:
     test: Write
     code: tuple[Change, ...]
     what: str
-    """What was done, in a sentence."""
+    """A sentence about what was done."""
     feature: str = ""
-    """The one that passes then."""
+    """The feature that then passes."""
     first_code: tuple[Change, ...] = ()
-    """What a first attempt writes, and fails with; empty if there is but one attempt."""
+    """The code of a first attempt, which fails; empty if there is only one attempt."""
 
 
 WORDS_TEST = """\
@@ -208,7 +208,7 @@ JOBS = {
         test=Write("tests/test_lines.py", LINES_TEST),
         first_code=(Write("tally/lines.py", LINES_CODE.format('text.count("\\n")')),),
         code=(Edit("tally/lines.py", 'text.count("\\n")', "len(text.splitlines())"),),
-        what="lines() counts with splitlines(), which knows a last line that is not ended.",
+        what="lines() counts with splitlines(), which includes a last line without a line break.",
         feature="lines",
     ),
     TOP: _TOP,
@@ -236,4 +236,4 @@ JOBS = {
         what="The help ends with an example.",
     ),
 }
-"""Title → how it is done: the plan, and what a person makes of it."""
+"""How each task is done, by title: the tasks of the plan and those that a person changes or adds."""

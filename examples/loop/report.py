@@ -1,4 +1,4 @@
-"""What the demo ends with: what git, the logs and the files say of the same work; and do they say the same?"""
+"""The facts at the end of the demo: whether git, the logs and the files agree about the work done."""
 
 import subprocess
 from collections import Counter
@@ -7,69 +7,69 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits
 from examples.loop.jobs import COMMAND, HELP, LINES, TOP_MENTIONED, WORDS
 from examples.loop.repository import AUTHOR
-from examples.loop.story import BY_HAND, Commit, CommitCall, commit_calls, commits
 from examples.loop.tools import TEST_COMMAND
 from examples.loop.watch import JSON
-from examples.stage.facts import Kill, Row
-from examples.stage.git import run_git
-from examples.stage.run import Run
+from examples.shared.facts import Kill, Row
+from examples.shared.git import run_git
+from examples.shared.run import Run
 from holdfast.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
 from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks
 
 ORDER = (WORDS, LINES, TOP_MENTIONED, COMMAND, HELP)
-"""The order in which the scripted agents complete the tasks, with what a person has changed."""
+"""The order in which the scripted agents complete the tasks, with a person's changes."""
 OUTCOMES = ("completed", "completed", "failed", "completed", "completed", "completed", "completed")
-"""What becomes of the scripted iterations: the plan, then a task each, one of them at the second attempt."""
+"""The outcomes of the scripted iterations: the plan, then a task each, one of them at the second attempt."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A loop of the demo, when it is over."""
+    """The demo's loop after its end."""
 
     state: JSON
-    """As `starter.py show` has it."""
+    """The loop's state, as `starter.py show` prints it."""
     runs: list[Run]
     parents: dict[str, str]
-    """Thread → the workflow that started it."""
+    """The workflow that started each thread."""
     verified: dict[str, bool]
-    """Thread → what `starter.py verify` says."""
+    """Whether `starter.py verify` finds each thread intact."""
     kills: list[Kill]
     repository: Path
     base: str
-    """The commit that the loop began with."""
+    """The commit before the loop began."""
     renamed: tuple[str, str] | None
-    """What a person has reworded: before, and after."""
+    """The title of the reworded task, before and after."""
     scripted: bool
     seconds: float
 
     @cached_property
     def commits(self) -> list[Commit]:
-        """Those since the loop began, oldest first."""
+        """The commits since the loop began, oldest first."""
         return commits(self.repository, self.base)
 
     @cached_property
     def calls(self) -> list[CommitCall]:
-        """Calls that committed, in the order of the logs."""
+        """The calls that committed, in the order of the logs."""
         return [call for run in self.runs for call in commit_calls(run.thread, run.events)]
 
     def read(self, name: str) -> str:
-        """The text of a file; empty where there is none."""
+        """Return the text of a file; empty if it does not exist."""
         file = self.repository / name
         return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def rows(ending: Ending) -> list[Row]:
-    """Every fact, and what it should be."""
+    """Return every fact with its expected value."""
     return [
         *_loop_rows(ending),
         *_kill_rows(ending),
         *_task_rows(ending),
         *_failure_rows(ending),
         *_person_rows(ending),
-        *_story_rows(ending),
+        *_commit_rows(ending),
         Row("total time", f"{ending.seconds:.1f} s"),
     ]
 
@@ -90,7 +90,7 @@ def _loads_skill(event: AgentEvent) -> bool:
 
 
 def _kill_rows(ending: Ending) -> Iterator[Row]:
-    """The last kill is the one that came in time: the demo makes no other after it."""
+    """Check that a kill hit between commit and record; the demo stops killing after one that does."""
     yield Row("killed after a commit, before its record", _yes(_in_time(ending)), _wanted(ending, "yes"))
     for number, kill in enumerate(ending.kills, 1):
         yield Row(f"  {number}. {kill.what}: on the server", kill.seen)
@@ -110,7 +110,7 @@ def _task_rows(ending: Ending) -> Iterator[Row]:
     yield Row("commits that complete a task", len(order), len(tasks))
     yield Row("  tasks completed by more than one", len(twice), 0)
     yield Row("  in the order of TASKS.md", _yes(order == done), _wanted(ending, "yes"))
-    yield Row("  those that a person wanted in the end", _yes(order == list(ORDER)), _wanted(ending, "yes"))
+    yield Row("  with a person's changes", _yes(order == list(ORDER)), _wanted(ending, "yes"))
     passing = sum(feature.passes for feature in features)
     yield Row("features that pass", _of(passing, len(features)), _of(len(features), len(features)))
     tested = subprocess.run(TEST_COMMAND, cwd=ending.repository, capture_output=True, text=True, check=False)
@@ -120,25 +120,25 @@ def _task_rows(ending: Ending) -> Iterator[Row]:
 
 
 def _failure_rows(ending: Ending) -> Iterator[Row]:
-    """An iteration that failed has left a trace, and the next one at the same task was told."""
+    """Check that a failed iteration is recorded, and that the next one at the same task was informed."""
     failed = [each for each in ending.state["iterations"] if each["outcome"] == "failed"]
     errors = ending.read("ERRORS.md")
     traced = [each for each in failed if each["thread"] in errors]
-    told = [each for each in failed if f"Iteration {each['number']} failed" in _brief(ending, each["number"] + 1)]
+    briefed = [each for each in failed if f"Iteration {each['number']} failed" in _brief(ending, each["number"] + 1)]
     shown = [each for each in failed if f"Iteration {each['number']} failed" in _files(ending, each["number"] + 1)]
     yield Row("iterations that failed", len(failed), _wanted(ending, 1))
     yield Row("  of them in ERRORS.md", len(traced), len(failed))
-    yield Row("  of them told to the next iteration", len(told), len(failed))
-    yield Row("  of them among the files that it is shown", len(shown), len(failed))
+    yield Row("  of them in the next iteration's brief", len(briefed), len(failed))
+    yield Row("  of them in the files that it is shown", len(shown), len(failed))
 
 
 def _brief(ending: Ending, number: int) -> str:
-    """What an iteration was told first."""
+    """Return the first message of an iteration."""
     return next((str(event.content) for event in _events(ending, number) if isinstance(event, UserMessageReceived)), "")
 
 
 def _files(ending: Ending, number: int) -> str:
-    """What an iteration was shown of the files."""
+    """Return the memory files shown to an iteration."""
     recalled = (event for event in _events(ending, number) if isinstance(event, MemoryRecalled))
     return next((tier.text for event in recalled for tier in event.tiers if tier.tier == "files"), "")
 
@@ -158,8 +158,8 @@ def _person_rows(ending: Ending) -> Iterator[Row]:
         yield Row("  commits that complete it as it was", completed.count(before), 0)
 
 
-def _story_rows(ending: Ending) -> Iterator[Row]:
-    """Git, the logs and TASKS.md tell of the same actions, and of each once."""
+def _commit_rows(ending: Ending) -> Iterator[Row]:
+    """Check that git, the logs and TASKS.md have the same actions, each once."""
     logged = Counter((call.key, call.thread, call.commit) for call in ending.calls)
     made = Counter(
         (commit.key, commit.thread, commit.hash[:7])
@@ -170,18 +170,18 @@ def _story_rows(ending: Ending) -> Iterator[Row]:
     yield Row("  their commits in git, by Holdfast-Key", made.total(), logged.total())
     yield Row("  on one side only, or twice", (logged - made).total() + (made - logged).total(), 0)
     completing = [call.title for call in ending.calls if call.tool == "complete_task"]
-    told = [commit.task for commit in ending.commits if commit.task]
+    committed = [commit.task for commit in ending.commits if commit.task]
     done = [task.title for task in parse_tasks(ending.read("TASKS.md")) if task.status == "done"]
-    same = completing == told and sorted(told) == sorted(done)
-    yield Row("  completed, by the logs, by git, by TASKS.md", "the same" if same else "not the same", "the same")
+    same = completing == committed and sorted(committed) == sorted(done)
+    yield Row("  completed tasks in logs, git and TASKS.md", "the same" if same else "not the same", "the same")
     keys = Counter(commit.key for commit in ending.commits)
-    yield Row("commits without a key, or with another's", keys[""] + sum(n - 1 for n in keys.values()), 0)
+    yield Row("commits without a key or with a duplicate one", keys[""] + sum(n - 1 for n in keys.values()), 0)
     left = run_git(ending.repository, "status", "--porcelain", author=AUTHOR)
     yield Row("not committed", left or "nothing", "nothing")
 
 
 def _wanted(ending: Ending, value: object) -> object:
-    """What a fact has to be where the LLM is scripted; a real one does as it sees fit."""
+    """Return the expected value with the scripted LLM; None with a real one, which may work differently."""
     return value if ending.scripted else None
 
 

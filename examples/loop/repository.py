@@ -1,6 +1,6 @@
-"""The repository that the loop works in: a Python package that does nothing yet, and the features it is to have.
+"""The repository that the loop works in: a Python package that does nothing yet, and a list of its planned features.
 
-The same bytes, names and dates every time, so the same commit hash on every machine.
+Its bytes, names and dates are fixed, so its commit hash is the same on every machine.
 
     python -m examples.loop.repository FOLDER
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
-from examples.stage.git import GitFailed, run_git
+from examples.shared.git import GitFailed, run_git
 
 AUTHOR = "Maris Brook"
-"""The person whose repository it is."""
+"""The owner of the repository."""
 DATE = "2026-02-02T10:00:00Z"
 
 README = """\
@@ -32,21 +32,21 @@ FEATURES = {
     "command": "`python -m tally FILE` prints the lines and the words of a file, such as `3 14 notes.txt`; without "
     "FILE, those of standard input",
 }
-"""Name → what has to be true."""
+"""The requirement for each feature, by name."""
 
 
 def create(folder: Path) -> Path:
-    """Make the repository in a folder that is not there yet, or empty; returns the folder.
+    """Create the repository in a new or empty folder; return the folder.
 
     Raises:
-        FileExistsError: The folder has something in it.
-        GitFailed: Git is not there, or refuses.
+        FileExistsError: The folder is not empty.
+        GitFailed: Git is missing, or failed.
     """
     folder = folder.expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; name a folder that is not there yet")
-    features = [{"name": name, "description": said, "passes": False} for name, said in FEATURES.items()]
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    features = [{"name": name, "description": text, "passes": False} for name, text in FEATURES.items()]
     files = {
         "README.md": README,
         ".gitignore": "__pycache__/\n",
@@ -66,7 +66,7 @@ def create(folder: Path) -> Path:
 
 
 def main(folder: Path) -> None:
-    """Make the example repository in FOLDER."""
+    """Create the example repository in FOLDER."""
     try:
         print(create(folder))
     except (OSError, GitFailed) as error:

@@ -1,7 +1,7 @@
-"""What the scripted LLM does as the loop's agent: it decides from the conversation alone, so it survives any kill.
+"""The scripted LLM of the loop's agent. It decides from the conversation alone, so it survives any kill.
 
-Its task is in the first message. Each stage looks at what the one before it brought about; where that is not what it
-should be (a test fails, a person has changed the task), the agent says so and ends, and its task stays open.
+Its task is in the first message. Each reply checks the result of the one before; if that is not a success (a test
+fails, a person has changed the task), the agent says so and ends, and its task stays open.
 """
 
 import json
@@ -12,41 +12,41 @@ from examples.loop.jobs import GIVEN_UP, JOBS, PLAN, Change, Job, Write
 from holdfast.testing import Conversation, Reply, call, default_script, say, slow, together
 
 THINKING = 0.15
-"""Seconds that a reply takes: an LLM that answers at once is hard to watch."""
+"""Seconds per reply, so that a viewer can follow."""
 
-_TASK = re.compile(r"^## Your task, of TASKS\.md\n\n(.+)$", re.MULTILINE)
+_TASK = re.compile(r"^## Your task, from TASKS\.md\n\n(.+)$", re.MULTILINE)
 _LOOK = (call("list_files"), call("read_file", path="features.json"))
 _TEST = "python -m unittest discover --top-level-directory ."
 
 
 def script(conversation: Conversation) -> Reply:
-    """The next reply of the loop's agent."""
+    """Return the next reply of the loop's agent."""
     if "complete_task" not in conversation.tools:
         return default_script(conversation)  # another agent's conversation
-    stages = _work(conversation) if _task(conversation) else _plan()
-    last = min(conversation.replies, len(stages) - 1)
-    return slow(stages[last], THINKING)
+    replies = _work(conversation) if _task(conversation) else _plan()
+    last = min(conversation.replies, len(replies) - 1)
+    return slow(replies[last], THINKING)
 
 
 def _plan() -> Sequence[Reply]:
-    """The initializer's run."""
+    """Return the replies of the initializer's run."""
     tasks = "# Tasks\n\n" + "".join(f"- [ ] {title}\n" for title in PLAN)
     return (
-        together(*_LOOK, text="I'll look at what is there, and at what is to be there."),
+        together(*_LOOK, text="I'll read the existing files and the list of features."),
         call("write_file", path="TASKS.md", content=tasks),
         call("commit_work", message="Write the plan"),
         call("note_learning", title="How to test", text=f"`{_TEST}`, or run_tests. Nothing has to be installed."),
-        say(f"The plan has {len(PLAN)} tasks: a task for each feature, the command last, for it needs the others."),
+        say(f"The plan has {len(PLAN)} tasks, one for each feature; the command is last because it needs the others."),
     )
 
 
 def _work(conversation: Conversation) -> Sequence[Reply]:
-    """The run of an iteration, as far as the conversation lets it come; its last reply holds from there on."""
+    """Return the replies of an iteration according to the conversation; the last one repeats."""
     task = _task(conversation)
     job = JOBS.get(task)
     if job is None:
-        return (say(f"I am a script, and have nothing written down for {task!r}. Nothing was done."),)
-    again = "## Earlier attempts at it" in _brief(conversation)
+        return (say(f"I am a script, and have no answer for {task!r}. Nothing was done."),)
+    again = "## Earlier attempts at this task" in _brief(conversation)
     if again or not job.first_code:
         return _through(conversation, task, job, again=again)
     return (
@@ -55,18 +55,18 @@ def _work(conversation: Conversation) -> Sequence[Reply]:
         call("run_tests"),
         _write(job.first_code),
         call("run_tests"),
-        say(f"I could not finish: a test fails. {GIVEN_UP}; the test is right, and stays."),
+        say(f"I could not finish: a test fails. {GIVEN_UP}; the test is correct and stays."),
     )
 
 
 def _through(conversation: Conversation, task: str, job: Job, *, again: bool) -> Sequence[Reply]:
-    """Test, code, and what tells of it. An earlier attempt has left its test."""
+    """Return the replies of a successful attempt: test, code, completion. An earlier attempt has left its test."""
     passed = [call("pass_feature", name=job.feature)] if job.feature else []
     begun = [_look(again=again), *([] if again else [_write([job.test])]), call("run_tests")]
-    stages = [*begun, _write(job.code), call("run_tests"), *passed, _complete(task, job), say(f"Done. {job.what}")]
-    if conversation.replies < len(begun) + 2 or _went_well(_last(conversation)):
-        return stages
-    return (say(f"I could not finish. What came back last: {json.dumps(_last(conversation)[:300])}"),)
+    replies = [*begun, _write(job.code), call("run_tests"), *passed, _complete(task, job), say(f"Done. {job.what}")]
+    if conversation.replies < len(begun) + 2 or _succeeded(_last(conversation)):
+        return replies
+    return (say(f"I could not finish. The last result was: {json.dumps(_last(conversation)[:300])}"),)
 
 
 def _complete(task: str, job: Job) -> Reply:
@@ -91,13 +91,13 @@ def _write(changes: Sequence[Change]) -> Reply:
 
 
 def _task(conversation: Conversation) -> str:
-    """The iteration's task; empty for the initializer."""
+    """Return the iteration's task; empty for the initializer."""
     found = _TASK.search(_brief(conversation))
     return found[1] if found else ""
 
 
 def _brief(conversation: Conversation) -> str:
-    """The message that the run began with."""
+    """Return the first message of the run."""
     return next((str(m["content"]) for m in conversation.messages if m.get("role") == "user"), "")
 
 
@@ -105,6 +105,6 @@ def _last(conversation: Conversation) -> str:
     return conversation.results[-1] if conversation.results else ""
 
 
-def _went_well(result: str) -> bool:
-    """Whether a result of `run_tests`, or of a tool that commits, lets the agent go on."""
+def _succeeded(result: str) -> bool:
+    """Whether a result of `run_tests`, or of a tool that commits, is a success."""
     return result.startswith(("Tests passed.", "Nothing to commit")) or " in commit " in result

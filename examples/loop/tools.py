@@ -1,16 +1,16 @@
-"""The one tool that the loop's agent has besides those on files and on memory: it runs the repository's tests."""
+"""The tool `run_tests` of the loop's agent, which runs the repository's tests."""
 
 import shlex
 import sys
 
 from holdfast import ToolContext, tool
-from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.runtime.workspace.shell import run_shell
 
 TEST_SECONDS = 120.0
 """Time limit of the repository's tests."""
 TEST_COMMAND = (sys.executable, "-B", "-m", "unittest", "discover", "--verbose", "--top-level-directory", ".")
-"""What runs them. It ends with 0 only if there are tests, and all of them pass (Python 3.12 and later)."""
+"""The test command. It exits with 0 only if there are tests and all of them pass (Python 3.12 and later)."""
 
 
 @tool(effect="idempotent", timeout=TEST_SECONDS + 30)
@@ -20,8 +20,8 @@ async def run_tests(context: ToolContext) -> str:
     Args:
         context: Filled in by Holdfast.
     """
-    # They are the LLM's own code, and nobody has looked at it: where the machine can confine them, they are confined.
-    confinement = DEFAULT if why_not(DEFAULT) is None else None
+    # Tests run unreviewed code of the LLM, so they are confined if the machine supports it.
+    confinement = DEFAULT if unavailable_reason(DEFAULT) is None else None
     command = f"{shlex.join(TEST_COMMAND)} 2>&1"
     outcome = await run_shell(command, context.workspace, seconds=TEST_SECONDS, confinement=confinement)
     if outcome.exit_code is None:

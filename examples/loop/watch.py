@@ -1,4 +1,4 @@
-"""The demo's view of its loop: where it stands, and the events of its iterations as they happen."""
+"""The demo's view of its loop: its state, and the events of its iterations as they happen."""
 
 from contextlib import suppress
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from examples.stage.run import ANSWER_SECONDS, Run
+from examples.shared.run import ANSWER_SECONDS, Run
 from holdfast.log.events import AgentEvent, RunFinished
 
 JSON = dict[str, Any]
@@ -16,7 +16,7 @@ class Watch:
     """One loop, and the runs of its iterations.
 
     Args:
-        client: Connected to the demo's server.
+        client: A client of the demo's server.
         loop: The loop's id.
     """
 
@@ -24,9 +24,9 @@ class Watch:
         self._client = client
         self._loop = client.get_workflow_handle(loop)
         self.state: JSON = {"status": "running", "iterations": []}
-        """As `starter.py show` has it; the last that a worker has told."""
+        """The loop's latest state, as `starter.py show` prints it."""
         self.runs: list[Run] = []
-        """By the number of their iteration."""
+        """The runs, in order of iterations."""
 
     @property
     def status(self) -> str:
@@ -40,13 +40,13 @@ class Watch:
 
     @property
     def current(self) -> JSON | None:
-        """The iteration under way."""
+        """The running iteration; None if none is running."""
         return next((each for each in self.iterations if each["outcome"] is None), None)
 
     async def news(self) -> list[tuple[int, AgentEvent]]:
-        """Ask where the loop stands; returns what is new: the iteration's number, and the event.
+        """Read the loop's state; return the new events with the numbers of their iterations.
 
-        While no worker is there to answer, nothing is.
+        Returns nothing while no worker answers.
         """
         with suppress(RPCError):
             self.state = await self._loop.query("state", rpc_timeout=ANSWER_SECONDS)
@@ -60,10 +60,10 @@ class Watch:
         ]
 
     async def close(self) -> None:
-        """Wait until every run is closed, and read its log once more: from here on nothing changes.
+        """Wait until every run is closed, and read its final log.
 
         Raises:
-            DemoFailed: One does not close.
+            DemoFailed: A run does not close.
         """
         for run in self.runs:
             await run.close()

@@ -1,1 +1,1 @@
-"""An agent that releases a small Python package: reads its commits, writes its changelog, tags and publishes."""
+"""An agent that releases a small Python package: it reads the commits, writes the changelog, tags and publishes."""

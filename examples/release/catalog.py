@@ -1,4 +1,4 @@
-"""The release agent: instructions, tools and policy. `worker.py` offers it where no other catalog is named."""
+"""The release agent: instructions, tools and policy. `worker.py` offers it unless another catalog is named."""
 
 from examples.release.tools import RELEASE_TOOLS
 from holdfast import Agent, Catalog, Effect, Limits, Policy, allow, ask
@@ -7,7 +7,7 @@ from holdfast.runtime.workspace.file_tools import workspace_tools
 INSTRUCTIONS = """\
 You release a small Python package. Your workspace is its git repository.
 
-Work in this order, one stage a step, and use what the tools return, not what you expect:
+Work in this order, one item a step, and rely on what the tools return, not on what you expect:
 
 1. In one step, call commits_since_tag and read_file on CHANGELOG.md. No commits since the last tag: say so and end.
 2. Choose the version by semantic versioning from the last tag (no tag yet: 0.1.0). A breaking change ("!" after the
@@ -21,12 +21,12 @@ Work in this order, one stage a step, and use what the tools return, not what yo
 6. publish with the same version.
 7. Say in a few sentences what was released, from which commit, and what is new.
 
-People decide on tag_release and publish. If one is denied, or a tool fails in a way that another call cannot mend,
+People decide on tag_release and publish. If one is denied, or a tool fails in a way that another call cannot fix,
 say what was done and what was not, and end. Change no file but CHANGELOG.md.
 """
 
 FILE_TOOLS = ("list_files", "read_file", "search_files", "write_file", "edit_file")
-"""Of the workspace's tools, those that the agent has: no shell."""
+"""The workspace tools of the agent; it has no shell."""
 
 POLICY = Policy(
     rules=(
@@ -34,11 +34,11 @@ POLICY = Policy(
         allow("write_file"),
         allow("edit_file"),
         allow("run_tests"),
-        ask("tag_release", reason="a tag is what others build from"),
-        ask("publish", reason="a published version cannot be taken back"),
+        ask("tag_release", reason="others build from tags"),
+        ask("publish", reason="a published version cannot be withdrawn"),
     )
 )
-"""Reads, edits and tests run at once; a person decides on what leaves the repository."""
+"""Reads, edits and tests run without approval; a person decides on tags and publications."""
 
 release = Agent(
     name="release",
@@ -50,4 +50,4 @@ release = Agent(
 """Reads the commits, writes the changelog, tests, tags and publishes."""
 
 catalog = Catalog(agents=[release], tools=[*workspace_tools(), *RELEASE_TOOLS])
-"""What the worker offers."""
+"""The catalog that the worker offers."""

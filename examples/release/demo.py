@@ -2,7 +2,7 @@
 
     python -m examples.release.demo            (or: make demo)
 
-Everything is real: Temporal, PostgreSQL, git, HTTP to an LLM, SIGKILL. Without a key the LLM is scripted.
+Temporal, PostgreSQL, git, HTTP requests and SIGKILLs are real. Without an API key, the LLM is scripted.
 """
 
 from typing import Annotated
@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from examples.release.folders import new_folder
-from examples.release.scenes import THREAD, Demo
-from examples.stage.playing import run_demo
+from examples.release.scenario import THREAD, Demo
+from examples.shared.runner import run_demo
 
 
 def main(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack and the worker running at the end.")] = False,
 ) -> None:
-    """Release a package with an agent whose worker is killed twice. No key and no Docker needed."""
+    """Release a package with an agent whose worker is killed twice. Needs neither an API key nor Docker."""
     run_demo(
         lambda folder, console, scripted: Demo(folder, console, scripted=scripted),
         new_folder,

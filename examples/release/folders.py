@@ -1,14 +1,14 @@
-"""Where the release demo keeps its files."""
+"""The folder of the release demo."""
 
 from pathlib import Path
 
-from examples.stage import folders
+from examples.shared import folders
 
 
 def new_folder(state: Path) -> folders.DemoFolder:
-    """Make the folder of a new demo under the state folder `state`, and remove earlier ones.
+    """Create the folder of a new demo under the state folder `state`, and remove earlier ones.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The folder cannot be created.
     """
     return folders.new_folder(state, "trickle")

@@ -1,11 +1,12 @@
-"""Git on the repository that is released.
+"""Runs git on the repository to release.
 
-The repository is the user's: git works in a view of it, and runs nothing that it names (`holdfast.runtime.memory`).
+The repository is the user's: git works in a view of it, and executes nothing that the repository configures
+(`holdfast.runtime.memory`).
 """
 
 from pathlib import Path
 
-from examples.stage.git import GitFailed, run_git
+from examples.shared.git import GitFailed, run_git
 from holdfast.runtime.memory import git as runtime_git
 from holdfast.runtime.memory.repository_root import find_repository_root
 from holdfast.runtime.memory.views import view_of
@@ -18,23 +19,23 @@ class NotARepository(GitFailed):
 
 
 def git(repository: Path, *arguments: str, author: str = "Release Agent", date: str | None = None) -> str:
-    """Run `git ARGUMENTS…` in a repository and return what it printed, without the last line break.
+    """Run `git ARGUMENTS…` in a repository and return its output without the final line break.
 
     Args:
-        repository: The folder that holds `.git`; a repository further up is never taken for it.
-        arguments: As on a command line. What comes from outside must be checked before.
-        author: Name of who commits and tags.
-        date: When, as git reads it (`2026-01-05T10:00:00Z`); None for now.
+        repository: The folder that contains `.git`; a repository in a parent folder is never used.
+        arguments: Git's arguments. The caller must validate those that come from outside.
+        author: The name of the author of commits and tags.
+        date: Their date in git's format (`2026-01-05T10:00:00Z`); None for now.
 
     Raises:
         NotARepository: There is no `.git` in the folder.
-        GitFailed: Git ended with an error, or took too long.
+        GitFailed: Git failed, or took too long.
     """
     if arguments[:1] == ("init",):
         return run_git(repository, *arguments, author=author, date=date)
     if not (repository / ".git").exists():
         raise NotARepository(
-            f"{repository.name} is no git repository: start the run with --workspace and the folder of one "
+            f"{repository.name} is not a git repository: start the run with --workspace and the folder of one "
             "(`python -m examples.release.repository FOLDER` makes one to try)"
         )
     address = f"{author.lower().replace(' ', '.')}@example.invalid"
@@ -53,7 +54,7 @@ def git(repository: Path, *arguments: str, author: str = "Release Agent", date: 
 
 
 def commit_of(repository: Path, tag: str) -> str | None:
-    """The commit that a tag points at; None where there is no such tag."""
+    """Return the commit that a tag points to; None if there is no such tag."""
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", f"refs/tags/{tag}^{{commit}}")
     except NotARepository:

@@ -1,4 +1,4 @@
-"""What the demo ends with: facts counted in the real files, in PostgreSQL and in Temporal; and are they right?"""
+"""The facts at the end of the demo, counted in files, PostgreSQL and Temporal, and compared with expected values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import psycopg
 
 from examples.release.git import git
 from examples.release.tools import publications
-from examples.stage.facts import Kill, Row
-from examples.stage.run import ServerView
+from examples.shared.facts import Kill, Row
+from examples.shared.run import ServerView
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import (
     AgentEvent,
@@ -24,19 +24,19 @@ from holdfast.log.events import (
 from holdfast.tools.effects import Effect
 
 SCRIPTED_STEPS = 6
-"""LLM calls of the scripted release: look, edit, test, tag, publish, report."""
+"""LLM calls of the scripted release: read, edit, test, tag, publish, report."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A run of the demo, when it is over."""
+    """A completed run of the demo."""
 
     events: list[AgentEvent]
     server: ServerView
     kills: list[Kill]
     repository: Path
     base: str
-    """The commit the release started from."""
+    """The commit from which the release started."""
     database_url: str
     thread: str
     scripted: bool
@@ -44,7 +44,7 @@ class Ending:
 
 
 def rows(ending: Ending) -> list[Row]:
-    """Every fact, and what it should be."""
+    """Return every fact with its expected value."""
     return [
         *_run_rows(ending),
         *_authority_rows(ending),
@@ -78,7 +78,9 @@ def _authority_rows(ending: Ending) -> Iterator[Row]:
     finished = [event for event in ending.events if isinstance(event, ToolCallFinished) and event.status == "ok"]
     adopted = [names[event.number] for event in finished if event.adopted]
     yield Row(
-        "found done after a kill, and adopted", ", ".join(adopted) or "nothing", "publish" if ending.scripted else None
+        "effects found after a kill and adopted",
+        ", ".join(adopted) or "nothing",
+        "publish" if ending.scripted else None,
     )
 
 
@@ -103,7 +105,7 @@ def _effect_rows(ending: Ending) -> Iterator[Row]:
 
 
 def _effect(what: str, *, expected: int, done: int) -> Row:
-    """An effect as it was counted in the real thing."""
+    """Return the row of an effect counted in the real system."""
     return Row(f"{what}: {expected} expected", _counts(done, expected), _counts(expected, expected))
 
 
@@ -112,7 +114,7 @@ def _counts(done: int, expected: int) -> str:
 
 
 def _effects_started(events: list[AgentEvent]) -> set[str]:
-    """Keys of the calls that have an effect and were started."""
+    """Return the keys of started calls with effects."""
     spec = next(event.spec for event in events if isinstance(event, AgentLoaded))
     effects = {tool.name for tool in spec.tools if tool.effect is not Effect.READ}
     numbers = {e.number for e in events if isinstance(e, ToolCallRequested) and e.call.name in effects}

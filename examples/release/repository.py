@@ -1,6 +1,6 @@
 """The repository that the demo releases: a tiny Python package, tagged v0.1.0, with commits since then.
 
-The same bytes, names and dates every time, so the same commit hashes on every machine.
+Its bytes, names and dates are fixed, so its commit hashes are the same on every machine.
 
     python -m examples.release.repository FOLDER
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from examples.release.git import git
-from examples.stage.git import GitFailed
+from examples.shared.git import GitFailed
 
 AUTHOR = "Maris Brook"
 
@@ -134,13 +134,13 @@ One bucket serves one process. To share a limit between machines, keep the token
 
 @dataclass(frozen=True)
 class _Commit:
-    """One commit: its message, and text put into files: all of it, or before or after a place in it."""
+    """One commit: its message, and its changes of files."""
 
     subject: str
     day: int
-    """Of January 2026."""
+    """The day of January 2026."""
     changes: tuple[tuple[str, str, str], ...]
-    """Path, text to be replaced (empty: the end of the file), text in its place."""
+    """Path, text to replace (empty: append to the file), new text."""
 
 
 _REFILL = "\n    def _refill"
@@ -187,16 +187,16 @@ COMMITS = (
 
 
 def create(folder: Path) -> Path:
-    """Make the repository in a folder that is not there yet, or empty; returns the folder.
+    """Create the repository in a new or empty folder; return the folder.
 
     Raises:
-        FileExistsError: The folder has something in it.
-        GitFailed: Git is not there, or refuses.
+        FileExistsError: The folder is not empty.
+        GitFailed: Git is missing, or failed.
     """
     folder = folder.expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; name a folder that is not there yet")
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
     git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
     for number, commit in enumerate(COMMITS):
         for path, old, new in commit.changes:
@@ -212,12 +212,12 @@ def create(folder: Path) -> Path:
 def _change(file: Path, old: str, new: str) -> None:
     file.parent.mkdir(exist_ok=True)
     before = file.read_text(encoding="utf-8") if file.exists() else ""
-    assert before.count(old) == 1 or not old, f"{file.name} has {old!r} not exactly once"
+    assert before.count(old) == 1 or not old, f"{file.name} does not contain {old!r} exactly once"
     file.write_text(before.replace(old, new) if old else before + new, encoding="utf-8", newline="\n")
 
 
 def main(folder: Path) -> None:
-    """Make the example repository in FOLDER."""
+    """Create the example repository in FOLDER."""
     try:
         print(create(folder))
     except (OSError, GitFailed) as error:

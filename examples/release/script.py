@@ -1,7 +1,7 @@
-"""What the scripted LLM does as the release agent: it decides from the conversation alone, so it survives any kill.
+"""The scripted LLM of the release agent. It decides from the conversation alone, so it survives any kill.
 
-Each stage looks at the results of the calls so far. A result that is not what success looks like (a tool failed, a
-person said no) ends the run with a sentence about what was done and what was not.
+Each phase checks the results of the calls so far. A result without success (a tool failed, a person denied) ends the
+run with a sentence about what was done and what was not.
 """
 
 import json
@@ -14,16 +14,16 @@ from examples.release.tools import Commits
 from holdfast.testing import Conversation, Reply, call, default_script, say, slow, together
 
 THINKING = 0.3
-"""Seconds that a reply takes: an LLM that answers at once is hard to watch."""
+"""Seconds per reply, so that a viewer can follow."""
 
 SECTIONS = {"feat": "Added", "fix": "Fixed", "perf": "Changed", "refactor": "Changed"}
-"""Sections of the changelog by type of commit; other types have no place in it."""
+"""Sections of the changelog by type of commit; other types are left out."""
 
 _SUBJECT = re.compile(r"(?P<type>\w+)(\([^)]*\))?(?P<breaking>!)?: (?P<text>.+)")
 
 
 def script(conversation: Conversation) -> Reply:
-    """The next reply of the release agent."""
+    """Return the next reply of the release agent."""
     if "commits_since_tag" not in conversation.tools:
         return default_script(conversation)  # another agent's conversation
     return slow(_next(Release(conversation)), THINKING)
@@ -31,7 +31,7 @@ def script(conversation: Conversation) -> Reply:
 
 @dataclass(frozen=True)
 class Release:
-    """A release, as far as the conversation tells."""
+    """The state of a release according to the conversation."""
 
     conversation: Conversation
 
@@ -49,7 +49,7 @@ class Release:
 
     @cached_property
     def commits(self) -> Commits | None:
-        """What was committed since the last tag; None where the tool did not say."""
+        """The commits since the last tag; None if the tool returned none."""
         try:
             return Commits.model_validate_json(self.results.get("commits_since_tag", ""))
         except ValueError:
@@ -71,7 +71,7 @@ class Release:
 
     @property
     def news(self) -> dict[str, list[str]]:
-        """What the changelog is to say, by section, oldest first."""
+        """The entries for the changelog by section, oldest first."""
         assert self.commits is not None
         news: dict[str, list[str]] = {}
         for section in dict.fromkeys(SECTIONS.values()):
@@ -83,24 +83,24 @@ class Release:
 
 
 def _as_entry(text: str) -> str:
-    """With a capital letter, unless it begins with a name from the code."""
+    """Capitalize the text, unless it begins with a name from the code."""
     return text[0].upper() + text[1:] if re.match(r"[a-z]+\b[^(._]", text) else text
 
 
 @dataclass(frozen=True)
-class Stage:
+class Phase:
     """One call on the way to a release."""
 
     tool: str
     success: tuple[str, ...]
-    """How a result begins that lets the release go on."""
+    """How a successful result begins."""
     ask: Callable[[Release], Reply]
 
 
 def _next(release: Release) -> Reply:
     if "commits_since_tag" not in release.results:
         first = together(call("commits_since_tag"), call("read_file", path="CHANGELOG.md"))
-        return together(first, text="I'll look at what was committed since the last release, and at the changelog.")
+        return together(first, text="I'll read the commits since the last release, and the changelog.")
     if release.commits is None:
         return say(
             f"I could not read the commits, so nothing was done. {_quoted(release.results['commits_since_tag'])}"
@@ -108,13 +108,13 @@ def _next(release: Release) -> Reply:
     if not release.commits.commits:
         return say(f"There are no commits since {release.commits.last_tag}: nothing to release.")
     done: list[str] = []
-    for stage in STAGES:
-        result = release.results.get(stage.tool)
+    for phase in PHASES:
+        result = release.results.get(phase.tool)
         if result is None:
-            return stage.ask(release)
-        if not result.startswith((*stage.success, "Done.")):  # a person who looked it up says "Done."
-            return say(_stopped(stage, result, done))
-        done.append(stage.tool)
+            return phase.ask(release)
+        if not result.startswith((*phase.success, "Done.")):  # "Done." is a person's answer after a check
+            return say(_stopped(phase, result, done))
+        done.append(phase.tool)
     return say(_summary(release))
 
 
@@ -122,20 +122,23 @@ def _edit(release: Release) -> Reply:
     assert release.commits is not None
     heading = re.search(r"^## .+$", release.results.get("read_file", ""), re.MULTILINE)
     if heading is None:
-        return say("CHANGELOG.md has no section to put the next one above, so nothing was done. Add a `## ` heading.")
+        return say(
+            "CHANGELOG.md has no section above which to put the next one. Nothing was done. Add a `## ` heading."
+        )
     lines = [f"## {release.version} ({release.commits.commits[0].date})", ""]
     for section, entries in release.news.items():
         lines += [f"### {section}", *(f"- {entry}" for entry in entries), ""]
     new = "\n".join([*lines, heading[0]])
     return together(
         call("edit_file", path="CHANGELOG.md", old=heading[0], new=new),
-        text=f"{len(release.commits.commits)} commits since {release.commits.last_tag}: the next is {release.version}.",
+        text=f"{len(release.commits.commits)} commits since {release.commits.last_tag}: the next version is "
+        f"{release.version}.",
     )
 
 
-def _stopped(stage: Stage, result: str, done: list[str]) -> str:
+def _stopped(phase: Phase, result: str, done: list[str]) -> str:
     before = f"Done before that: {', '.join(done)}." if done else "Nothing was done before that."
-    return f"The release stopped at {stage.tool}. {_quoted(result)}\n{before}"
+    return f"The release stopped at {phase.tool}. {_quoted(result)}\n{before}"
 
 
 def _summary(release: Release) -> str:
@@ -144,13 +147,13 @@ def _summary(release: Release) -> str:
 
 
 def _quoted(result: str) -> str:
-    return f"What came back: {json.dumps(result[:300], ensure_ascii=False)}"
+    return f"The result was: {json.dumps(result[:300], ensure_ascii=False)}"
 
 
-STAGES = (
-    Stage("edit_file", ("Edited ", "CHANGELOG.md reads as after"), _edit),
-    Stage("run_tests", ("Tests passed",), lambda release: call("run_tests")),
-    Stage("tag_release", ("Tagged ",), lambda release: call("tag_release", version=release.version)),
-    Stage("publish", ("Published ",), lambda release: call("publish", version=release.version)),
+PHASES = (
+    Phase("edit_file", ("Edited ", "CHANGELOG.md already shows"), _edit),
+    Phase("run_tests", ("Tests passed",), lambda release: call("run_tests")),
+    Phase("tag_release", ("Tagged ",), lambda release: call("tag_release", version=release.version)),
+    Phase("publish", ("Published ",), lambda release: call("publish", version=release.version)),
 )
-"""The way to a release, after the first look."""
+"""The calls of a release, after the first reads."""

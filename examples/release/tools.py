@@ -1,8 +1,8 @@
-"""The tools of the release agent. Each says what it does to the world, and those that cannot be done twice have a
-check that finds out whether they happened.
+"""The tools of the release agent. Each declares its effect; tools that must not run twice have a check that finds out
+whether the effect happened.
 
-1. Nothing here takes a path or a command from the LLM: only a version number, checked by its pattern.
-2. What a check looks for is the call's key, which no other call has.
+1. No tool accepts a path or a command from the LLM, only a version number that matches a pattern.
+2. A check looks for the effect key of the call, which is unique.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from holdfast.runtime.workspace.shell import run_shell
 TEST_SECONDS = 120.0
 """Time limit of the repository's tests."""
 MOST_COMMITS = 50
-"""Commits that are listed, the newest ones."""
+"""The most commits to list, newest first."""
 CHANGELOG = "CHANGELOG.md"
 
 _VERSION = r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})"
@@ -33,11 +33,11 @@ Version = Annotated[str, Field(pattern=f"^{_VERSION}$")]
 
 
 class ReleaseRefused(Exception):
-    """The release cannot go on like this; the text says what to do first."""
+    """The release cannot continue; the text says what to do first."""
 
 
 class Commit(BaseModel):
-    """A commit as the LLM sees it."""
+    """A commit as shown to the LLM."""
 
     commit: str
     date: str
@@ -45,7 +45,7 @@ class Commit(BaseModel):
 
 
 class Commits(BaseModel):
-    """What `commits_since_tag` returns."""
+    """The result of `commits_since_tag`."""
 
     last_tag: Annotated[str, Field(pattern=f"^v{_VERSION}$")] | None
     commits: list[Commit]
@@ -88,7 +88,7 @@ async def run_tests(context: ToolContext) -> str:
 
 
 def _only_changelog_changed(repository: Path) -> None:
-    """Refuse to run or to release what the LLM wrote: only its changelog goes in without a look at the code.
+    """Refuse to run or release code that nobody has reviewed: the LLM may change only the changelog.
 
     Raises:
         ReleaseRefused: Another file differs from the last commit.
@@ -100,7 +100,7 @@ def _only_changelog_changed(repository: Path) -> None:
 
 
 def find_tag(version: Version, context: ToolContext) -> Found | Absent:
-    """Whether this very call has made the tag: its message has the call's key."""
+    """Check whether this call has made the tag, whose message contains the effect key."""
     tag = f"v{version}"
     commit = commit_of(context.workspace, tag)
     if commit is None:
@@ -118,8 +118,8 @@ def tag_release(version: Version, context: ToolContext) -> str:
         version: The version, such as 1.4.0, without a "v".
     """
     repository, tag = context.workspace, f"v{version}"
-    if taken := commit_of(repository, tag):
-        raise ReleaseRefused(f"the tag {tag} is there already, at {taken[:10]}; choose the next version")
+    if existing := commit_of(repository, tag):
+        raise ReleaseRefused(f"the tag {tag} exists already, at {existing[:10]}; choose the next version")
     _only_changelog_changed(repository)
     changelog = repository / CHANGELOG
     if not changelog.is_file() or version not in changelog.read_text(encoding="utf-8", errors="replace"):
@@ -136,12 +136,12 @@ def _tagged(tag: str, commit: str) -> str:
 
 
 def registry_of(repository: Path) -> Path:
-    """The registry that the example publishes to: a file beside the repository, out of the LLM's reach."""
+    """Return the registry to which the example publishes: a file beside the repository, which the LLM cannot reach."""
     return repository.parent / f"{repository.name}-registry.jsonl"
 
 
 def publications(repository: Path) -> list[dict[str, Any]]:
-    """What was published, oldest first: version, commit and key of each.
+    """Return the publications, oldest first: version, commit and key of each.
 
     Raises:
         ValueError: A line of the registry cannot be read.
@@ -157,45 +157,45 @@ def publications(repository: Path) -> list[dict[str, Any]]:
 
 
 def find_publication(context: ToolContext) -> Found | Absent | Unknown:
-    """Whether this very call has published: the registry has a line with the call's key."""
+    """Check whether this call has published: the registry has a line with its effect key."""
     try:
         found = [entry for entry in publications(context.workspace) if entry.get("key") == context.key]
     except (OSError, ValueError) as error:
-        return Unknown(f"{registry_of(context.workspace)} cannot be read ({error}); look whether the version is there")
+        return Unknown(f"{registry_of(context.workspace)} cannot be read ({error}); check whether it has the version")
     return Found(_published(found[0])) if found else Absent()
 
 
 @tool(effect="verifiable", check=find_publication)
 async def publish(version: Version, context: ToolContext) -> str:
-    """Publish a tagged version to the package registry. A published version cannot be taken back.
+    """Publish a tagged version to the package registry. A published version cannot be withdrawn.
 
     Args:
         context: Filled in by Holdfast.
-        version: The version, such as 1.4.0, without a "v". Its tag must be there.
+        version: The version, such as 1.4.0, without a "v". Its tag must exist.
     """
     seconds = _confirm_seconds()
     entry = await asyncio.to_thread(_append, context, version)
-    # From here on it is done, and nobody has been told: a kill at this point is what `find_publication` is for.
+    # The effect has happened, but its result is not recorded: `find_publication` covers a kill at this point.
     await asyncio.sleep(seconds)
     return _published(entry)
 
 
 def _confirm_seconds() -> float:
-    """How long the registry takes to confirm; read before the effect, where a bad value does no harm."""
+    """Return how long the registry takes to confirm. Read before the effect, so that a bad value does no harm."""
     return float(os.environ.get("HOLDFAST_EXAMPLE_CONFIRM_SECONDS") or 0.5)
 
 
 def _append(context: ToolContext, version: str) -> dict[str, Any]:
     commit = commit_of(context.workspace, f"v{version}")
     if commit is None:
-        raise ReleaseRefused(f"there is no tag v{version}; tag_release comes first")
+        raise ReleaseRefused(f"there is no tag v{version}; call tag_release first")
     entry = {"version": version, "commit": commit, "key": context.key}
     with registry_of(context.workspace).open("a", encoding="utf-8") as registry:
         fcntl.flock(registry, fcntl.LOCK_EX)  # another run may publish the same version
         if any(entry.get("version") == version for entry in publications(context.workspace)):
             raise ReleaseRefused(f"{version} is published already; choose the next version")
         registry.write(json.dumps(entry) + "\n")
-        registry.flush()  # the line reaches the file in one piece
+        registry.flush()  # writes the line in one piece
         os.fsync(registry.fileno())
     return entry
 
@@ -205,4 +205,4 @@ def _published(entry: dict[str, Any]) -> str:
 
 
 RELEASE_TOOLS = (commits_since_tag, run_tests, tag_release, publish)
-"""What the agent has besides the tools on files."""
+"""The agent's tools other than file tools."""

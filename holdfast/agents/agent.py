@@ -1,4 +1,4 @@
-"""An agent as data: what a catalog offers (`Agent`), and what a run records of it (`AgentSpec`)."""
+"""Agents as data: the definition in a catalog (`Agent`), and the resolved form that a run records (`AgentSpec`)."""
 
 from functools import cached_property
 from typing import Any
@@ -13,60 +13,60 @@ from holdfast.tools.spec import ToolSpec
 
 
 class Limits(Frozen):
-    """Bounds of one agent run. A run that reaches one is blocked, not lost: `retry` grants as much again."""
+    """Limits of one agent run. A run that reaches one is blocked, not lost; `retry` grants the same amount again."""
 
     max_steps: int = Field(default=100, ge=1)
-    """LLM calls."""
+    """Maximum number of LLM calls."""
     max_rejected_replies: int = Field(default=3, ge=1)
-    """Replies in a row that could not be used (empty, cut off, no valid tool call)."""
+    """Maximum number of consecutive unusable replies (empty, truncated, or without a valid tool call)."""
     tool_result_chars: int = Field(default=8_000, ge=200, le=400_000)
-    """Length of a tool result in the transcript, in characters (2,000 tokens or so); what is longer is clipped."""
+    """Maximum length of a tool result in the transcript, in characters (8,000 are about 2,000 tokens)."""
     llm_timeout: float = Field(default=600, gt=0)
-    """Seconds that one attempt of an LLM call may take."""
+    """Seconds that one attempt at an LLM call may take."""
     compaction_tokens: int = Field(default=100_000, ge=1)
-    """Tokens of a request and its reply, as the provider counts them, from which the transcript is folded. Four
-    fifths of the LLM's context window are a good choice."""
+    """Size of a request and its reply, in tokens as the provider counts them, that triggers context compaction. Four
+    fifths of the LLM's context window is a good choice."""
     idle_limit: float = Field(default=0, ge=0)
-    """Seconds that a run stays open for follow-up messages after the LLM has answered; 0 to finish at once."""
+    """Seconds that a run stays open for follow-up messages after the LLM's answer; 0 to finish at once."""
     local_seconds: float = Field(default=1, ge=0, le=5)
-    """Seconds that a call of a tool that reads may take as a local activity, which costs half of what an ordinary one
-    does. Signals wait that long. A call that takes longer is made again as an ordinary activity, and from then on all
-    calls of that tool are; 0 to make none a local activity."""
+    """Seconds that a call of a read-only tool may take as a local activity, which costs half as much as a regular one
+    but delays signals. A call that takes longer is repeated as a regular activity, and so are all later calls of that
+    tool; 0 to use no local activities."""
     stale_after: float = Field(default=86_400, gt=0)
-    """Seconds since the agent last acted after which its `verify` tools run before anything else."""
+    """Seconds of inactivity after which the agent's `verify` tools run before anything else."""
     history_events: int = Field(default=4_000, ge=20)
-    """Events of Temporal's history from which the run goes on in a new Temporal run, at the latest when Temporal
-    suggests it: what a worker has to replay after a crash."""
+    """Number of events in Temporal's history at which the run continues as new; it does so earlier if Temporal
+    suggests it. Bounds what a worker must replay after a crash."""
 
 
 class Memory(Frozen):
-    """What an agent's prompt has of its memory beyond the thread: tokens of each at the most, estimated; 0 for none."""
+    """Budgets for the memory in an agent's prompt beyond the thread, in estimated tokens for each tier; 0 for none."""
 
     skills: int = Field(default=2_000, ge=0)
-    """Names and descriptions of skills; their bodies are loaded when the LLM asks for them."""
+    """Names and descriptions of skills; the LLM loads their content when it needs it."""
     strategies: int = Field(default=0, ge=0)
-    """What the agent has learnt to do, in the workspace's `.agents/STRATEGIES.md`."""
+    """Strategies that the agent has learned, in the workspace's `.agents/STRATEGIES.md`."""
     standing: int = Field(default=0, ge=0)
-    """Standing memories: of the agent, of the person who gives the task, and global ones."""
+    """Standing memory of the agent and of the person who gives the task, and global standing memory."""
     files: int = Field(default=0, ge=0)
     """The workspace's TASKS.md, progress.txt, ERRORS.md, LEARNINGS.md and features.json."""
     workspace_skills: bool = False
-    """Also the skills in the workspace's `.agents/skills`: whoever writes there instructs the agent."""
+    """Whether to add the skills in the workspace's `.agents/skills`; whoever writes there instructs the agent."""
     semantic: bool = False
-    """The agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
+    """Whether the agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
 
 
 class SkillSpec(Frozen):
-    """A skill as a run records it: what the prompt says of it, and where its files are."""
+    """A skill as a run records it: its entry in the prompt, and the addresses of its files."""
 
     name: str
     description: str
     files: dict[str, str]
-    """Path → address of the artifact; `SKILL.md` among them."""
+    """Path → address of the artifact; includes `SKILL.md`."""
 
 
 class Agent(Frozen):
-    """What a user defines: instructions, the tools by name, the policy."""
+    """An agent as a user defines it: instructions, names of tools and skills, policy and limits."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     instructions: str
@@ -77,25 +77,25 @@ class Agent(Frozen):
     """Names of skills in the same catalog; None for all of them."""
     memory: Memory = Memory()
     verify: tuple[str, ...] = ()
-    """Reads without arguments that run when the agent goes on after a long pause (`Limits.stale_after`), whatever its
-    reason, so that the LLM sees what has changed meanwhile."""
+    """Read-only tools without arguments that run when the agent resumes after any long pause (`Limits.stale_after`),
+    so that the LLM sees what has changed."""
     policy: Policy = Policy()
     llm: str | None = None
     """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
     llm_options: dict[str, Any] = {}
-    """Further fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
+    """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
     limits: Limits = Limits()
 
 
 class AgentSpec(Frozen):
-    """An agent as one run uses it, recorded before anything else: a redeployed worker cannot change it."""
+    """An agent as one run uses it. The run records it first, so that a redeployed worker cannot change it."""
 
     name: str
     instructions: str
     tools: tuple[ToolSpec, ...]
     skills: tuple[SkillSpec, ...] = ()
     strategies: str = ""
-    """What it has learnt to do, word for word."""
+    """The strategies that it has learned, verbatim."""
     memory: Memory = Memory()
     verify: tuple[str, ...] = ()
     policy: Policy
@@ -105,20 +105,20 @@ class AgentSpec(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of everything above: two runs with the same hash were told the same and allowed the same.
+        """Digest of all fields: runs with the same hash have the same instructions, tools and policy.
 
-        Defaults are left out, so that a field added in a later release alters no older hash.
+        It omits defaults, so that a field added in a later release does not change older hashes.
         """
         return digest(self.model_dump(mode="json", exclude_defaults=True))
 
     @cached_property
-    def minds_trust(self) -> bool:
-        """Whether it matters to any of its tools or rules what the LLM has read."""
+    def depends_on_trust(self) -> bool:
+        """Whether any of its tools or rules depends on the trust level of what the LLM has read."""
         tools = any(tool.trusted_only or tool.wants_origin for tool in self.tools)
         return tools or any("trust" in rule.when for rule in self.policy.rules)
 
     def tool(self, name: str) -> ToolSpec | None:
-        """The tool of that name, if the agent has it."""
+        """Return the tool with this name, if the agent has it."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
@@ -126,8 +126,8 @@ _SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()
 
 
 def shared(spec: AgentSpec) -> AgentSpec:
-    """The one object for all specs that equal `spec`: a thousand runs of an agent hold its tools' schemas once.
+    """Return one object for all specs that equal `spec`, so that a thousand runs hold its tools' schemas once.
 
-    Nothing can tell the one from the other but their memory, so a replay is none the wiser.
+    Equal specs are interchangeable, so sharing them does not affect replay.
     """
     return _SHARED.setdefault(spec.hash, spec)

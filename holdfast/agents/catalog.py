@@ -1,10 +1,10 @@
-"""A catalog: the agents, tools and skills that a worker offers. One object, no registry."""
+"""The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from holdfast.agents.agent import Agent, AgentSpec
-from holdfast.agents.skills import Skill, no_room
+from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
 from holdfast.errors import CatalogError
 from holdfast.memory.semantic import MemoryStore
@@ -16,18 +16,18 @@ _T = TypeVar("_T")
 
 
 class Catalog:
-    """Agents, tools and skills, checked against each other.
+    """The agents, tools and skills that a worker offers, checked for consistency.
 
     Args:
-        agents: The first is the default of `starter.py start`.
-        tools: What `@tool` made.
-        skills: What `holdfast.runtime.memory.skills.load_skills` read from a folder.
-        threads: Where threads are kept for good; None for PostgreSQL.
-        artifacts: Where long results are kept; None for PostgreSQL.
-        memories: Where agents remember; None for PostgreSQL.
+        agents: The agents; the first is the default of `starter.py start`.
+        tools: The tools, made by `@tool`.
+        skills: The skills, read by `holdfast.runtime.memory.skills.load_skills`.
+        threads: Permanent store of threads; None for PostgreSQL.
+        artifacts: Store of long results; None for PostgreSQL.
+        memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
-        CatalogError: No agent, a name twice, or an agent that names a tool or a skill which is not there.
+        CatalogError: There is no agent, a name occurs twice, or an agent names a tool or a skill that is missing.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Catalog:
         memories: MemoryStore | None = None,
     ) -> None:
         agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
-        for thing in tool_list:
-            if not isinstance(thing, Tool):
-                raise CatalogError(f"{thing!r} is not a tool; decorate the function with @tool")
+        for candidate in tool_list:
+            if not isinstance(candidate, Tool):
+                raise CatalogError(f"{candidate!r} is not a tool; decorate the function with @tool")
         for each in skill_list:
             if not isinstance(each, Skill):
-                raise CatalogError(f"{each!r} is not a skill; read them with load_skills(FOLDER)")
+                raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
         self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
         self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
@@ -56,8 +56,10 @@ class Catalog:
         for agent in agent_list:
             _check_named(agent, "tools", agent.tools, self.tools)
             _check_named(agent, "skills", agent.skills, self.skills)
-            if why := no_room(self.skills_of(agent.name)):
-                raise CatalogError(f"agent {agent.name!r}: {why}; name those it needs with Agent(skills=(…))")
+            if why := limit_excess(self.skills_of(agent.name)):
+                raise CatalogError(
+                    f"agent {agent.name!r}: {why}; select the skills that it needs with Agent(skills=(…))"
+                )
             for name in agent.verify:
                 self._check_verifier(agent, name)
 
@@ -67,14 +69,16 @@ class Catalog:
             raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
         properties = tool.spec.parameters.get("properties", {})
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
-            raise CatalogError(f"agent {agent.name!r} verifies with {name!r}: it has to be a read without arguments")
+            raise CatalogError(
+                f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
+            )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
-        """The same catalog with one more tool; what has its name already stays.
+        """Return the catalog with one more tool; an existing tool of the same name takes precedence.
 
         Args:
             tool: The tool.
-            to: Which agents have it; None for those that have tools.
+            to: Selects the agents that have it; None for all agents that have tools.
         """
         name = tool.spec.name
         if name in self.tools:
@@ -90,24 +94,28 @@ class Catalog:
         return self._with(agents, [*self.tools.values(), tool])
 
     def governed_by(self, policy: Policy) -> "Catalog":
-        """The same catalog, with this policy in place of every agent's own."""
+        """Return the catalog with this policy in place of every agent's own."""
         agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
         return self._with(agents, self.tools.values())
 
     def skills_of(self, name: str | None) -> list[Skill]:
-        """The skills of the agent of that name (None: of the first one).
+        """Return the skills of an agent (None: of the first one).
 
         Raises:
-            CatalogError: No such agent; the message lists those there are.
+            CatalogError: There is no such agent; the message lists the existing ones.
         """
         agent = self._agent(name)
         return [self.skills[skill] for skill in (self.skills if agent.skills is None else agent.skills)]
 
     def spec(self, name: str | None, *, default_llm: str) -> AgentSpec:
-        """The agent of that name (None: the first one) as a run records it.
+        """Return an agent (None: the first one) as a run records it.
+
+        Args:
+            name: The agent's name.
+            default_llm: The LLM of an agent that names none.
 
         Raises:
-            CatalogError: No such agent; the message lists those there are.
+            CatalogError: There is no such agent; the message lists the existing ones.
         """
         agent = self._agent(name)
         return AgentSpec(
@@ -145,11 +153,13 @@ class Catalog:
 
 
 def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:
-    """Refuse an agent that names what is not in the catalog."""
+    """Reject an agent that names tools or skills that are not in the catalog."""
     known = list(there)
     if missing := [name for name in named or () if name not in known]:
-        words = f"names {kind} that are not in the catalog: {missing} ({', '.join(known) or 'none'})"
-        raise CatalogError(f"agent {agent.name!r} {words}")
+        listed = ", ".join(known) or "none"
+        raise CatalogError(
+            f"agent {agent.name!r} names {kind} that are not in the catalog: {missing}; the catalog has: {listed}"
+        )
 
 
 def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:

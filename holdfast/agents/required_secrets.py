@@ -1,4 +1,4 @@
-"""The secrets that the tools of a catalog declare, read from the environment."""
+"""Reads the secrets that the tools of a catalog declare from the environment."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,14 +8,14 @@ from holdfast.tools.secrets import Secrets
 
 
 def read_secrets(tools: Iterable[Tool], environ: Mapping[str, str]) -> Secrets:
-    """The secrets that tools declare.
+    """Read the secrets that tools declare.
 
     Args:
-        tools: Of a worker's catalog.
-        environ: Usually `os.environ`; a blank variable counts as absent.
+        tools: The tools of a worker's catalog.
+        environ: Usually `os.environ`; a blank variable counts as missing.
 
     Raises:
-        SettingsError: Some are not set; the message names each, and the tools that need it.
+        SettingsError: Some are not set; the message names each one and the tools that need it.
     """
     needed: dict[str, list[str]] = {}
     for tool in tools:
@@ -24,7 +24,7 @@ def read_secrets(tools: Iterable[Tool], environ: Mapping[str, str]) -> Secrets:
     missing = {name: users for name, users in needed.items() if not environ.get(name, "").strip()}
     if missing:
         lines = [f"{name} is not set, and {_need(users)} it." for name, users in missing.items()]
-        raise SettingsError("\n".join([*lines, "Set it where this worker runs, or take the tool out of the catalog."]))
+        raise SettingsError("\n".join([*lines, "Set it where this worker runs, or remove the tool from the catalog."]))
     return Secrets({name: environ[name] for name in needed})
 
 

@@ -1,4 +1,4 @@
-"""Authority: policy, conditions, approval requests, what people decide, and the signatures that prove it.
+"""Authority: policies and their conditions, approval requests, signed statements of people, and votes.
 
-These are models and pure judgements. How a run asks, counts votes and acts on a decision is `holdfast.run`.
+These are models and pure functions. `holdfast.run` opens requests, counts votes and acts on decisions.
 """

@@ -1,9 +1,10 @@
-"""Requests to people, as data. Answers are in `holdfast.authority.statements`, what they lead to in
-`holdfast.run.decisions`.
+"""Approval requests: questions to people about tool calls, as data.
 
-1. A request asks about one tool call: may it run (`approval`), or did it happen (`reconcile`)?
-2. Several may be open at once; they are decided in any order, each once.
-3. A decision is bound to the request's digest: the call, the agent, and the one effect that it has.
+`holdfast.authority.statements` defines the decisions, `holdfast.run.decisions` applies them.
+
+1. A request concerns one tool call: may it run (`approval`), or did it happen (`reconcile`)?
+2. Several requests may be open at once; each is decided once, in any order.
+3. A decision is bound to the request's digest, which covers the call, the agent and the one effect of the call.
 """
 
 from datetime import datetime, timedelta
@@ -33,10 +34,10 @@ DecisionOutcome = Literal[
     "bad_signature",
     "against_policy",
 ]
-"""What became of a decision. Only the first three change anything: the third opens another request."""
+"""The outcome of a submitted decision. Only the first three change anything; the third opens another request."""
 
 COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
-"""The outcomes of decisions that count."""
+"""The outcomes of decisions that count as votes."""
 
 ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
     "approval": ("approve", "deny", "respond"),
@@ -49,42 +50,42 @@ class ApprovalRequest(Frozen):
     """A question to people about one tool call."""
 
     id: str
-    """Short id within the thread, to be typed by a person: `1`, `2`, …"""
+    """Short id within the thread, easy to type: `1`, `2`, …"""
     kind: RequestKind
     number: int
     """The call's number in the thread."""
     tool: str
     arguments: str
-    """As they are to run: what the tool reads in what the LLM wrote, or what a person put in its place."""
+    """The arguments to run with: what the tool parsed from the LLM's text, or what a person replaced it with."""
     digest: str
-    """Of what is decided on (`seen`)."""
+    """Digest of what is decided on (`seen`)."""
     spec_hash: str = ""
     """Digest of the agent, its policy included."""
     effect_key: str = ""
-    """Names the call's one effect."""
+    """Key of the call's one effect."""
     epoch: int = 0
-    """Which row of the ledger."""
+    """Row of the effect ledger."""
     why: str
-    """The rule that asks, or why nobody knows whether the effect happened."""
+    """Why the rule requires approval, or why the outcome is unknown."""
     rule: str = ""
-    """The label of the rule that asks."""
+    """Label of the rule that requires approval."""
     asked_at: datetime
     terms: Terms = Terms()
-    """Who may decide, how many have to, until when."""
+    """Who may decide, how many must agree, and by when."""
     undoable: bool = False
-    """The tool can take its effect back, so `undo` is an answer to a `reconcile`."""
+    """Whether the tool can undo its effect, so that `undo` is an answer to a `reconcile` request."""
     votes: tuple[Vote, ...] = ()
-    """The answers so far, one of each person, where more have to answer."""
+    """The answers so far, one per person, until the quorum is reached."""
     edited_by: str = ""
-    """Who put other arguments in place of the LLM's."""
+    """The person who edited the LLM's arguments."""
     reminded: int = 0
-    """How often those who may decide were reminded."""
+    """How often the approvers were reminded."""
     level: int = 0
-    """How often it was escalated."""
+    """How often the request was escalated."""
 
     @property
     def seen(self) -> Seen:
-        """What is decided on."""
+        """What a decision on this request is bound to."""
         return Seen(
             tool=self.tool,
             call_digest=self.call().digest,
@@ -95,58 +96,58 @@ class ApprovalRequest(Frozen):
 
     @property
     def who(self) -> tuple[str, ...]:
-        """The people and roles who may decide now; empty for every approver."""
+        """The people and roles who may decide now; empty for all approvers."""
         return self.terms.who(self.level)
 
     @property
     def answers(self) -> tuple[DecisionKind, ...]:
-        """The decisions that fit."""
+        """The decisions that fit this request."""
         return tuple(answer for answer in ANSWERS[self.kind] if answer != "undo" or self.undoable)
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it is decided without people; None for never. Nobody but people can tell whether an effect happened."""
+        """When `on_expiry` decides; None for never. Only people can resolve an unknown outcome."""
         return self._after(self.terms.expires_after) if self.kind == "approval" else None
 
     @property
     def remind_at(self) -> datetime | None:
-        """When to remind those who may decide."""
+        """When to remind the approvers next."""
         every = self.terms.remind_every
         return self._after(every * (self.reminded + 1)) if every else None
 
     @property
     def escalate_at(self) -> datetime | None:
-        """When to ask more people."""
+        """When to ask more people next."""
         steps = self.terms.escalate[self.level :]
         return self._after(steps[0].after) if steps else None
 
     @property
     def due_at(self) -> datetime | None:
-        """When something is to be done about it though nobody decides."""
+        """The next time at which the request needs action even without a decision."""
         return min((time for time in (self.expires_at, self.remind_at, self.escalate_at) if time), default=None)
 
     def edit(self, arguments: dict[str, Any] | None) -> str:
-        """Arguments that a person gives, as JSON; empty where they are none, or those that the request has."""
+        """Encode a person's edited arguments as JSON; empty if there are none, or if they equal the current ones."""
         if arguments is None:
             return ""
         text = canonical(arguments).decode("utf-8", "replace")
         return "" if self.call(text).digest == self.call().digest else text
 
     def edited(self, arguments: str, *, by: str, effect_key: str) -> "ApprovalRequest":
-        """The same question about other arguments: nobody has answered it yet."""
+        """Return the same request with other arguments and without votes."""
         asked = {"arguments": arguments, "effect_key": effect_key, "edited_by": by, "votes": ()}
         changed = self.model_copy(update=asked)
         return changed.model_copy(update={"digest": changed.seen.digest})
 
     def call(self, arguments: str = "") -> ToolCall:
-        """The call that it is about, or the same with other arguments."""
+        """Return the call in question, or the same call with other arguments."""
         return ToolCall(id="", name=self.tool, arguments=arguments or self.arguments)
 
     def _after(self, seconds: float | None) -> datetime | None:
         return None if seconds is None else self.asked_at + timedelta(seconds=seconds)
 
     def view(self) -> dict[str, Any]:
-        """The request as `show`, `pending` and the Web UI present it; `shown_digest` recomputes the digest from it."""
+        """Return the request as `show`, `pending` and the Web UI present it; `shown_digest` recomputes its digest."""
         return {
             "request": self.id,
             "kind": self.kind,
@@ -170,10 +171,10 @@ class ApprovalRequest(Frozen):
 
 
 def shown_digest(view: dict[str, Any]) -> str:
-    """The digest of what a request's view shows: whoever signs recomputes it, for what is shown is what is signed.
+    """Compute the digest of what a request's view shows, so that a signer signs exactly what they see.
 
     Raises:
-        KeyError: The view lacks something.
+        KeyError: The view lacks a field.
     """
     call = digest([view["tool"], view["arguments"]])
     bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}

@@ -1,7 +1,7 @@
 """Conditions of policy rules: expressions in CEL, the Common Expression Language, over one tool call.
 
-An expression ends always, changes nothing, and sees nothing but the variables it is given. Its regular expressions run
-in linear time, whatever an LLM writes into the arguments. Language: https://cel.dev
+An expression always terminates, has no side effects, and sees only the variables it is given. Its regular expressions
+run in linear time, even on hostile arguments. Language: https://cel.dev
 """
 
 import re
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import cel
 
 VARIABLES = ("args", "paths", "tool", "effect", "agent", "depth", "workspace", "trust")
-"""What an expression may name: the call's arguments as JSON, those of them that are text as normalised paths relative
-to the run's folder (`holdfast.base.paths`), the tool's name and effect class, the agent's name, how many agents stand
-between the run and a person, the run's folder, and what the LLM's words are worth after all that it has read (`agent`,
+"""The variables of an expression: the call's arguments as JSON; its text arguments as normalised paths relative to the
+workspace (`holdfast.base.paths`); the tool's name and effect class; the agent's name; how many agents stand between the
+run and a person; the workspace; and the trust level of what the LLM writes, given everything it has read (`agent`,
 `tool` or `web`)."""
 
 CHARS = 2_000
-"""Length of an expression: the library reads it by recursion, and a very long one would end the process."""
+"""Maximum length of an expression: the library parses recursively, and a very long one would crash the process."""
 
 MACROS = 2
-"""Loops over lists in an expression (`all`, `exists`, …), and the items they may find in the arguments: time in a
-workflow is short, and the LLM says how long the lists are."""
+"""Maximum number of loops over lists in an expression (`all`, `exists`, …), and of items in the arguments that they
+loop over: a workflow task must be short, and the LLM controls the length of the lists."""
 ITEMS = 300
 
 _EXAMPLE: dict[str, Any] = {
@@ -44,21 +44,21 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()")
 
 
 class ConditionFailed(Exception):
-    """An expression has no answer for these values; the text says why."""
+    """An expression cannot be evaluated for these values; the message says why."""
 
 
 def check_condition(expression: str) -> None:
-    """Refuse an expression that can never have an answer, or could take too long to find it.
+    """Reject an expression that can never be evaluated, or could take too long.
 
     Raises:
-        ValueError: It is not CEL, too long, loops too often, or names a variable or function that does not exist.
+        ValueError: It is not CEL, is too long, loops too often, or names an unknown variable or function.
     """
     if len(expression) > CHARS:
         raise ValueError(f"it is over {CHARS:,} characters long")
     bare = _TEXT.sub('""', expression)
     loops = _MACRO.findall(bare)
     if len(loops) > MACROS:
-        raise ValueError(f"it loops {len(loops)} times, and may {MACROS} times")
+        raise ValueError(f"it loops over lists {len(loops)} times, but at most {MACROS} loops are allowed")
     known = {*VARIABLES, *loops, "true", "false", "null", "in"}
     if unknown := next((name for name in _NAME.findall(bare) if name not in known), None):
         raise ValueError(f"there is no variable {unknown!r}; the variables are {', '.join(VARIABLES)}")
@@ -70,7 +70,7 @@ def check_condition(expression: str) -> None:
             raise ValueError(f"there is no function {name!r}") from None
     except ValueError as error:
         raise ValueError(_first_line(error)) from None
-    except Exception:  # noqa: S110  # with no arguments at all, most expressions have no answer
+    except Exception:  # noqa: S110  # without any arguments, most expressions cannot be evaluated
         pass
 
 
@@ -78,22 +78,22 @@ def holds(expression: str, variables: Mapping[str, Any]) -> bool:
     """Whether the condition is met.
 
     Raises:
-        ConditionFailed: It has no answer: an argument is missing, or has another type than the expression expects.
+        ConditionFailed: It cannot be evaluated: an argument is missing or has an unexpected type.
     """
     if _MACRO.search(expression) and _items(variables.get("args")) > ITEMS:
-        raise ConditionFailed(f"the arguments have lists of more than {ITEMS} items, and it loops over lists")
+        raise ConditionFailed(f"it loops over lists, and the arguments have lists of more than {ITEMS} items")
     try:
         answer = _compiled(expression).execute(dict(variables))
     except Exception as error:
         raise ConditionFailed(f"{type(error).__name__}: {_first_line(error)}"[:300]) from None
     if not isinstance(answer, bool):
-        raise ConditionFailed(f"it gives {type(answer).__name__}, and not true or false")
+        raise ConditionFailed(f"it gives {type(answer).__name__}, not true or false")
     return answer
 
 
 @lru_cache(maxsize=1_024)
 def _compiled(expression: str) -> "cel.Program":
-    # Here, for it brings a command line of its own, and most processes meet no condition.
+    # Imported here because it brings a command line of its own, and most processes evaluate no condition.
     with workflow.unsafe.imports_passed_through():
         import cel
 
@@ -101,7 +101,7 @@ def _compiled(expression: str) -> "cel.Program":
 
 
 def _items(value: Any) -> int:
-    """How many items the lists and objects in a JSON value have."""
+    """Count the items of the lists and objects in a JSON value."""
     if isinstance(value, dict):
         value = list(value.values())
     return len(value) + sum(map(_items, value)) if isinstance(value, list) else 0

@@ -1,4 +1,4 @@
-"""Why a policy says what it says of a tool call: each rule up to the one that decides, and who may decide."""
+"""Explanations of verdicts: each rule up to the one that decides, and who may decide on a request."""
 
 from fnmatch import fnmatchcase
 from typing import Any
@@ -8,42 +8,42 @@ from holdfast.authority.policy import Policy, Rule, Terms, ToolUse, Verdict, eva
 from holdfast.base.models import Frozen
 
 
-class Judged(Frozen):
+class JudgedRule(Frozen):
     """One rule, and why it applies or does not."""
 
     number: int
-    """From 0, in the order of the policy."""
+    """Index of the rule in the policy, from 0."""
     rule: str
     applies: bool
     why: str
 
 
 class Explanation(Frozen):
-    """What a policy says of one call, and why."""
+    """A policy's verdict on one call, and the reasons."""
 
     verdict: Verdict
-    judged: tuple[Judged, ...]
-    """The rules that were tried; the last of them decides, if it applies."""
+    judged: tuple[JudgedRule, ...]
+    """The rules that were tried, in order; the last one decides, if it applies."""
     who: tuple[str, ...] = ()
-    """For `ask`: the approvers who may decide at once; empty for anybody."""
+    """For `ask`: the approvers who may decide from the start; empty for anybody."""
     later: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    """For `ask`: after how many seconds which approvers may, besides."""
+    """For `ask`: additional approvers, with the seconds after which they may decide."""
     veto: tuple[str, ...] = ()
-    """For `ask`: the approvers who may deny, besides."""
+    """For `ask`: additional approvers who may only deny."""
 
     def view(self) -> dict[str, Any]:
-        """The explanation as JSON."""
-        told = self.model_dump(mode="json", exclude={"verdict", "later"})
-        told |= {"later": [{"after": after, "who": list(who)} for after, who in self.later]}
-        return {**self.verdict.model_dump(mode="json"), **told}
+        """Return the explanation as JSON."""
+        fields = self.model_dump(mode="json", exclude={"verdict", "later"})
+        fields |= {"later": [{"after": after, "who": list(who)} for after, who in self.later]}
+        return {**self.verdict.model_dump(mode="json"), **fields}
 
 
 def explain(policy: Policy, use: ToolUse) -> Explanation:
-    """The verdict on a tool call, with the way to it."""
-    judged: list[Judged] = []
+    """Evaluate a tool call, and explain how the verdict comes about."""
+    judged: list[JudgedRule] = []
     for number, rule in enumerate(policy.rules):
         applies, why = _judge(rule, use)
-        judged.append(Judged(number=number, rule=rule.label, applies=applies, why=why))
+        judged.append(JudgedRule(number=number, rule=rule.label, applies=applies, why=why))
         if applies:
             break
     verdict = evaluate(policy, use)
@@ -66,13 +66,13 @@ def _judge(rule: Rule, use: ToolUse) -> tuple[bool, str]:
     try:
         met = holds(rule.when, use.variables)
     except ConditionFailed as error:
-        fails = "so the call is not allowed by it" if rule.verdict == "allow" else "so it counts"
-        return rule.verdict != "allow", f"the condition has no answer ({error}), {fails}"
+        fails = "so the rule does not apply" if rule.verdict == "allow" else "so the rule applies"
+        return rule.verdict != "allow", f"the condition cannot be evaluated ({error}), {fails}"
     return met, f"the condition is {str(met).lower()}"
 
 
 def _people(policy: Policy, terms: Terms) -> dict[str, Any]:
-    """Who may decide; without approvers in the policy, the names that its terms give."""
+    """Return who may decide; if the policy lists no approvers, the names in its terms."""
 
     def people(names: tuple[str, ...]) -> tuple[str, ...]:
         return policy.entitled(names) if policy.approvers else names

@@ -1,28 +1,28 @@
-"""Follow-up messages: what a person says to a run that is open, and what becomes of it."""
+"""Follow-up messages to open runs: their format, limits and outcomes."""
 
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from holdfast.authority.statements import Signed, in_words, parsed
+from holdfast.authority.statements import Signed, parsed, validation_message
 from holdfast.base.names import PersonName
 from holdfast.llm.content import too_long, unfit
 from holdfast.llm.messages import Content, text_of
 
 INBOX = 100
-"""Messages that wait for the LLM's answer at the same time, taken or not; more are refused. They travel from one
-Temporal run to the next.
+"""Maximum number of messages without a reply from the LLM, taken into the transcript or not; more are rejected.
+They are carried from one Temporal run to the next.
 """
 
 INBOX_BYTES = 250_000
-"""Of all of them together, as JSON. A message that is longer than that can wait alone."""
+"""Maximum total size of these messages as JSON. A single longer message is accepted if no other waits."""
 
 WhenBusy = Literal["queue", "interrupt", "reject"]
-"""What becomes of a message to a run that is at work: it waits for the end of the step · the LLM call under way is
-given up for it · it is turned away."""
+"""What happens to a message if the run is busy: it waits for the end of the step · it cancels the current LLM call ·
+it is rejected."""
 
 LONGEST_MESSAGE = 7 * 86_400
-"""Seconds for which a signed message can be good."""
+"""Maximum number of seconds for which a signed message is valid."""
 
 MessageOutcome = Literal[
     "accepted",
@@ -40,22 +40,22 @@ MessageOutcome = Literal[
 
 
 class Message(Signed):
-    """What a person says; the JSON of the signal and the update `say`."""
+    """A person's message; the JSON of the signal and the update `say`."""
 
     message: Content = Field(min_length=1)
     by: PersonName = ""
     when_busy: WhenBusy = "queue"
     id: str = Field(default="", max_length=100)
-    """A signed message has one of its own: it counts once, and the same words can be said again under another."""
+    """Id of a signed message: each id is accepted once, so repeating the same text requires a new id."""
     until: AwareDatetime | None = None
-    """Until when it is good; a signed message says so."""
+    """When a signed message expires; required for one."""
 
 
 def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
-    """A payload as a message, or the outcome and a sentence that say why it is none.
+    """Parse a payload as a message; if it is invalid, return the outcome and a sentence that explains it.
 
     Args:
-        payload: What was sent: an object, or the message's text alone.
+        payload: An object, or the message's text alone.
     """
     if isinstance(payload, str):
         given = parsed(payload)
@@ -65,7 +65,7 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
     try:
         message = Message.model_validate(payload)
     except ValidationError as error:
-        return "malformed", in_words(error)[:2_000]
+        return "malformed", validation_message(error)[:2_000]
     if not text_of(message.message).strip():
         return "malformed", "the message is empty"
     if why := unfit(message.message):

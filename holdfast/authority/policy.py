@@ -1,9 +1,9 @@
-"""Policy: which tool calls run at once, which wait for people, which never run; and who those people are.
+"""Policies: which tool calls run at once, which require approval, which never run, and who the approvers are.
 
 1. Rules are tried in order; the first that matches gives the verdict.
-2. Where none matches, reads are allowed and everything that has an effect asks.
-3. A condition that has no answer fails closed: the rule counts if it asks or denies, and not if it allows.
-4. A policy is data: it is recorded with the agent when a run starts, and evaluated here, by a pure function.
+2. If none matches, reads are allowed and calls with an effect require approval.
+3. A condition that cannot be evaluated fails closed: an `ask` or `deny` rule applies, an `allow` rule does not.
+4. A policy is data: a run records it with the agent when it starts, and `evaluate` is a pure function.
 """
 
 from dataclasses import dataclass
@@ -25,72 +25,72 @@ from holdfast.trust import Trust
 VerdictKind = Literal["allow", "ask", "deny"]
 
 
-def _spelt(name: Any) -> Any:
+def _normalised(name: Any) -> Any:
     return person_name(name) if isinstance(name, str) else name
 
 
 Key = Annotated[str, AfterValidator(check_key)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), BeforeValidator(_spelt)]
-"""Of a person, a role or a gateway; read as its one spelling, in lower case (`holdfast.base.names`)."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), BeforeValidator(_normalised)]
+"""Name of a person, a role or a gateway; normalised to lower case (`holdfast.base.names`)."""
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
 
 class Approver(Frozen):
-    """Somebody who may decide."""
+    """A person who may decide on requests."""
 
     name: Name
     roles: tuple[Name, ...] = ()
     keys: tuple[Key, ...] = ()
-    """Public keys (`starter.py keygen`), each as good as the other: one for each device."""
+    """Public keys (`starter.py keygen`), for example one per device; each is sufficient."""
 
 
 class Gateway(Frozen):
-    """A service that knows people by other means, and vouches for who decides (`gateway.py`)."""
+    """A service that authenticates people by other means and vouches for their decisions (`gateway.py`)."""
 
     name: Name
     keys: tuple[Key, ...] = Field(min_length=1)
 
 
 class Escalation(Frozen):
-    """More people are asked, where nobody has decided for so long."""
+    """Additional people to ask if a request is still open after some time."""
 
     after: Seconds
-    """Since the request was opened."""
+    """Seconds since the request was opened."""
     by: tuple[Name, ...] = Field(min_length=1)
 
 
 class Terms(Frozen):
-    """How a request is decided: by whom, by how many, and until when. Times are seconds since it was opened."""
+    """How a request is decided: by whom, by how many, and by when. Times are in seconds since it was opened."""
 
     by: tuple[Name, ...] = ()
-    """People and roles who may decide; empty for every approver of the policy, or anybody if it has none."""
+    """People and roles who may decide; empty for all approvers of the policy, or for anybody if it has none."""
     quorum: int = Field(default=1, ge=1, le=20)
-    """How many people have to give the same answer: approve, answer in the tool's place, or say what became of it. One
+    """How many people must give the same answer: approve, respond in the tool's place, or state the outcome. A single
     denial is enough to deny."""
     veto: tuple[Name, ...] = ()
-    """People and roles who may deny, besides."""
+    """Additional people and roles who may only deny."""
     requester_may_decide: bool = True
-    """Whether those who gave the run its task and messages may approve what it asks for. Where not, and signatures are
-    required, messages have to be signed, too (`Policy.proves_requesters`)."""
+    """Whether the people who gave the run its task and messages may approve its calls. If not, and if signatures are
+    required, messages must be signed too (`Policy.proves_requesters`)."""
     expires_after: Seconds | None = None
-    """When `on_expiry` takes the place of a decision; None for never."""
+    """When the request expires and `on_expiry` decides; None for never."""
     on_expiry: Literal["deny", "approve"] = "deny"
     remind_every: Seconds | None = None
-    """How often those who may decide are reminded."""
+    """Interval of reminders to the approvers; None for no reminders."""
     escalate: tuple[Escalation, ...] = ()
-    """Who is asked besides, later, in the order of time."""
+    """Whom to ask additionally and when, in chronological order."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         times = [step.after for step in self.escalate]
         if times != sorted(times):
-            raise ValueError("escalate: the steps are not in the order of time")
+            raise ValueError("escalate: the steps are not in chronological order")
         if self.escalate and not self.by:
-            raise ValueError("escalate: everybody may decide from the start; name those who are asked first as `by`")
+            raise ValueError("escalate: everybody may decide from the start; set `by` to those who are asked first")
         return self
 
     def who(self, level: int) -> tuple[str, ...]:
-        """The people and roles who may decide after so many escalations; empty for everybody."""
+        """Return the people and roles who may decide after `level` escalations; empty for everybody."""
         return (*self.by, *(name for step in self.escalate[:level] for name in step.by)) if self.by else ()
 
 
@@ -98,21 +98,21 @@ class Rule(Frozen):
     """One line of a policy."""
 
     verdict: VerdictKind
-    """`allow`: run at once. `ask`: people decide. `deny`: never, and the LLM is told so."""
+    """`allow`: run at once. `ask`: require approval. `deny`: never run; the LLM reads that the call was denied."""
     tool: str = "*"
-    """Tool names it applies to, as a shell pattern: `read_*`, `publish`."""
+    """Names of tools that the rule applies to, as a shell pattern: `read_*`, `publish`."""
     effect: Effect | None = None
-    """The effect class it applies to; None for all."""
+    """The effect class that the rule applies to; None for all."""
     agent: str = "*"
-    """Names of agents it applies to, as a shell pattern."""
+    """Names of agents that the rule applies to, as a shell pattern."""
     depth: int = Field(default=0, ge=0)
-    """It applies to runs that have at least so many agents above them: 1 for delegated runs."""
+    """Minimum number of agents above the run: 1 for runs of sub-agents."""
     when: str = ""
     """A condition on the call (`holdfast.authority.conditions`); empty for none."""
     reason: str = ""
-    """Why the rule exists; shown to the person who is asked, and to the LLM that is denied."""
+    """Why the rule exists; shown to approvers, and to the LLM if the call is denied."""
     terms: Terms | None = None
-    """For `ask`: how it is decided; None for the policy's own terms."""
+    """For `ask`: how the request is decided; None for the policy's own terms."""
 
     @model_validator(mode="after")
     def _meaningful(self) -> Self:
@@ -122,7 +122,7 @@ class Rule(Frozen):
             except ValueError as error:
                 raise ValueError(f"when: {error}") from None
         if self.terms and self.verdict != "ask":
-            raise ValueError(f"terms: nobody is asked by a rule that says {self.verdict}")
+            raise ValueError(f"terms: only an `ask` rule has terms, and the verdict of this one is {self.verdict}")
         return self
 
     @property
@@ -135,16 +135,16 @@ class Rule(Frozen):
 
 
 class Policy(Frozen):
-    """Ordered rules, the people who decide, and how their decisions are known to be theirs."""
+    """Ordered rules, the people who decide, and how they prove their identity."""
 
     rules: tuple[Rule, ...] = ()
     approvers: tuple[Approver, ...] = ()
     """Who may decide; empty for anybody."""
     gateways: tuple[Gateway, ...] = ()
     signatures: Literal["optional", "required"] = "optional"
-    """`required`: a decision counts only if its approver or a gateway has signed it."""
+    """`required`: a decision counts only if the approver or a gateway has signed it."""
     terms: Terms = Terms()
-    """How requests are decided where their rule does not say."""
+    """How requests are decided if their rule has no terms."""
 
     @model_validator(mode="after")
     def _of_people_who_exist(self) -> Self:
@@ -162,7 +162,7 @@ class Policy(Frozen):
             if self.approvers and able < terms.quorum:
                 raise ValueError(f"{place}: {able} may decide, and the quorum is {terms.quorum}")
         if self.signatures == "required" and not (self.gateways or any(person.keys for person in self.approvers)):
-            raise ValueError("signatures: they are required, and nobody has a key")
+            raise ValueError("signatures: they are required, but nobody has a key")
         return self
 
     def _all_terms(self) -> list[tuple[str, Terms]]:
@@ -171,21 +171,21 @@ class Policy(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of the policy: two with the same hash say the same."""
+        """Digest of the policy: policies with the same hash are equal."""
         return digest(self.model_dump(mode="json", exclude_defaults=True))
 
     @property
     def proves_requesters(self) -> bool:
-        """Whether it has to be known who asks: some requests are not for requesters to decide, and names are proven."""
+        """Whether requesters must be authenticated: names are proven, and some requests exclude their requesters."""
         some = any(not terms.requester_may_decide for _, terms in self._all_terms())
         return self.signatures == "required" and some
 
     def approver(self, name: str) -> Approver | None:
-        """The approver of that name."""
+        """Return the approver with this name, if there is one."""
         return next((person for person in self.approvers if person.name == name), None)
 
     def entitled(self, who: tuple[str, ...]) -> tuple[str, ...]:
-        """The approvers whom these names and roles stand for; all of them where there are none."""
+        """Return the names of the approvers that these names and roles denote; of all approvers if `who` is empty."""
         return tuple(p.name for p in self.approvers if not who or p.name in who or set(p.roles) & set(who))
 
 
@@ -201,11 +201,11 @@ class ToolUse:
     depth: int = 0
     workspace: str = ""
     trust: Trust = "agent"
-    """What the LLM's words are worth, after all that it has read."""
+    """Trust level of what the LLM writes, given everything it has read."""
 
     @cached_property
     def variables(self) -> dict[str, Any]:
-        """What a rule's condition may name."""
+        """The variables of a rule's condition."""
         call = {"args": self.arguments, "tool": self.tool, "effect": str(self.effect)}
         where = {"agent": self.agent, "depth": self.depth, "workspace": self.workspace}
         paths = paths_in(self.arguments, self.workspace)
@@ -213,19 +213,27 @@ class ToolUse:
 
 
 class Verdict(Frozen):
-    """What the policy says of one call, and the rule that said it."""
+    """A policy's verdict on one call, and the rule that gave it."""
 
     verdict: VerdictKind
     rule: str
     reason: str = ""
     terms: Terms = Terms()
-    """For `ask`: how it is to be decided."""
+    """For `ask`: how the request is decided."""
     remembered: str = ""
-    """The remembered rule that lifts `ask`."""
+    """The remembered rule that turns `ask` into `allow`."""
 
 
 def evaluate(policy: Policy, use: ToolUse) -> Verdict:
-    """The verdict on a tool call."""
+    """Evaluate a tool call.
+
+    Args:
+        policy: The rules to try, in order.
+        use: The call.
+
+    Returns:
+        The verdict of the first rule that matches, or of the default.
+    """
     for rule in policy.rules:
         applies, note = _applies(rule, use)
         if applies:
@@ -237,7 +245,7 @@ def evaluate(policy: Policy, use: ToolUse) -> Verdict:
 
 
 def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
-    """Whether the rule applies, and what is to be said of how that was found."""
+    """Whether the rule applies, with a note for its label if the condition could not be evaluated."""
     named = fnmatchcase(use.tool, rule.tool) and fnmatchcase(use.agent, rule.agent)
     if not named or rule.effect not in (None, use.effect) or use.depth < rule.depth:
         return False, ""
@@ -246,21 +254,42 @@ def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
     try:
         return holds(rule.when, use.variables), ""
     except ConditionFailed as error:
-        return rule.verdict != "allow", f" (the condition has no answer: {error})"
+        return rule.verdict != "allow", f" (the condition cannot be evaluated: {error})"
 
 
 def allow(tool: str = "*", *, effect: Effect | None = None, when: str = "") -> Rule:
-    """A rule that lets matching calls run at once."""
+    """Make a rule that lets matching calls run at once.
+
+    Args:
+        tool: Names of tools, as a shell pattern.
+        effect: The effect class; None for all.
+        when: A condition on the call (`holdfast.authority.conditions`).
+    """
     return Rule(verdict="allow", tool=tool, effect=effect, when=when)
 
 
 def ask(
     tool: str = "*", *, effect: Effect | None = None, when: str = "", reason: str = "", terms: Terms | None = None
 ) -> Rule:
-    """A rule that makes matching calls wait for people."""
+    """Make a rule that requires approval of matching calls.
+
+    Args:
+        tool: Names of tools, as a shell pattern.
+        effect: The effect class; None for all.
+        when: A condition on the call (`holdfast.authority.conditions`).
+        reason: Why the rule exists; shown to approvers.
+        terms: How requests are decided; None for the policy's own terms.
+    """
     return Rule(verdict="ask", tool=tool, effect=effect, when=when, reason=reason, terms=terms)
 
 
 def deny(tool: str = "*", *, effect: Effect | None = None, when: str = "", reason: str = "") -> Rule:
-    """A rule that forbids matching calls."""
+    """Make a rule that denies matching calls.
+
+    Args:
+        tool: Names of tools, as a shell pattern.
+        effect: The effect class; None for all.
+        when: A condition on the call (`holdfast.authority.conditions`).
+        reason: Why the rule exists; shown to the LLM.
+    """
     return Rule(verdict="deny", tool=tool, effect=effect, when=when, reason=reason)

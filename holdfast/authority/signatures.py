@@ -1,7 +1,7 @@
-"""Ed25519 signatures, by which a run knows who decided (RFC 8032). Pure: a signature depends on key and text alone.
+"""Ed25519 signatures, which prove to a run who decided (RFC 8032). Pure: they depend only on key and message.
 
-Keys are written as `ed25519:` and 43 characters of URL-safe base64, so that they fit into a line of YAML. Keys and
-signatures have one spelling each: without padding, in one alphabet, and with no bit that means nothing.
+Keys are written as `ed25519:` and 43 characters of URL-safe base64, to fit on a line of YAML. Keys and signatures have
+exactly one valid encoding: without padding, in one alphabet, and with no unused bits set.
 """
 
 import base64
@@ -19,20 +19,20 @@ _SIGNATURE_BYTES = 64
 
 
 def check_key(text: str) -> str:
-    """Return a public key as it was written.
+    """Return a public key unchanged if it is valid.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a public key.
     """
     _bytes_of_key(text)
     return text
 
 
 def public_key(private: str) -> str:
-    """The public key that belongs to a private one, both as text.
+    """Return the public key that belongs to a private key, both as text.
 
     Raises:
-        ValueError: That is no private key.
+        ValueError: The text is not a private key.
     """
     key = Ed25519PrivateKey.from_private_bytes(_bytes_of_key(private))
     return PREFIX + _text(key.public_key().public_bytes_raw())
@@ -42,7 +42,7 @@ def sign(private: str, message: bytes) -> str:
     """Sign a message with a private key.
 
     Raises:
-        ValueError: That is no private key.
+        ValueError: The text is not a private key.
     """
     return _text(Ed25519PrivateKey.from_private_bytes(_bytes_of_key(private)).sign(message))
 
@@ -58,7 +58,7 @@ def is_signed(public: str, signature: str, message: bytes) -> bool:
 
 
 def encode_key(key: bytes) -> str:
-    """32 bytes as the text of a key."""
+    """Encode 32 bytes as the text of a key."""
     return PREFIX + _text(key)
 
 
@@ -67,7 +67,7 @@ def _bytes_of_key(text: str) -> bytes:
         raise ValueError(f"a key begins with {PREFIX}; `starter.py keygen` makes one")
     key = _decoded(text.removeprefix(PREFIX))
     if len(key) != _KEY_BYTES:
-        raise ValueError(f"an Ed25519 key has {_KEY_BYTES} bytes, and this one {len(key)}")
+        raise ValueError(f"an Ed25519 key has {_KEY_BYTES} bytes, and this one has {len(key)}")
     return key
 
 
@@ -75,9 +75,9 @@ def _decoded(text: str) -> bytes:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("that is no URL-safe base64") from None
+        raise ValueError("it is not URL-safe base64") from None
     if _text(data) != text:
-        raise ValueError("that is not the one way to write it in URL-safe base64, without padding")
+        raise ValueError("it is not canonical URL-safe base64 without padding")
     return data
 
 

@@ -1,8 +1,8 @@
-"""What people say with their name under it: decisions, delegations, revocations; messages are in
-`holdfast.authority.follow_ups`.
+"""Signed statements of people: decisions, delegations and revocations. `holdfast.authority.follow_ups` has messages.
 
-1. A signature is over the canonical JSON of all that is said, and over the thread.
-2. A statement that could be repeated with effect says until when it is good; its digest is known until then.
+1. A signature covers the canonical JSON of the whole statement, and the thread.
+2. A signed statement that would take effect again if replayed has an expiry time; until then the run keeps its digest
+   to detect a replay.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from holdfast.llm.messages import too_deep
 DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]
 
 Proof = Literal["", "signed", "vouched"]
-"""How it is known who said something: not at all · by the approver's own key · by a gateway's."""
+"""Proof of who made a statement: none · the approver's own signature · a gateway's signature."""
 
 LONGEST_DELEGATION = 365 * 86_400
-"""Seconds for which a right can be lent."""
+"""Maximum number of seconds for which approval authority can be delegated."""
 
 ARGUMENT_CHARS = 100_000
-"""Length of edited arguments, as JSON."""
+"""Maximum length of edited arguments, as JSON."""
 
 
 def _as_text(value: Any) -> Any:
@@ -38,70 +38,70 @@ _Id = Annotated[_Short, BeforeValidator(_as_text), Field(min_length=1)]
 
 
 class Signed(Frozen):
-    """What a person says with their name under it, and perhaps a signature."""
+    """A statement by a named person, optionally signed."""
 
     by: PersonName = "unknown"
-    """Who says it. What it is worth, the policy says."""
+    """The person who makes the statement. The policy decides whether the bare name suffices."""
     signature: str = Field(default="", max_length=200)
-    """Ed25519, over `signed_bytes`; URL-safe base64."""
+    """Ed25519 signature of `signed_bytes`, in URL-safe base64."""
 
     def signed_bytes(self, thread: str) -> bytes:
-        """What is signed: the canonical JSON of this, but for the signature and for defaults, and of the thread."""
-        said = self.model_dump(mode="json", exclude={"signature"}, exclude_defaults=True)
-        return canonical({"holdfast": type(self).__name__, "thread": thread, **said})
+        """Return the bytes to sign: the canonical JSON of the thread and the fields, without signature and defaults."""
+        fields = self.model_dump(mode="json", exclude={"signature"}, exclude_defaults=True)
+        return canonical({"holdfast": type(self).__name__, "thread": thread, **fields})
 
     def signed_digest(self, thread: str) -> str:
-        """Names what was said, whoever signed it and however the signature is written."""
+        """Return a digest that identifies the statement independently of its signature."""
         return hashlib.sha256(self.signed_bytes(thread)).hexdigest()
 
 
 class Reasoned(Signed):
-    """A statement that may say why."""
+    """A statement with an optional reason."""
 
     reason: _Text = ""
 
 
 class Decision(Reasoned):
-    """What a person says of a request; the JSON of the signals `approve`, `deny`, `respond` and `reconcile`."""
+    """A person's decision on a request; the JSON of the signals `approve`, `deny`, `respond` and `reconcile`."""
 
     decision: DecisionKind
     request: _Id
     digest: str | None = Field(default=None, max_length=100)
-    """When given, must equal the request's digest; a signed decision has to give it."""
+    """If given, must equal the request's digest; required for a signed decision."""
     result: str | None = Field(default=None, max_length=8_000)
-    """For `happened` and `respond`: what the LLM is to be told the call returned."""
+    """For `happened` and `respond`: the result of the call that the LLM reads."""
     arguments: dict[str, Any] | None = None
-    """For `approve`: the arguments to run with, in place of the LLM's."""
+    """For `approve`: arguments that replace those of the LLM."""
     remember: bool = False
-    """For `approve`: the same call is allowed from now on, in this thread, if all who approve it say so."""
+    """For `approve`: allow the same call from now on in this thread, if all who approve it set this."""
 
 
 class AuthorityDelegation(Reasoned):
-    """An approver lends a right to another, within a thread; the JSON of the signal `delegate_authority`."""
+    """An approver's delegation of authority within a thread; the JSON of the signal `delegate_authority`."""
 
     to: Annotated[PersonName, Field(min_length=1)]
     seconds: float | None = Field(default=None, gt=0, le=LONGEST_DELEGATION)
-    """For how long, from when it arrives."""
+    """Duration in seconds from its arrival."""
     until: AwareDatetime | None = None
-    """Until when: a signature needs this one, or it would be good for ever."""
+    """When it expires; required if signed, because a signed duration could be replayed for ever."""
 
     @model_validator(mode="after")
-    def _for_how_long(self) -> Self:
+    def _has_one_duration(self) -> Self:
         if (self.seconds is None) == (self.until is None):
             raise ValueError("give `until`, or `seconds`")
         return self
 
 
 class Revocation(Reasoned):
-    """An approver takes back what was remembered, or delegated; the JSON of the signal `revoke`."""
+    """An approver's revocation of a remembered rule or a delegation; the JSON of the signal `revoke`."""
 
     remembered: _Id | None = None
     """The id of a remembered rule."""
     delegated_to: Annotated[PersonName, Field(min_length=1)] | None = None
-    """Whom a right was lent to."""
+    """The person to whom authority was delegated."""
 
     @model_validator(mode="after")
-    def _one_thing(self) -> Self:
+    def _has_one_target(self) -> Self:
         if (self.remembered is None) == (self.delegated_to is None):
             raise ValueError("give `remembered`, or `delegated_to`")
         return self
@@ -111,12 +111,12 @@ SignedT = TypeVar("SignedT", bound=Signed)
 
 
 def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | str:
-    """A signal's payload as what it is to be, or a sentence that says why it is not.
+    """Parse a signal's payload as a statement; if it is invalid, return a sentence that explains why.
 
     Args:
-        payload: What was sent: an object, or its JSON text.
-        kind: What it is to be.
-        given: What the signal's name says; None where the payload says it.
+        payload: An object, or its JSON text.
+        kind: The type of the statement.
+        given: Fields that the signal's name determines; None for one that the payload determines.
     """
     if isinstance(payload, str):
         payload = parsed(payload) if len(payload) <= 2 * ARGUMENT_CHARS else payload
@@ -128,26 +128,26 @@ def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | st
         read = kind.model_validate({**payload, **{name: value for name, value in given.items() if value is not None}})
         size = len(read.model_dump_json())
     except ValidationError as error:
-        return in_words(error)
-    except ValueError as error:  # half a surrogate pair
+        return validation_message(error)
+    except ValueError as error:  # a lone surrogate
         return f"it cannot be written as JSON: {error}"
     return read if size <= ARGUMENT_CHARS else f"it is over {ARGUMENT_CHARS:,} characters long"
 
 
 def read_decision(payload: Any, *, decision: DecisionKind | None = None) -> Decision | str:
-    """A signal's payload as a decision, or a sentence that says why it is none."""
+    """Parse a signal's payload as a decision; if it is invalid, return a sentence that explains why."""
     return read_signed(payload, Decision, decision=decision)
 
 
-def in_words(error: ValidationError) -> str:
-    """What is wrong with a payload, field by field."""
+def validation_message(error: ValidationError) -> str:
+    """Describe what is wrong with a payload, field by field."""
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
 
 
 def parsed(arguments: str) -> Any:
-    """Arguments as JSON for people and programs to read; verbatim where they are none that everybody can read.
+    """Parse arguments as JSON for display; return the text unchanged if it is not portable JSON.
 
-    Half a surrogate pair, a number that is none and thousands of brackets are no JSON to some.
+    Some parsers reject lone surrogates, NaN and deep nesting.
     """
     try:
         return from_json(arguments or "{}", allow_inf_nan=False)

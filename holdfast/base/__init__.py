@@ -1,4 +1,4 @@
-"""What every model and every digest is made of: frozen models, canonical JSON, names, paths and lines of text.
+"""Building blocks for all packages: frozen models, canonical JSON and digests, names, paths and lines of text.
 
-It imports nothing of Holdfast. What a digest is taken of is decided where the value lives.
+This package imports nothing of Holdfast but its errors. Each package decides what its own digests cover.
 """

@@ -8,24 +8,24 @@ from typing import Any
 from holdfast.errors import ArtifactNotFound
 
 GENESIS = "0" * 64
-"""The digest before the first entry of any chain."""
+"""The digest that precedes the first entry of every chain."""
 
 
 def canonical(value: Any) -> bytes:
-    """Encode `value` (JSON types only) as the one JSON text that digests are computed over.
+    """Encode `value` (JSON types only) as the canonical JSON text that digests are computed over.
 
-    Keys sorted, no white space, UTF-8 without escapes: RFC 8785 in spirit, with Python's number format.
+    Keys are sorted, without white space, in UTF-8 without escapes: RFC 8785 in spirit, with Python's number format.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of `canonical(value)`, in hex."""
+    """Return the SHA-256 of `canonical(value)`, in hex."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def chain(previous: str, encoded: bytes) -> str:
-    """The digest of a chain after one more entry: SHA-256 of the previous digest (hex) and the entry's bytes."""
+    """Return a chain's digest after one more entry: SHA-256 of the previous digest (hex) and the entry's bytes."""
     return hashlib.sha256(previous.encode() + encoded).hexdigest()
 
 
@@ -33,16 +33,16 @@ _ADDRESS = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 
 
 def address_of(content: bytes) -> str:
-    """The address of `content`: `sha256:` and 64 hex digits."""
+    """Return the address of `content`: `sha256:` and 64 hex digits."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def digest_of(address: str) -> str:
-    """The 64 hex digits of an address: fit for a file name or a key, whoever wrote the address.
+    """Return the 64 hex digits of an address, safe as a file name or a key even if the address is untrusted.
 
     Raises:
-        ArtifactNotFound: It is no address.
+        ArtifactNotFound: The address is malformed.
     """
     if match := _ADDRESS.fullmatch(address):
         return match[1]
-    raise ArtifactNotFound(f"{address[:100]!r} is no artifact's address; it must be 'sha256:' and 64 hex digits")
+    raise ArtifactNotFound(f"{address[:100]!r} is not an artifact address; it must be 'sha256:' and 64 hex digits")

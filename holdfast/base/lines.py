@@ -1,14 +1,14 @@
-"""Lines in order, append-only: kept compressed, and handed out page by page."""
+"""An append-only list of lines, compressed in memory and read page by page."""
 
 import zlib
 from collections.abc import Iterable, Iterator
 
 PAGE_BYTES = 400_000
-"""What the reply to one query holds, or little more: Temporal allows a payload 2 MB, and warns of half a megabyte."""
+"""Approximate size of one query reply: Temporal allows payloads of 2 MB and warns from 512 KB."""
 
 
 class Lines:
-    """Lines in order, append-only, the older ones compressed: runs that wait for weeks are held by the hundred.
+    """An append-only list of lines, the older ones compressed: a worker holds hundreds of runs that wait for weeks.
 
     A line is any bytes without a line break.
     """
@@ -18,7 +18,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._packed: list[tuple[int, bytes]] = []
-        """How many lines each block has, and the block."""
+        """Each block with the number of its lines."""
         self._recent: list[bytes] = []
         self._recent_size = 0
         self._count = 0
@@ -27,7 +27,7 @@ class Lines:
         return self._count
 
     def append(self, line: bytes) -> None:
-        """Keep one more line."""
+        """Append a line."""
         self._recent.append(line)
         self._recent_size += len(line)
         self._count += 1
@@ -36,7 +36,7 @@ class Lines:
             self._recent, self._recent_size = [], 0
 
     def since(self, start: int) -> Iterator[bytes]:
-        """The lines from number `start` on, oldest first."""
+        """Yield the lines from index `start` on, oldest first."""
         for count, block in self._packed:
             if start < count:
                 yield from zlib.decompress(block).split(b"\n")[max(0, start) :]
@@ -45,12 +45,12 @@ class Lines:
 
 
 def page(lines: Iterable[bytes]) -> bytes:
-    """The first of `lines` that fit a page (at least one, if there is one), joined by line breaks."""
-    taken: list[bytes] = []
+    """Return the first of `lines` that fit a page (at least one, if there is one), joined by line breaks."""
+    selected: list[bytes] = []
     size = 0
     for line in lines:
-        if taken and size + len(line) > PAGE_BYTES:
+        if selected and size + len(line) > PAGE_BYTES:
             break
-        taken.append(line)
+        selected.append(line)
         size += len(line)
-    return b"\n".join(taken)
+    return b"\n".join(selected)

@@ -1,4 +1,4 @@
-"""The base of every model that is persisted or crosses a process boundary, and its canonical encoding."""
+"""The base classes of every model that is persisted or crosses a process boundary."""
 
 from typing import ClassVar
 
@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 class Frozen(BaseModel):
     """An immutable pydantic model.
 
-    Unknown fields are ignored on decoding, so that an older worker can read what a newer one wrote.
+    Decoding ignores unknown fields, so that an older worker can read what a newer one wrote.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Sealed(Frozen):
-    """A model that only our own processes may have made: what is not sealed with a fleet key is not decoded as one."""
+    """A model that only our own processes can create: a payload without a fleet key's seal does not decode as one."""
 
     SEALED: ClassVar[bool] = True

@@ -1,8 +1,8 @@
-"""Names of people and roles: one spelling each, so that no variant of a name is another person.
+"""Normalisation of people's and role names, so that no spelling variant of a name counts as another person.
 
-1. A name is trimmed, decomposed (NFKD), freed of combining marks, case-folded, and its inner white space collapsed.
-2. What is not ASCII after that is refused: `alice` with a Cyrillic first letter looks like Alice, and is somebody else.
-3. The tables are those of Unicode 3.2, which every Python has: a replay spells a name as the run did.
+1. A name is trimmed, decomposed (NFKD), stripped of combining marks and case-folded; inner white space is collapsed.
+2. A name that is not ASCII after that is rejected: `alice` with a Cyrillic first letter looks like Alice.
+3. The tables are those of Unicode 3.2, which every Python version has: a replay normalises a name as the run did.
 """
 
 from typing import Annotated
@@ -11,40 +11,40 @@ from unicodedata import ucd_3_2_0
 from pydantic import AfterValidator, StringConstraints
 
 NAME_CHARS = 200
-"""Length of a name."""
+"""Maximum length of a name."""
 
 SHOWN_CHARS = 60
-"""Characters of a refused name that are shown."""
+"""Characters of a rejected name that an error shows."""
 
 
 def person_name(text: str) -> str:
-    """The one spelling of a person's or role's name; empty for an empty one.
+    """Normalise the name of a person or role; an empty name stays empty.
 
     Raises:
-        ValueError: It cannot be a name.
+        ValueError: The text is not a valid name.
     """
     name = text.strip()
     if any(ucd_3_2_0.category(character).startswith("C") for character in name):
-        raise ValueError(_refused(text, "it has characters that cannot be seen"))
+        raise ValueError(_rejection(text, "it contains invisible characters"))
     bare = "".join(c for c in _decomposed(name) if not ucd_3_2_0.category(c).startswith("M"))
-    spelt = " ".join(_decomposed(bare.casefold()).split())
-    if not spelt.isascii():
-        raise ValueError(_refused(text, "this has other letters"))
-    if name and not spelt:
-        raise ValueError(_refused(text, "nothing of it is left without accents"))
-    if len(spelt) > NAME_CHARS:
-        raise ValueError(f"a name has {NAME_CHARS} characters at the most, and this one {len(spelt)}")
-    return spelt
+    normalised = " ".join(_decomposed(bare.casefold()).split())
+    if not normalised.isascii():
+        raise ValueError(_rejection(text, "it contains other letters"))
+    if name and not normalised:
+        raise ValueError(_rejection(text, "it consists of accents alone"))
+    if len(normalised) > NAME_CHARS:
+        raise ValueError(f"a name has at most {NAME_CHARS} characters, and this one has {len(normalised)}")
+    return normalised
 
 
 def _decomposed(text: str) -> str:
     return ucd_3_2_0.normalize("NFKD", text)
 
 
-def _refused(text: str, why: str) -> str:
+def _rejection(text: str, why: str) -> str:
     shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
-    return f"{shown!a} is no name: names are ids in ASCII letters, digits and punctuation, and {why}"
+    return f"{shown!a} is not a valid name: names are ids in ASCII letters, digits and punctuation; {why}"
 
 
 PersonName = Annotated[str, StringConstraints(max_length=NAME_CHARS), AfterValidator(person_name)]
-"""A name as whoever sends it may spell it; read as its one spelling."""
+"""A name in any spelling; validation normalises it."""

@@ -1,7 +1,7 @@
-"""Paths as they are compared: normalised by their text alone, so that `docs/../src/app.py` is `src/app.py`.
+"""Lexical normalisation of paths for comparison: `docs/../src/app.py` becomes `src/app.py`.
 
-A tool that takes a `WorkspacePath` is given the normalised path, and a policy judges it. For other tools, a condition
-has the variable `paths`, which holds the same of each argument.
+A tool with a `WorkspacePath` parameter receives the normalised path, and the policy judges that path. For other tools,
+the variable `paths` of a condition holds the normalised form of each argument.
 """
 
 from typing import Annotated, Any
@@ -9,16 +9,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 LONGEST = 4_096
-"""Bytes of a path: what is longer names no file."""
+"""Maximum length of a path; no file name is longer."""
 
 MOST = 300
-"""Paths in one list."""
+"""Maximum number of paths in one list."""
 
 
 def normalised(path: str) -> str:
-    """The path without `.`, `..` and empty names, as far as its text says it; `.` for none at all.
+    """Remove `.`, `..` and empty names from a path, by its text alone; an empty result becomes `.`.
 
-    A relative path that leaves the folder it starts in begins with `..`.
+    A relative path that leaves its starting folder begins with `..`.
     """
     absolute = path.startswith("/")
     names: list[str] = []
@@ -35,7 +35,7 @@ def normalised(path: str) -> str:
 
 
 def in_workspace(path: str, workspace: str) -> str:
-    """The normalised path relative to a folder; absolute, or beginning with `..`, where it names a place outside."""
+    """Return the normalised path relative to a folder; absolute, or beginning with `..`, if it lies outside."""
     base = normalised(workspace)
     whole = normalised(path if path.startswith("/") else f"{base}/{path}")
     if whole == base:
@@ -45,14 +45,14 @@ def in_workspace(path: str, workspace: str) -> str:
 
 
 def is_outside(path: str) -> bool:
-    """Whether a path of `in_workspace` is outside."""
+    """Whether a path returned by `in_workspace` lies outside the workspace."""
     return path.startswith(("/", "../")) or path == ".."
 
 
 def paths_in(arguments: Any, workspace: str) -> dict[str, Any]:
-    """A call's arguments that could be paths, as such: texts, and lists of texts; too long ones are left out.
+    """Return the arguments of a call that could be paths, normalised: strings and lists of strings.
 
-    A condition that names one that is left out has no answer, and so fails closed.
+    Oversized values are omitted; a condition that names an omitted one cannot be evaluated, and so fails closed.
     """
     if not isinstance(arguments, dict):
         return {}
@@ -71,9 +71,9 @@ def _may_be_path(value: Any) -> bool:
 
 def _checked(path: str) -> str:
     if "\0" in path:
-        raise ValueError("a path has no NUL character")
+        raise ValueError("a path cannot contain a NUL character")
     return normalised(path)
 
 
 WorkspacePath = Annotated[str, AfterValidator(_checked)]
-"""A parameter's type for paths in the workspace: text, normalised before the policy judges the call."""
+"""Type of a parameter that holds a path in the workspace; normalised before the policy judges the call."""

@@ -1,17 +1,17 @@
-"""Text in general: cut to one line, or written so that Markdown shows it as it is."""
+"""Text formatting: shortening to one line, and quoting and escaping for Markdown."""
 
 QUOTED_CHARS = 2_000
-"""Of a quoted text. What is longer is cut, and the quotation says so."""
+"""Maximum length of a quoted text; a longer one is cut, with a note that says so."""
 
 
 def one_line(text: str, limit: int = 120) -> str:
-    """`text` on one line, cut to `limit` characters."""
+    """Put `text` on one line and cut it to `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def quoted(text: str) -> str:
-    """`text` as a quotation in Markdown, cut to `QUOTED_CHARS`."""
+    """Quote `text` in Markdown, cut to `QUOTED_CHARS`."""
     lines = [f"> {line}" for line in text[:QUOTED_CHARS].splitlines()]
     if len(text) > QUOTED_CHARS:
         lines += [">", f"> … cut: {QUOTED_CHARS:,} of {len(text):,} characters"]
@@ -19,10 +19,10 @@ def quoted(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Text within backticks: one of its own would end the code."""
+    """Replace the backticks in text that will be shown within backticks."""
     return text.replace("`", "'")
 
 
 def plain(text: str, limit: int = 300) -> str:
-    """Text that Markdown leaves alone."""
+    """Put `text` on one line and escape what Markdown would interpret."""
     return "".join(f"\\{c}" if c in "\\`*_[]<>!#|" else c for c in one_line(text, limit))

@@ -1,4 +1,4 @@
-"""What an LLM is sent and what it replies: messages, their content and its limits, tokens, failed attempts.
+"""Messages to and from an LLM: their encoding, content limits, token estimates, and failed attempts at a call.
 
-Which messages make up a request is `holdfast.transcript`; the call itself is `activities.call_llm`.
+`holdfast.transcript` decides which messages make up a request; `activities.call_llm` makes the call.
 """

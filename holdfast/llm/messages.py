@@ -1,6 +1,6 @@
-"""Messages as the Chat Completions API speaks them, and their encoding: the bytes that the LLM is sent.
+"""Messages in the format of the Chat Completions API, and their encoding as the bytes of a request.
 
-A message is encoded once, when it enters the transcript, and those bytes are what every later request carries.
+A message is encoded once, when it enters the transcript; every later request carries those bytes.
 """
 
 import json
@@ -14,20 +14,20 @@ from holdfast.base.models import Frozen
 
 
 class ToolCall(Frozen):
-    """One call of a tool, as the LLM asked for it."""
+    """One tool call, as the LLM requested it."""
 
     id: str
-    """The provider's id of the call (or ours, where the provider gave none)."""
+    """The provider's id of the call, or ours if the provider gave none."""
     name: str
     """The tool's name, verbatim."""
     arguments: str
-    """JSON text. In a message as the LLM wrote it; in `ToolCallRequested` and later as the tool reads it, canonical."""
+    """JSON text: in a message as the LLM wrote it; in `ToolCallRequested` and later canonical, as the tool reads it."""
     extra: dict[str, Any] = {}
-    """Further fields of the provider (thought signatures and the like) that it wants back."""
+    """The provider's additional fields (such as thought signatures), which requests must send back."""
 
     @property
     def digest(self) -> str:
-        """Digest of tool and arguments; equal arguments in another order or layout have the same digest."""
+        """Digest of tool and arguments; the order and layout of the arguments do not affect it."""
         try:
             arguments = json.loads(self.arguments or "{}")
         except (ValueError, RecursionError):
@@ -35,17 +35,17 @@ class ToolCall(Frozen):
         return digest([self.name, arguments])
 
     def wire(self) -> dict[str, Any]:
-        """The call as the API spells it."""
+        """Return the call in the API's format."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function, **self.extra}
 
 
 Content = str | list[dict[str, Any]]
-"""What a message says: text, or the API's content blocks (text, images by URL or base64, files) as they were given."""
+"""The content of a message: text, or the API's content blocks (text, images by URL or base64, files), unchanged."""
 
 
 def text_of(content: Content | None) -> str:
-    """The text of a message; content blocks that are not text are named in brackets."""
+    """Return the text of a message, with the type of each other content block in brackets."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(
@@ -54,7 +54,7 @@ def text_of(content: Content | None) -> str:
 
 
 def more_than_text(content: Content | None) -> str:
-    """What a message holds besides text, in words (`2 images, file`); empty where it is text alone."""
+    """Describe what a message holds besides text (`2 images, file`); empty if it is text alone."""
     if content is None or isinstance(content, str):
         return ""
     kinds = Counter(_KINDS.get(kind := str(block.get("type")), kind[:20]) for block in content if not _is_text(block))
@@ -70,7 +70,7 @@ def _is_text(block: dict[str, Any]) -> bool:
 
 
 MAX_DEPTH = 100
-"""Levels of JSON in what a message holds. Those who read what we record give up at 200, all around it included."""
+"""Maximum nesting of JSON in a message. Parsers of the recorded events fail at 200 levels, their envelope included."""
 
 
 def too_deep(value: Any) -> bool:
@@ -83,13 +83,13 @@ def too_deep(value: Any) -> bool:
 
 
 class UserMessage(Frozen):
-    """What a person (or Holdfast on the run's behalf) says to the LLM."""
+    """A message to the LLM from a person, or from Holdfast on the run's behalf."""
 
     role: Literal["user"] = "user"
     content: Content
 
     def wire(self) -> dict[str, Any]:
-        """The message as the API spells it."""
+        """Return the message in the API's format."""
         return {"role": "user", "content": self.content}
 
 
@@ -100,17 +100,17 @@ class AssistantMessage(Frozen):
     content: Content | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     extra: dict[str, Any] = {}
-    """Further fields of the provider (refusal, reasoning and the like) that it wants back."""
+    """The provider's additional fields (such as refusal or reasoning), which requests must send back."""
 
     @property
     def text(self) -> str:
-        """The reply's text; content blocks that are not text are left out."""
+        """The reply's text, without content blocks of other types."""
         if isinstance(self.content, list):
             return "".join(str(block.get("text", "")) for block in self.content)
         return self.content or str(self.extra.get("refusal") or "")
 
     def wire(self) -> dict[str, Any]:
-        """The message as the API spells it."""
+        """Return the message in the API's format."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content, **self.extra}
         if self.tool_calls:
             message["tool_calls"] = [call.wire() for call in self.tool_calls]
@@ -125,7 +125,7 @@ class ToolMessage(Frozen):
     content: str
 
     def wire(self) -> dict[str, Any]:
-        """The message as the API spells it."""
+        """Return the message in the API's format."""
         return {"role": "tool", "tool_call_id": self.tool_call_id, "content": self.content}
 
 
@@ -134,7 +134,7 @@ Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discrimi
 
 
 class Usage(Frozen):
-    """Tokens, as the provider reported them."""
+    """Token counts, as the provider reported them."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -150,15 +150,15 @@ class Usage(Frozen):
 
 
 def encode(message: UserMessage | AssistantMessage | ToolMessage) -> bytes:
-    """The message as the bytes that every request carries: compact JSON on one line.
+    """Encode a message as the bytes that every request carries: compact JSON on one line.
 
-    Keys are sorted, so that the bytes depend on what the message says alone: a message that went through the
-    permanent record, whose JSON is canonical, is sent as it was before.
+    Keys are sorted, so that a message that was read back from the permanent record, whose JSON is canonical, has the
+    same bytes as before.
     """
     return encode_wire(message.wire(), sort_keys=True)
 
 
 def encode_wire(value: dict[str, Any], *, sort_keys: bool = False) -> bytes:
-    """Any part of a request as compact JSON. Lone surrogates, which UTF-8 cannot carry, become '?'."""
+    """Encode a part of a request as compact JSON. Lone surrogates, which UTF-8 cannot represent, become '?'."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
     return text.encode("utf-8", "replace")

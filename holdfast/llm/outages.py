@@ -1,4 +1,4 @@
-"""What came before an LLM answered, or was given up: attempts that failed. Temporal's history has no event of them."""
+"""The failed attempts that preceded an LLM's reply or the end of retries; Temporal's history has no event for them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,14 +9,14 @@ from pydantic import AwareDatetime, Field, ValidationError
 from holdfast.base.models import Frozen
 
 KEPT = 10
-"""The failures that are kept, the newest."""
+"""How many failures are kept, the newest ones."""
 
 CAUSE_CHARS, MESSAGE_CHARS = 100, 300
-"""What is kept of each."""
+"""Maximum lengths of what is kept of each failure."""
 
 
 class LLMFailure(Frozen):
-    """One attempt that failed."""
+    """One failed attempt."""
 
     at: AwareDatetime
     """When it began."""
@@ -27,35 +27,38 @@ class LLMFailure(Frozen):
 
 
 class Outage(Frozen):
-    """The attempts at one LLM call that failed. One whose worker was killed left nothing: `attempt` counts it."""
+    """The failed attempts at one LLM call. An attempt whose worker was killed is not recorded; `attempt` counts it."""
 
     failed: int = Field(ge=1)
-    """How many have left a trace."""
+    """How many were recorded."""
     began: AwareDatetime
     """When the first of them began."""
     last: tuple[LLMFailure, ...] = Field(min_length=1, max_length=KEPT)
-    """The newest, oldest first."""
+    """The newest failures, oldest first."""
 
     @classmethod
     def of(cls, before: Self | None, failure: LLMFailure) -> Self:
-        """An outage with one more failure."""
+        """Return the outage with one more failure."""
         if before is None:
             return cls(failed=1, began=failure.at, last=(failure,))
         return cls(failed=before.failed + 1, began=before.began, last=(*before.last, failure)[-KEPT:])
 
     @classmethod
-    def told(cls, details: Sequence[Any]) -> Self | None:
-        """The outage that an error's details hold; None if they hold none. Anybody can fail an activity: a claim."""
+    def from_details(cls, details: Sequence[Any]) -> Self | None:
+        """Read the outage in an error's details; None if there is none.
+
+        It is an unverified claim: anybody with access to Temporal can fail an activity.
+        """
         try:
             return cls.model_validate(details[0]) if details else None
         except ValidationError:
             return None
 
     def words(self, until: datetime) -> str:
-        """`after 3 failed attempts in 42 s: InternalServerError: 503: overloaded`.
+        """Describe the outage: `after 3 failed attempts in 42 s: InternalServerError: 503: overloaded`.
 
         Args:
-            until: When it was over.
+            until: When it ended.
         """
         attempts = "attempt" if self.failed == 1 else "attempts"
         seconds = max(0, round((until - self.began).total_seconds()))

@@ -1,43 +1,43 @@
-"""How much room a text takes in a prompt, and texts cut to their room, visibly.
+"""Token estimates for texts, and texts cut to a token budget, with a visible mark.
 
-A token is taken to be four bytes of UTF-8: about right for English and for code, too low for most other scripts. It is
-a rule that everybody can check and that needs no tables: what the provider itself counted stands beside it wherever
-people read it, and decides on folds.
+A token is estimated as four bytes of UTF-8: about right for English and code, too low for most other scripts. The
+estimate is easy to check and needs no tables. Screens show the provider's own count beside it, and that count triggers
+context compaction.
 """
 
 BYTES_PER_TOKEN = 4
 
 
 def tokens_of(content: str | bytes) -> int:
-    """Tokens, estimated."""
+    """Estimate the number of tokens."""
     return -(-size_of(content) // BYTES_PER_TOKEN)
 
 
 def size_of(content: str | bytes) -> int:
-    """Bytes, as UTF-8."""
+    """Return the size in bytes of UTF-8."""
     return len(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
 
 
 def first_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
-    """As much of the beginning as there is room for, and a line that says how much is left out.
+    """Cut a text to its beginning, followed by a line that says how much is left out.
 
     Args:
         text: The text.
-        tokens: The room, that line included.
-        where: What has all of it: a file.
+        tokens: The budget, that line included.
+        where: The file that has the whole text.
         unread: Bytes that follow the text.
     """
     return _cut(text, tokens, where=where, unread=unread, newest=False)
 
 
 def newest_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
-    """As much of the end as there is room for, and a line before it that says how much is left out.
+    """Cut a text to its end, preceded by a line that says how much is left out.
 
     Args:
         text: The text.
-        tokens: The room, that line included.
-        where: What has all of it: a file.
-        unread: Bytes that come before the text.
+        tokens: The budget, that line included.
+        where: The file that has the whole text.
+        unread: Bytes that precede the text.
     """
     return _cut(text, tokens, where=where, unread=unread, newest=True)
 
@@ -52,7 +52,7 @@ def _cut(text: str, tokens: int, *, where: str, unread: int, newest: bool) -> st
         return ""
     if newest:
         tail = encoded[max(0, len(encoded) - room) :]
-        # From a whole line on, if that costs no more than half of the room.
+        # Begin with a whole line, if that costs at most half of the budget.
         whole = tail.find(b"\n") + 1 if len(tail) < len(encoded) and tail.find(b"\n") < room // 2 else 0
         kept = tail[whole:].decode("utf-8", "ignore")
         return f"{_mark(size - size_of(kept), size, where)}\n{kept}"
@@ -63,4 +63,4 @@ def _cut(text: str, tokens: int, *, where: str, unread: int, newest: bool) -> st
 
 
 def _mark(left_out: int, size: int, where: str) -> str:
-    return f"[… {left_out:,} of {size:,} bytes left out; {where} has all of it …]"
+    return f"[… {left_out:,} of {size:,} bytes left out; the whole text is in {where} …]"

@@ -1,7 +1,7 @@
-"""The log: the events of a thread in order, as lines of canonical JSON, in a chain of digests.
+"""The event log: the events of a thread in order, as lines of canonical JSON linked by a chain of digests.
 
-Whoever has the lines can check them with a JSON parser and SHA-256: the digest of an event is that of the previous
-digest and the event's JSON without its own.
+A JSON parser and SHA-256 suffice to verify the lines: an event's digest covers the previous digest and the event's
+JSON without its own digest.
 """
 
 import json
@@ -18,11 +18,11 @@ EventT = TypeVar("EventT", bound=Event)
 
 
 class EventLog:
-    """The events of one thread in order, append-only, and the digest of their chain.
+    """An append-only list of the events of one thread, with the digest of their chain.
 
     Args:
-        position: How many events came before the ones kept here.
-        head: The digest of the last of those.
+        position: Number of events before the ones kept here.
+        head: Digest of the last of those.
     """
 
     def __init__(self, position: int = 0, head: str = GENESIS) -> None:
@@ -33,40 +33,40 @@ class EventLog:
 
     @property
     def length(self) -> int:
-        """How many events the thread has, those that are not kept here included."""
+        """Number of events of the thread, including those that are not kept here."""
         return self.first + len(self._lines)
 
     @property
     def events(self) -> list[AgentEvent]:
-        """The events kept here, decoded anew each time."""
+        """The events kept here, decoded on each access."""
         return self.since(self.first)
 
     def append(self, event: EventT, *, at: datetime) -> EventT:
-        """Stamp `event` with position, time and digest, keep it, and return it as kept."""
+        """Stamp `event` with position, time and digest, append it, and return the stamped event."""
         stamped = event.model_copy(update={"position": self.length, "at": at})
-        told = event_json(stamped)
-        self.head = chain(self.head, canonical(told))
-        self._lines.append(canonical({**told, "digest": self.head}))
+        fields = event_json(stamped)
+        self.head = chain(self.head, canonical(fields))
+        self._lines.append(canonical({**fields, "digest": self.head}))
         return stamped.model_copy(update={"digest": self.head})
 
     def restore(self, event: AgentEvent) -> None:
-        """Keep an event that is stamped already."""
+        """Append an event that is already stamped."""
         self._lines.append(event_line(event))
         self.head = event.digest
 
     def since(self, position: int) -> list[AgentEvent]:
-        """The events from `position` on, as far as they are kept here."""
+        """Return the events from `position` on, as far as they are kept here."""
         lines = self._lines.since(position - self.first)
         return EVENTS.validate_python([json.loads(line.decode("utf-8", "surrogatepass")) for line in lines])
 
     def size_since(self, position: int) -> int:
-        """Bytes of the events from `position` on."""
+        """Return the size in bytes of the events from `position` on."""
         return sum(map(len, self._lines.since(position - self.first)))
 
     def page(self, start: int, stop: int | None = None) -> bytes:
-        """Events from position `start` up to `stop`, one JSON text a line, a page of them; empty without any.
+        """Return a page of events from `start` up to `stop`, one JSON text per line; empty if there are none.
 
-        Where `start` lies before the first event kept here, the page begins with that one.
+        If `start` lies before the first event kept here, the page begins with that event.
         """
         skipped = max(0, start - self.first)
         count = None if stop is None else max(0, stop - self.first - skipped)
@@ -83,14 +83,14 @@ LATE = frozenset(
         "run_unblocked",
     )
 )
-"""The types of events that a run may still record after it has finished: what reaches it while it is written down."""
+"""Types of events that a run may still record after it has finished, while it writes to the permanent record."""
 
 
 def has_ended(newest_first: Iterable[str]) -> bool:
-    """Whether the last run of a thread has finished, whatever was recorded after it.
+    """Whether the last run of a thread has finished, ignoring late events.
 
     Args:
-        newest_first: The types of the thread's events, the last one first. No more of them are taken than are needed.
+        newest_first: The types of the thread's events, newest first; consumed only as far as needed.
     """
     for kind in newest_first:
         if kind not in LATE:
@@ -99,17 +99,17 @@ def has_ended(newest_first: Iterable[str]) -> bool:
 
 
 def event_line(event: AgentEvent) -> bytes:
-    """The event as its line in the log: canonical JSON."""
+    """Encode an event as its line in the log, in canonical JSON."""
     return canonical(event_json(event))
 
 
 def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENESIS) -> int | None:
-    """The position of the first event whose digest does not follow from the ones before it; None if all do.
+    """Return the position of the first event that breaks the chain of digests; None if none does.
 
     Args:
-        events: From position `start` on, without gaps.
-        start: How many events came before them.
-        head: The digest of the last of those.
+        events: The events from position `start` on, without gaps.
+        start: Number of events before them.
+        head: Digest of the last of those.
     """
     for position, event in enumerate(events, start):
         head = digest_after(head, event_json(event))
@@ -119,16 +119,16 @@ def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENES
 
 
 def event_json(event: AgentEvent | Event) -> dict[str, Any]:
-    """The event as it is shown, exported and digested: whoever has this JSON needs only SHA-256 to check the chain."""
-    told = {"schema_version": event.schema_version, "type": getattr(event, "type", "event")}
-    return told | event.model_dump(mode="json", exclude_defaults=True)
+    """Return the event as the JSON that is shown, exported and digested."""
+    header = {"schema_version": event.schema_version, "type": getattr(event, "type", "event")}
+    return header | event.model_dump(mode="json", exclude_defaults=True)
 
 
 def digest_after(previous: str, stored: Mapping[str, Any]) -> str:
-    """The digest that an event has to have.
+    """Compute the digest of an event.
 
     Args:
-        previous: The digest of the event before it.
-        stored: Its JSON; whatever digest that gives is left out.
+        previous: Digest of the event before it.
+        stored: The event's JSON; a digest in it is ignored.
     """
     return chain(previous, canonical({name: value for name, value in stored.items() if name != "digest"}))

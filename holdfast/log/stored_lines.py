@@ -1,4 +1,4 @@
-"""Lines of the permanent record, read back as events and checked."""
+"""Decodes and verifies lines of the permanent record."""
 
 import json
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from holdfast.log.upcasters import decode_event
 
 
 def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[AgentEvent]:
-    """Decode lines of the record, and check that none is missing, out of place or altered.
+    """Decode lines of the record, and verify that none is missing, out of place or altered.
 
-    The digests are computed over the JSON as it is kept, not over what this release makes of it: fields that only
-    newer releases know, and events that are brought up to date on decoding, verify too.
+    Digests cover the stored JSON, not the decoded events, so that fields of newer releases and upcast events verify
+    too.
 
     Args:
-        thread: Named in errors.
-        start: The position of the first line.
-        lines: As `ThreadStore.read` gives them.
-        head: The digest of the event before `start`. Without it the first line is trusted as it is, unless `start`
-            is 0, where the chain begins.
+        thread: Thread id, for errors.
+        start: Position of the first line.
+        lines: The lines, from `ThreadStore.read`.
+        head: Digest of the event before `start`. Without it the first line is trusted, unless `start` is 0, where the
+            chain begins.
 
     Raises:
         RecordUnreadable: A line does not decode, is not the event of its position, or was altered.
@@ -37,9 +37,9 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
         except (ValueError, RecursionError, EventUnreadable) as error:
             raise _unreadable(thread, position, f"does not decode ({error})") from error
         if event.position != position:
-            raise _unreadable(thread, position, f"is missing: the line in its place is of position {event.position}")
+            raise _unreadable(thread, position, f"is missing: the line in its place has position {event.position}")
         if not claimed or digest != claimed:
-            raise _unreadable(thread, position, "was altered, or one before it: its digest does not follow")
+            raise _unreadable(thread, position, "was altered, or one before it: its digest does not match")
         events.append(event)
         previous = digest
     return events
@@ -47,6 +47,6 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
 
 def _unreadable(thread: str, position: int, what: str) -> RecordUnreadable:
     return RecordUnreadable(
-        f"event {position} of thread {thread} {what}. Nothing from there on can be trusted: restore the record "
+        f"event {position} of thread {thread} {what}. Events from there on cannot be trusted: restore the record "
         "from a backup, or read it with the release that wrote it."
     )

@@ -1,9 +1,9 @@
-"""Schema evolution of events: what an older release recorded, brought to today's schema one version at a time.
+"""Schema evolution of events: upcasters convert stored events to the current schema, one version at a time.
 
-1. An upcaster leads from one version of one type of event to the next, and is never changed or removed after a
-   release: somewhere a record begins with it.
-2. It is pure, and works on JSON, for the class that it once was is gone.
-3. Digests are those of the line as it was stored. Check a chain on the lines, before they are decoded.
+1. An upcaster converts one type of event from one version to the next. It is never changed or removed after a
+   release, because records may contain that version.
+2. It is a pure function on JSON, because the older version's class no longer exists.
+3. Digests cover the stored lines, so verify a chain before decoding.
 """
 
 import json
@@ -20,24 +20,24 @@ JSON = dict[str, Any]
 
 
 class Upcaster(NamedTuple):
-    """One step of one type of event: from `version` to the version after it."""
+    """Converts one type of event from `version` to the next version."""
 
     type: str
     version: int
     summary: str
     """What changed, in one line."""
     change: Callable[[JSON], JSON]
-    """Takes the event's JSON and returns it as the next version has it; `schema_version` is set for it."""
+    """Converts the event's JSON to the next version; `schema_version` is set automatically."""
 
 
 UPCASTERS: tuple[Upcaster, ...] = ()
-"""In the order of releases. Empty as long as every type of event has its first version."""
+"""All upcasters, in the order of releases. Empty as long as every type of event has its first version."""
 
 CURRENT: Mapping[str, int] = {
     kind.model_fields["type"].default: kind.model_fields["schema_version"].default
     for kind in get_args(get_args(AgentEvent)[0])
 }
-"""The version in which this release records each type of event."""
+"""The version of each type of event that this release records."""
 
 _EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent)
 
@@ -45,15 +45,16 @@ _EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent)
 def decode_event(
     line: bytes | str, *, upcasters: Sequence[Upcaster] = UPCASTERS, current: Mapping[str, int] = CURRENT
 ) -> AgentEvent:
-    """Decode one event as any release up to this one has stored it.
+    """Decode one event that this or an earlier release stored.
 
     Args:
-        line: Its JSON text.
-        upcasters: Each step there is.
-        current: The version to bring each type of event to.
+        line: The event's JSON text.
+        upcasters: All upcasters.
+        current: The target version of each type of event.
 
     Raises:
-        EventUnreadable: It is no event, or of no version known here; the message says which event, and what is wrong.
+        EventUnreadable: The line is not an event, or has an unknown version; the message names the event and the
+            problem.
     """
     event = _parsed(line)
     position = event.get("position")
@@ -63,15 +64,15 @@ def decode_event(
     kind, version = event["type"], event.get("schema_version")
     if not isinstance(kind, str) or kind not in current:
         raise EventUnreadable(
-            f"{which} cannot be read: no event is of type {one_line(repr(kind), 80)}; "
+            f"{which} cannot be read: there is no event type {one_line(repr(kind), 80)}; "
             "if it was written by a newer release, update Holdfast"
         )
     which += f" ({kind})"
     if type(version) is not int or version < 1:
-        raise EventUnreadable(f"{which} cannot be read: its schema_version is {version!r}, and not a number from 1 on")
+        raise EventUnreadable(f"{which} cannot be read: its schema_version is {version!r}, not an integer from 1")
     if version > current[kind]:
         raise EventUnreadable(
-            f"{which} cannot be read: it has schema version {version}, and this release knows {current[kind]}. "
+            f"{which} cannot be read: it has schema version {version}, but this release reads up to {current[kind]}. "
             "It was written by a newer release; update Holdfast."
         )
     for step in range(version, current[kind]):
@@ -80,7 +81,7 @@ def decode_event(
         return _EVENT.validate_python(event)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        # The first part of a place is the type, by which the union chose the class.
+        # The first part of a location is the type, by which the union selects the class.
         field = ".".join(str(part) for part in first["loc"][1:]) or "the event"
         raise EventUnreadable(f"{which} cannot be read: {field}: {one_line(first['msg'], 200)}") from error
 
@@ -91,7 +92,7 @@ def _parsed(line: bytes | str) -> JSON:
     except (ValueError, RecursionError) as error:
         raise EventUnreadable(f"an event cannot be read: it is not JSON: {one_line(str(error), 200)}") from error
     if not isinstance(event, dict):
-        raise EventUnreadable("an event cannot be read: it is JSON, and not an object")
+        raise EventUnreadable("an event cannot be read: it is JSON, but not an object")
     return event
 
 
@@ -100,7 +101,7 @@ def _the_one(upcasters: Sequence[Upcaster], kind: str, version: int, which: str)
     if len(found) != 1:
         raise EventUnreadable(
             f"{which} cannot be read: {len(found) or 'no'} upcasters lead from version {version} to {version + 1}, "
-            "where one should; report this as a fault of Holdfast"
+            "instead of one; report this as a bug in Holdfast"
         )
     return found[0]
 
@@ -108,9 +109,9 @@ def _the_one(upcasters: Sequence[Upcaster], kind: str, version: int, which: str)
 def _upcast(event: JSON, which: str, upcaster: Upcaster) -> JSON:
     try:
         return {**upcaster.change(dict(event)), "schema_version": upcaster.version + 1}
-    # An upcaster meets whatever somebody stored, and each lack has an exception of its own.
+    # An upcaster may get any stored JSON, and each defect raises a different exception.
     except Exception as error:
         step = f"from version {upcaster.version} to {upcaster.version + 1}"
         raise EventUnreadable(
-            f"{which} cannot be read: it cannot be brought {step}: {type(error).__name__}: {one_line(str(error), 200)}"
+            f"{which} cannot be read: conversion {step} failed: {type(error).__name__}: {one_line(str(error), 200)}"
         ) from error

@@ -1,4 +1,4 @@
-"""A loop: fresh agent runs on one workspace, one task each, until everything is done. State, next step, briefs.
+"""Loops: fresh agent runs on one workspace, one task each, until everything is done. State, decisions and briefs.
 
-Each iteration is an ordinary run (`holdfast.run`); `workflows.agent_loop` carries the loop out.
+Each iteration is an ordinary run (`holdfast.run`); `workflows.agent_loop` executes the loop.
 """

@@ -1,4 +1,4 @@
-"""What a loop does next, and what becomes of it: pure functions over `holdfast.loop.state`."""
+"""Decisions of a loop: its next step, limits and state changes, as pure functions over `holdfast.loop.state`."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,19 +22,19 @@ from holdfast.run.state import Blocked
 
 @dataclass(frozen=True)
 class Initialize:
-    """Have the plan written."""
+    """Run the initializer, which writes the plan."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Have a task done."""
+    """Run an iteration on a task."""
 
     task: str
 
 
 @dataclass(frozen=True)
 class Block:
-    """Wait until somebody mends the cause and sends `retry`."""
+    """Wait until somebody fixes the cause and sends `retry`."""
 
     cause: str
     message: str
@@ -42,14 +42,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Finish:
-    """Everything is done."""
+    """End the loop, because everything is done."""
 
 
 Step = Initialize | Work | Block | Finish
 
 
 def begin(loop: LoopInput, *, thread: str, at: datetime) -> LoopState:
-    """Where a loop stands when it begins, or goes on in a new Temporal run."""
+    """Return the state with which a loop begins, or continues in a new Temporal run."""
     if loop.state:
         return loop.state
     limits = loop.limits
@@ -65,7 +65,7 @@ def begin(loop: LoopInput, *, thread: str, at: datetime) -> LoopState:
 
 
 def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime) -> Step:
-    """What a loop does next, now that its files have been looked at."""
+    """Decide what a loop does next, given a survey of its files."""
     if survey.problem:
         return Block(survey.cause, survey.problem)
     if survey.planned and not survey.next:
@@ -75,9 +75,12 @@ def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime
     if survey.next:
         return _attempt(loop.limits, state, survey.next)
     if state.initialized:
-        return Block("NoTasks", "the initializer has run, and TASKS.md has no task; write one, or give the loop a task")
+        return Block("NoTasks", "the initializer has run, but TASKS.md has no task; add one to TASKS.md")
     if not (loop.task or survey.plannable):
-        return Block("NoTasks", "there is neither a TASKS.md with tasks nor a features.json, and the loop has no task")
+        return Block(
+            "NoTasks",
+            "there is neither a TASKS.md with tasks nor a features.json, and the loop was started without a task",
+        )
     return Initialize()
 
 
@@ -86,46 +89,48 @@ def _nothing_to_do(survey: Survey) -> Step:
         return Block("TasksBlocked", "; ".join(survey.blocked)[: 4 * WORDS])
     if survey.failing:
         features = ", ".join(survey.failing)[:WORDS]
-        return Block("FeaturesFailing", f"TASKS.md is done, and features.json says that these do not pass: {features}")
+        return Block(
+            "FeaturesFailing",
+            f"all tasks in TASKS.md are done, but these features in features.json do not pass: {features}",
+        )
     return Finish()
 
 
 def _limit(limits: LoopLimits, state: LoopState, *, at: datetime) -> Block | None:
     if state.count >= state.count_limit:
-        made = f"{state.count} iterations made"
-        return Block("IterationLimit", f"{made}; `retry` allows {limits.iterations} more")
+        return Block("IterationLimit", f"{state.count} iterations have run; `retry` allows {limits.iterations} more")
     if state.deadline and at >= state.deadline:
-        return Block("TimeLimit", f"its time is up; `retry` allows {limits.seconds:g} more seconds")
+        return Block("TimeLimit", f"the time limit is reached; `retry` allows {limits.seconds:g} more seconds")
     if state.cost_limit is not None and (state.cost is None or state.cost >= state.cost_limit):
-        spent = "nobody knows how much" if state.cost is None else f"${state.cost:,.2f}"
-        return Block("CostLimit", f"{spent} spent; `retry` allows ${limits.cost:,.2f} more")
+        spent = "an unknown amount" if state.cost is None else f"${state.cost:,.2f}"
+        return Block("CostLimit", f"the loop has spent {spent}; `retry` allows ${limits.cost:,.2f} more")
     return None
 
 
 def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
     last = state.recent[-1] if state.recent else None
     if last and last.task == task and state.failures >= limits.attempts:
-        why = f"{state.failures} iterations in a row have failed at {task!r}; the last: {last.explanation}"
+        why = f"{state.failures} iterations in a row failed at {task!r}; the last one: {last.explanation}"
         return Block("AttemptsFailed", why)
     return Work(task)
 
 
 def on_survey(state: LoopState, survey: Survey, *, at: datetime) -> LoopState:
-    """The files were looked at."""
+    """Record a survey of the files."""
     counted = {"open": survey.open, "done": survey.done}
     known = {"agent": survey.agent or state.agent, "notify": survey.notify or state.notify}
     return state.model_copy(update={**counted, **known, "updated_at": at})
 
 
 def on_start(state: LoopState, iteration: Iteration, *, at: datetime) -> LoopState:
-    """An iteration begins."""
+    """Record the start of an iteration."""
     again = {"initialized": state.initialized or not iteration.task}
     recent = (*state.recent, iteration)[-RECENT:]
     return state.model_copy(update={**again, "count": state.count + 1, "recent": recent, "updated_at": at})
 
 
 def on_settled(state: LoopState, settled: Settled, *, at: datetime) -> LoopState:
-    """The iteration under way has ended."""
+    """Record the end of the current iteration."""
     current = state.current
     assert current is not None
     before = state.recent[-2] if len(state.recent) > 1 else None
@@ -151,12 +156,12 @@ def on_settled(state: LoopState, settled: Settled, *, at: datetime) -> LoopState
 
 
 def on_block(state: LoopState, block: Block, *, at: datetime) -> LoopState:
-    """The loop cannot go on by itself."""
+    """Record that the loop is blocked."""
     return state.model_copy(update={"blocked": Blocked(cause=block.cause, message=block.message), "updated_at": at})
 
 
 def on_retry(loop: LoopInput, state: LoopState, *, at: datetime) -> LoopState:
-    """Somebody has mended what blocked it, or grants as much again."""
+    """Unblock the loop, and grant the same amount again of each limit that it has reached."""
     limits = loop.limits
     change: dict[str, Any] = {"blocked": None, "failures": 0, "initialized": False, "updated_at": at}
     if state.count >= state.count_limit:
@@ -171,32 +176,35 @@ def on_retry(loop: LoopInput, state: LoopState, *, at: datetime) -> LoopState:
 def on_steering(
     loop: LoopInput, state: LoopState, what: Steering, payload: Any, *, at: datetime
 ) -> tuple[LoopState, str, str]:
-    """The state after somebody has steered the loop, the outcome (`accepted`, `nothing_to_do`, `malformed`), and why.
+    """Pause, resume or retry the loop on a person's request.
 
     Args:
         loop: The loop's input.
-        state: Before.
-        what: To pause between iterations, to go on after a pause, or to go on after a block.
-        payload: `{"by": "alice", "reason": "…"}`, or whatever somebody typed instead.
-        at: The time.
+        state: The state before.
+        what: What is requested.
+        payload: `{"by": "alice", "reason": "…"}`; unvalidated.
+        at: The current time.
+
+    Returns:
+        The new state, the outcome (`accepted`, `nothing_to_do` or `malformed`), and an explanation.
     """
     if not isinstance(payload, dict) or not isinstance(by := payload.get("by"), str) or not by.strip():
-        return state, "malformed", 'it has to be a JSON object that says who: {"by": "your name"}'
+        return state, "malformed", 'it must be a JSON object that names you: {"by": "your name"}'
     if what == "pause":
         if state.paused:
-            return state, "nothing_to_do", f"it was paused by {state.paused.by}"
+            return state, "nothing_to_do", f"the loop is paused already, by {state.paused.by}"
         paused = Steered(by=by[:200], reason=str(payload.get("reason") or "")[:WORDS])
-        when = "it pauses when the iteration under way has ended" if state.current else "it is paused"
+        when = "the loop pauses when the current iteration has ended" if state.current else "the loop is paused"
         return state.model_copy(update={"paused": paused, "updated_at": at}), "accepted", when
     if what == "resume":
         if not state.paused:
-            return state, "nothing_to_do", "it is not paused"
-        return state.model_copy(update={"paused": None, "updated_at": at}), "accepted", "it goes on"
+            return state, "nothing_to_do", "the loop is not paused"
+        return state.model_copy(update={"paused": None, "updated_at": at}), "accepted", "the loop resumes"
     if not state.blocked:
-        return state, "nothing_to_do", "it is not blocked"
-    return on_retry(loop, state, at=at), "accepted", "it goes on"
+        return state, "nothing_to_do", "the loop is not blocked"
+    return on_retry(loop, state, at=at), "accepted", "the loop resumes"
 
 
 def result_of(state: LoopState) -> LoopResult:
-    """The result when everything is done."""
+    """Return the result of a loop that is done."""
     return LoopResult(iterations=state.count, tasks=state.done, usage=state.usage, cost=state.cost)

@@ -1,4 +1,4 @@
-"""How a loop reads in the Web UI: its current details in Markdown."""
+"""The current details of a loop in the Web UI, in Markdown."""
 
 from holdfast.base.text import one_line, plain, quoted
 from holdfast.loop.state import Iteration, LoopState
@@ -6,14 +6,14 @@ from holdfast.run.details import SHOWN_REQUESTS, WHO, blocked_details
 
 
 def loop_details(state: LoopState) -> str:
-    """A loop in Markdown: its task, its last iterations, and the signals that steer it."""
+    """Describe a loop in Markdown: its task, its last iterations, and the signals that steer it."""
     tasks = f"{state.done} tasks done, {state.open} open"
     lines = [f"**{state.status.replace('_', ' ')}** · iteration {state.count} · {tasks}"]
     if state.task:
         lines += ["", quoted(state.task)]
     if state.paused:
         why = f": {plain(state.paused.reason)}" if state.paused.reason else ""
-        lines += ["", f"### Paused by {plain(state.paused.by)}{why}", "", "It goes on with the signal `resume` and"]
+        lines += ["", f"### Paused by {plain(state.paused.by)}{why}", "", "To resume it, send the signal `resume` with"]
         lines += ["", WHO]
     if state.blocked:
         lines += blocked_details(state.blocked)
@@ -23,6 +23,6 @@ def loop_details(state: LoopState) -> str:
 
 
 def _iteration(iteration: Iteration) -> str:
-    words = iteration.outcome or "under way"
+    words = iteration.outcome or "running"
     why = f" ({one_line(iteration.explanation)})" if iteration.explanation else ""
     return f"- `{iteration.thread}` {words}: {plain(iteration.task or 'write the plan')}{plain(why)}"

@@ -1,11 +1,10 @@
-"""A loop: fresh agent runs on one workspace, one task each, until its TASKS.md is done. As data: what goes in
-and out, and where it stands. `holdfast.loop.decide` has what follows from it.
+"""The data of a loop: its input, result and state. `holdfast.loop.decide` makes the decisions.
 
-1. What is to be done stands in the workspace's files. People may edit them at any time; every iteration begins with
-   what they say then, and what people changed is a commit of its own.
-2. An iteration is an agent run that knows nothing of those before it but what the files say. It ends with its task
-   completed, blocked with a reason, or failed: then ERRORS.md says why, and the next one reads it.
-3. Limits do not end a loop. It is blocked, says why, and `retry` grants as much again.
+1. The workspace's files define the work. People may edit them at any time: every iteration begins with their current
+   content, and people's changes become a commit of their own.
+2. An iteration is an agent run that learns about earlier ones only from the files. It ends with its task completed,
+   blocked with a reason, or failed; ERRORS.md then says why, and the next iteration reads it.
+3. A limit does not end a loop. The loop is blocked with an explanation, and `retry` grants the same amount again.
 """
 
 from datetime import UTC, datetime
@@ -21,31 +20,31 @@ from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
 
 RECENT = 20
-"""Iterations that a loop remembers in full; the log of each is that of its thread, and git has what it did."""
+"""Number of iterations that a loop keeps in full; each has a log under its thread, and git has its commits."""
 
 WORDS = 1_000
-"""Characters of what is said of an iteration."""
+"""Maximum length of an explanation."""
 
 IterationOutcome = Literal["completed", "blocked", "failed", "changed"]
-"""Its task was completed · it said why the task cannot be done · neither · the task was changed or removed."""
+"""The task was completed · reported as impossible, with a reason · neither · changed or removed by others."""
 
 RunEnd = Literal["completed", "failed", "cancelled", "out_of_time"]
 """How the iteration's agent run ended."""
 
 Steering = Literal["pause", "resume", "retry"]
-"""To pause between iterations · to go on after a pause · to go on after a block."""
+"""Pause between iterations · resume after a pause · resume after a block."""
 
 
 class LoopLimits(Frozen):
-    """Bounds of a loop. One that reaches a bound is blocked; `retry` grants as much again."""
+    """Limits of a loop. A loop that reaches one is blocked; `retry` grants the same amount again."""
 
     iterations: int = Field(default=100, ge=1)
     cost: float | None = Field(default=None, gt=0)
-    """US dollars, by the list prices of the LLM; looked at between iterations."""
+    """US dollars, by the list prices of the LLM; checked between iterations."""
     seconds: float | None = Field(default=None, gt=0)
-    """From its start, pauses included; an iteration under way is stopped."""
+    """Seconds since its start, pauses included; the current iteration is stopped."""
     attempts: int = Field(default=3, ge=1)
-    """Iterations in a row that may fail at the same task."""
+    """Number of consecutive iterations that may fail at the same task."""
 
 
 class LoopInput(Start):
@@ -54,17 +53,17 @@ class LoopInput(Start):
     workspace: str = ""
     """Absolute path of a folder on the workers."""
     task: str = ""
-    """What all of it is for; the initializer makes TASKS.md of it where there is none."""
+    """The goal of the loop; the initializer writes TASKS.md from it if there is none."""
     agent: str | None = None
-    """Who does the tasks; None for the catalog's first agent."""
+    """The agent that does the tasks; None for the catalog's first agent."""
     initializer: str | None = None
-    """Who writes the plan; None for the same agent."""
+    """The agent that writes the plan; None for the same agent."""
     by: str = ""
     by_proven: bool = True
-    """As in `RunInput`: the memory of that person is in reach of the iterations."""
+    """As in `RunInput`: whether the iterations may access the memory of this person."""
     limits: LoopLimits = LoopLimits()
     state: "LoopState | None" = None
-    """Where the Temporal run before this one stopped; set by the workflow alone."""
+    """The state at the end of the previous Temporal run; set only by the workflow."""
 
 
 class LoopResult(Sealed):
@@ -72,10 +71,10 @@ class LoopResult(Sealed):
 
     iterations: int
     tasks: int
-    """Tasks that are done."""
+    """Number of completed tasks."""
     usage: Usage
     cost: float | None
-    """US dollars; None where the price of an LLM is not known."""
+    """US dollars; None if the price of an LLM is unknown."""
 
 
 class SurveyRequest(Order):
@@ -85,41 +84,41 @@ class SurveyRequest(Order):
     agent: str | None
     initializer: str | None = None
     key: str
-    """Names the survey: what people changed is committed once."""
+    """Key of the survey, so that people's changes are committed once."""
     priced: bool = False
-    """The loop has a limit in dollars: the prices have to be known."""
+    """Whether the loop has a cost limit, so that prices must be known."""
 
 
 class Survey(Answer):
-    """Result of `survey_workspace`: what the files say."""
+    """Result of `survey_workspace`: the content of the files."""
 
     problem: str = ""
-    """Why no iteration can begin; empty where one can."""
+    """Why no iteration can begin; empty if one can."""
     cause: str = "Workspace"
-    """What kind of problem it is."""
+    """Kind of the problem."""
     head: str = ""
-    """The commit that the next iteration begins with."""
+    """The commit that the next iteration starts from."""
     planned: bool = False
-    """TASKS.md has tasks."""
+    """Whether TASKS.md has tasks."""
     plannable: bool = False
-    """There is a features.json to make a plan of."""
+    """Whether there is a features.json to make a plan from."""
     open: int = 0
     done: int = 0
     next: str = ""
-    """Title of the first task that can be done; empty if there is none."""
+    """Title of the first task to work on; empty if there is none."""
     twins: int = 0
-    """How many open tasks have that title."""
+    """Number of open tasks with that title."""
     finished: int = 0
-    """How many done ones have it."""
+    """Number of completed tasks with that title."""
     blocked: tuple[str, ...] = ()
-    """Titles and reasons."""
+    """Titles of blocked tasks, with reasons."""
     failing: tuple[str, ...] = ()
     """Features that do not pass yet."""
     agent: str = ""
     llm: str = ""
     initializer_llm: str = ""
     notify: bool = False
-    """The worker has somebody to tell."""
+    """Whether the worker has a notification target."""
 
 
 class SettleRequest(Order):
@@ -127,29 +126,29 @@ class SettleRequest(Order):
 
     workspace: str
     thread: str
-    """The iteration's."""
+    """Thread id of the iteration."""
     number: int
     task: str
     """Empty for the initializer."""
     twins: int
     finished: int = 0
-    """How many tasks of that title were done before."""
+    """Number of tasks of that title that were completed before."""
     head: str
-    """The commit that it began with."""
+    """The commit that the iteration started from."""
     llm: str
     key: str
     end: RunEnd
     explanation: str = ""
-    """Why its run failed."""
+    """Why the iteration's run failed."""
 
 
 class Settled(Answer):
-    """Result of `settle_iteration`: what became of it."""
+    """Result of `settle_iteration`: the outcome of the iteration."""
 
     outcome: IterationOutcome
     explanation: str = ""
     commits: tuple[str, ...] = ()
-    """Of this iteration, oldest first: `abc1234 subject`."""
+    """Commits of this iteration, oldest first: `abc1234 subject`."""
     usage: Usage = Usage()
     cost: float | None = None
 
@@ -158,68 +157,68 @@ class Iteration(Frozen):
     """One iteration of a loop."""
 
     number: int
-    """0 and up; the initializer has one, too."""
+    """From 0; the initializer's run counts as well."""
     thread: str
     task: str
     """Empty for the initializer."""
     started_at: datetime
     outcome: IterationOutcome | None = None
-    """None while it is under way."""
+    """None while the iteration is running."""
     explanation: str = ""
     commits: tuple[str, ...] = ()
     cost: float | None = None
 
 
 class Steered(Frozen):
-    """Somebody has paused the loop."""
+    """A pause of the loop: by whom and why."""
 
     by: str
     reason: str = ""
 
 
 class LoopState(Frozen):
-    """Where a loop stands."""
+    """State of a loop."""
 
     thread: str
     task: str = ""
     workspace: str = ""
     agent: str = ""
     count: int = 0
-    """Iterations that were started."""
+    """Number of iterations started."""
     recent: tuple[Iteration, ...] = ()
     initialized: bool = False
-    """The initializer has run since the last `retry`."""
+    """Whether the initializer has run since the last `retry`."""
     done: int = 0
     open: int = 0
     failures: int = 0
-    """Iterations in a row that failed at the same task: the last one's."""
+    """Number of consecutive iterations that failed at the task of the last one."""
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """None as soon as the price of an iteration is not known."""
+    """None as soon as the price of an iteration is unknown."""
     count_limit: int = 0
     cost_limit: float | None = None
     deadline: datetime | None = None
     paused: Steered | None = None
     blocked: Blocked | None = None
     notify: bool = False
-    """The worker tells somebody of blocks and of the end."""
+    """Whether the worker sends notifications of blocks and of the end."""
     notices: int = 0
-    """How many there were."""
+    """Number of notifications so far."""
     orders: int = 0
-    """Orders to activities that were given."""
+    """Number of orders to activities issued so far."""
     outcome: RunOutcome | None = None
     result: str = ""
     updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
     @property
     def current(self) -> Iteration | None:
-        """The iteration under way."""
+        """The running iteration."""
         last = self.recent[-1] if self.recent else None
         return last if last and last.outcome is None else None
 
     @property
     def status(self) -> Status:
-        """One word for where the loop is. A pause begins when the iteration under way has ended."""
+        """The status in one word. A pause begins when the running iteration has ended."""
         if self.outcome:
             return self.outcome
         if self.current:
@@ -229,7 +228,7 @@ class LoopState(Frozen):
         return "dormant" if self.paused else "running"
 
     def view(self) -> dict[str, Any]:
-        """The state as `show` presents it: what agent runs have, and the iterations."""
+        """Return the state as `show` presents it: the fields of agent runs, and the iterations."""
         return {
             "thread": self.thread,
             "agent": self.agent or None,

@@ -1,6 +1,5 @@
-"""The files that an agent remembers by, as text: what people and agents write in them, read and changed in place.
+"""Memory: semantic memory as data, and the text of memory files (TASKS.md, progress.txt, ERRORS.md, features.json).
 
-`tasks` is TASKS.md, `progress` progress.txt, `notes` ERRORS.md and its like, `features` features.json. Text in, text
-out: `holdfast.runtime.memory` reads and writes the files themselves. Outside the item that is changed, every byte
-stays as it was.
+These are pure functions from text to text: `holdfast.runtime.memory` reads and writes the files. An edit changes one
+item and keeps every other byte.
 """

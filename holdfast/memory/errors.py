@@ -1,23 +1,23 @@
-"""What cannot be done to a memory file, in words that an LLM can act on. Nothing was changed.
+"""Errors of edits to memory files, with messages that an LLM can act on. The file is unchanged.
 
 MemoryRefused
-├── TasksInvalid      TASKS.md cannot be read; says at which line
+├── TasksInvalid      TASKS.md cannot be read; names the line
 ├── TaskNotFound      TASKS.md has no such task
-├── PlaceNotFound     TASKS.md has no heading or task to add the new one under
-├── TaskNotAdded      there is no place in TASKS.md where the new line would be a task
+├── PlaceNotFound     TASKS.md has no heading or task to add the new task under
+├── TaskNotAdded      no place in TASKS.md would make the new line a task of its own
 ├── FeatureNotFound   features.json has no such feature
-└── FeaturesInvalid   features.json cannot be read; says at which line and column
+└── FeaturesInvalid   features.json cannot be read; names the line and column
 """
 
 from holdfast.errors import HoldfastError
 
 
 class MemoryRefused(HoldfastError):
-    """Base of all that memory refuses."""
+    """Base of the errors of edits to memory."""
 
 
 class TasksInvalid(MemoryRefused):
-    """TASKS.md cannot be read; the text says at which line."""
+    """TASKS.md cannot be read; the message names the line."""
 
 
 class TaskNotFound(MemoryRefused):
@@ -25,11 +25,11 @@ class TaskNotFound(MemoryRefused):
 
 
 class PlaceNotFound(MemoryRefused):
-    """TASKS.md has no heading or task to add the new one under."""
+    """TASKS.md has no heading or task to add the new task under."""
 
 
 class TaskNotAdded(MemoryRefused):
-    """There is no place in TASKS.md where the new line would be a task of its own."""
+    """No place in TASKS.md would make the new line a task of its own."""
 
 
 class FeatureNotFound(MemoryRefused):
@@ -37,4 +37,4 @@ class FeatureNotFound(MemoryRefused):
 
 
 class FeaturesInvalid(MemoryRefused):
-    """features.json cannot be read; the text says at which line and column."""
+    """features.json cannot be read; the message names the line and column."""

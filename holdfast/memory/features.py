@@ -1,7 +1,7 @@
 """features.json: a list of features, at the top or as `{"features": […]}`, each with a name and whether it passes.
 
-A change touches the bytes of one value, or adds one field to one object; how people laid the file out stays. A file
-that cannot be read is never written.
+An edit replaces the bytes of one value, or adds one field to one object, and keeps the file's layout. A file that
+cannot be read is never written.
 """
 
 import json
@@ -12,44 +12,44 @@ from holdfast.memory.json_spans import JsonObject, invalid, listed_objects
 from holdfast.memory.markdown import flat
 
 NAMED = 10
-"""Features that an error names."""
+"""Maximum number of features that an error lists."""
 
 NAMES = ("id", "name", "title", "description")
-"""Fields that a feature may be named by, the first of them first."""
+"""Fields that may hold a feature's name, in order of precedence."""
 DONE = ("passing", "passed", "pass", "passes", "done", "complete", "completed", "true")
-"""What a `status` says, in any case, of a feature that passes."""
+"""Values of `status`, case-insensitive, that mean the feature passes."""
 
 
 class Feature(Frozen):
-    """A feature, as a person or an initializer listed it."""
+    """A feature in features.json."""
 
     name: str
-    """The first of its `id`, `name`, `title` and `description`."""
+    """The first that exists of `id`, `name`, `title` and `description`."""
     passes: bool
     description: str = ""
     line: int
-    """Where its object begins, from 1."""
+    """The line on which its object begins, from 1."""
 
 
 def parse_features(text: str) -> tuple[Feature, ...]:
-    """The features, in the order of the file.
+    """Parse the features, in the order of the file.
 
     Raises:
-        FeaturesInvalid: It is no such list, or two features have one name; says at which line and column.
+        FeaturesInvalid: The text is not such a list, or two features share a name; names the line and column.
     """
     return tuple(feature for _, feature in _features(text))
 
 
 def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
-    """Say of a feature whether it passes; where it says so already, the text stays as it is.
+    """Set whether a feature passes; the text stays unchanged if it says so already.
 
     Args:
-        text: features.json.
-        name: Its id, name, title or description.
-        passes: Whether it does.
+        text: The content of features.json.
+        name: The feature's id, name, title or description.
+        passes: Whether it passes.
 
     Raises:
-        FeatureNotFound: There is none of that name, or more than one.
+        FeatureNotFound: No feature has this name, or several have it.
         FeaturesInvalid: The file cannot be read.
     """
     listed = _features(text)
@@ -59,9 +59,9 @@ def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
     if len(matches) != 1:
         open_ones = [repr(flat(feature.name, 80)) for _, feature in listed if not feature.passes]
         more = f" and {len(open_ones) - NAMED:,} more" if len(open_ones) > NAMED else ""
-        said = "several features" if matches else "no feature"
+        count = "several features" if matches else "no feature"
         raise FeatureNotFound(
-            f"features.json has {said} {flat(name, 200)!r}; those that do not pass: "
+            f"features.json has {count} {flat(name, 200)!r}; the features that do not pass: "
             f"{', '.join(open_ones[:NAMED]) or 'none'}{more}"
         )
     ((found, feature),) = matches
@@ -78,7 +78,7 @@ def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
 
 
 def _status(listed: list[tuple[JsonObject, Feature]], *, passes: bool) -> str:
-    """The word for it that the file uses elsewhere, as JSON."""
+    """Return the status word that the file uses elsewhere, as JSON."""
     used = [each.members["status"].value for each, _ in listed if "status" in each.members]
     words = (word for word in used if isinstance(word, str) and (word.casefold() in DONE) == passes)
     return json.dumps(next(words, "passing" if passes else "failing"), ensure_ascii=False)
@@ -95,14 +95,14 @@ def _features(text: str) -> list[tuple[JsonObject, Feature]]:
             raise invalid(text, found.start, f"{flat(names[0], 80)!r} is listed already, at line {seen[names[0]]}")
         seen[names[0]] = line
         description = found.members.get("description")
-        told = flat(str(description.value), 2_000) if description else ""
-        listed.append((found, Feature(name=names[0], passes=_passes(text, found), description=told, line=line)))
+        shown = flat(str(description.value), 2_000) if description else ""
+        listed.append((found, Feature(name=names[0], passes=_passes(text, found), description=shown, line=line)))
     return listed
 
 
 def _names(found: JsonObject) -> list[str]:
     values = [found.members[name].value for name in NAMES if name in found.members]
-    # A bool is an int to Python.
+    # In Python, bool is a subclass of int.
     named = [str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool)]
     return [" ".join(name.split()) for name in named if name.strip()]
 
@@ -117,7 +117,7 @@ def _passes(text: str, found: JsonObject) -> bool:
 
 
 class _Lines:
-    """Tells the line of a place in the text, for places that only go on."""
+    """Finds the line numbers of ascending positions in a text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

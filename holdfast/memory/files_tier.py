@@ -1,7 +1,7 @@
-"""The files tier of a prompt: what an agent left for itself in its workspace, each file by its share of the budget.
+"""The files tier of a prompt: the memory files in the workspace, each within its share of the budget.
 
-Nothing here reads a file: `FileRead` says what was read, or why that could not be. What a file says stands behind `>`,
-so that whoever wrote it can pose neither as standing memory nor as another file.
+Nothing here reads a file: the caller passes what it read, or why it could not, as `FileRead`. File content is quoted
+with `>`, so that it cannot pose as standing memory or as another file.
 """
 
 import json
@@ -15,55 +15,55 @@ from holdfast.memory.recalled import RecalledTier
 
 
 class MemoryFile(NamedTuple):
-    """One of the files of a workspace that an agent is shown."""
+    """A file of the workspace that the prompt shows."""
 
     name: str
     share: int
-    """Per cent of the budget; what a file does not need goes to the others, in their order."""
+    """Per cent of the budget; unused shares go to the other files, in order."""
     newest: bool
-    """It grows at its end, and the end is what is shown of it."""
+    """Whether the file grows at its end, so that the prompt shows its end."""
 
 
 MEMORY_FILES = (
     MemoryFile("TASKS.md", 40, newest=False),
     MemoryFile("features.json", 15, newest=False),
-    MemoryFile("progress.txt", 20, newest=False),  # its newest entries come first
+    MemoryFile("progress.txt", 20, newest=False),  # newest entries first
     MemoryFile("ERRORS.md", 15, newest=True),
     MemoryFile("LEARNINGS.md", 10, newest=True),
 )
-"""In the order of their importance, which is also that in the prompt."""
+"""The files in order of importance, which is also their order in the prompt."""
 
 FEATURES_BYTES = 1_000_000
-"""Of a larger features.json, the beginning is shown as it stands."""
+"""Maximum size of a features.json that is summarised; of a larger one, the prompt shows the beginning verbatim."""
 
-TITLE = "## Files of the workspace, as they were when this run began; what stands behind > is what they say"
+TITLE = "## Workspace files at the start of this run; lines that begin with > quote their content"
 
 
 @dataclass(frozen=True)
 class FileRead:
-    """What was read of a file."""
+    """The part of a file that was read."""
 
     name: str
     size: int = 0
-    """Bytes of the whole file."""
+    """Size of the whole file in bytes."""
     text: str = ""
-    """Its beginning, or its end, as `MemoryFile.newest` says: at least as much as the budget has room for."""
+    """Its beginning, or its end if `MemoryFile.newest`: at least as much as the budget can hold."""
     unread: int = 0
-    """Bytes that `text` leaves out."""
+    """Number of bytes that `text` omits."""
     problem: str = ""
-    """Why it could not be read; empty if it was."""
+    """Why the file could not be read; empty if it was."""
 
 
 def read_ahead(file: MemoryFile, tokens: int) -> int:
-    """How many bytes of a file are to be read, for a budget of so many tokens."""
+    """Return how many bytes of a file to read for a budget of `tokens`."""
     return FEATURES_BYTES if file.name == "features.json" else tokens * BYTES_PER_TOKEN + 1
 
 
 def files_tier(found: Sequence[FileRead], tokens: int) -> RecalledTier | None:
-    """What the LLM is shown of a workspace's files; None where there are none.
+    """Assemble what the LLM is shown of a workspace's files; None if there is nothing to show.
 
     Args:
-        found: Those that are there.
+        found: The existing files.
         tokens: The budget.
     """
     if not found or not tokens:
@@ -91,7 +91,7 @@ def _heading(read: FileRead) -> str:
 
 
 def _body(read: FileRead) -> tuple[str, int]:
-    """What of a file is to be shown, and the bytes that are missing in it already."""
+    """Return the content of a file to show, and how many bytes it already lacks."""
     if read.problem:
         return "", 0
     if read.name == "features.json" and not read.unread and (status := features_status(read.text)):
@@ -100,7 +100,7 @@ def _body(read: FileRead) -> tuple[str, int]:
 
 
 def _cut(file: MemoryFile, text: str, tokens: int, unread: int) -> str:
-    """What there is room for, quoted."""
+    """Cut the text so that its quotation fits the budget."""
     cut = newest_of if file.newest else first_of
     room = tokens
     shown = cut(text, room, where=file.name, unread=unread)
@@ -115,7 +115,7 @@ def _quoted(text: str) -> str:
 
 
 def _shared_out(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -> dict[str, int]:
-    """Tokens for each file: its share at the most, then what the others leave over, by importance."""
+    """Divide the budget: each file gets at most its share, then unused tokens go to files in order of importance."""
     rooms = {file.name: min(needs[file.name], room * file.share // 100) for file in files}
     for file in files:
         left = room - sum(rooms.values())
@@ -124,7 +124,7 @@ def _shared_out(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -
 
 
 def features_status(text: str) -> str:
-    """Which features of a features.json are not done yet, and how many are; empty where it holds no features."""
+    """Summarise a features.json: how many features are done, and which are not; empty if it holds no features."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -147,4 +147,4 @@ def _is_done(feature: dict[str, Any]) -> bool:
 def _name_of(feature: dict[str, Any]) -> str:
     names = (feature.get(field) for field in NAMES)
     words = ": ".join(" ".join(str(name).split())[:200] for name in names if isinstance(name, str | int))
-    return words.encode("utf-8", "replace").decode() or "(without a name)"  # JSON may escape half a character
+    return words.encode("utf-8", "replace").decode() or "(without a name)"  # JSON may escape a lone surrogate

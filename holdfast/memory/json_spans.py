@@ -1,6 +1,6 @@
-"""Where the fields of features.json stand, so that one value can be changed and no other byte.
+"""The positions of fields in features.json, so that an edit can replace one value and keep every other byte.
 
-Python's own decoder reads the values; around them, only the two levels that matter are walked.
+Python's own decoder parses the values; this module only walks the two levels around them.
 """
 
 import re
@@ -24,7 +24,7 @@ _DECODER = JSONDecoder(parse_constant=_refuse)
 
 @dataclass
 class JsonField:
-    """A field of an object, and where it stands."""
+    """A field of an object, with its position."""
 
     key_end: int
     value: Any
@@ -34,19 +34,19 @@ class JsonField:
 
 @dataclass
 class JsonObject:
-    """An object of the list, and its fields by name."""
+    """An object in the list, with its fields by name."""
 
     start: int
     members: dict[str, JsonField] = field(default_factory=dict)
     gap: str = ""
-    """The white space before its last key."""
+    """The white space before the last key."""
 
 
 def listed_objects(text: str) -> Iterator[JsonObject]:
-    """The objects of a list of features, each with the places of its fields.
+    """Yield the objects of a list of features, with the positions of their fields.
 
     Raises:
-        FeaturesInvalid: The text is no such list.
+        FeaturesInvalid: The text is not such a list.
     """
     found: list[JsonObject] | None = None
     at = _blank(text, 0)
@@ -61,12 +61,12 @@ def listed_objects(text: str) -> Iterator[JsonObject]:
     if found is None:
         raise invalid(text, 0, 'write a list of features here, or {"features": [...]}')
     if (end := _blank(text, at)) < len(text):
-        raise invalid(text, end, "there is more text after the end")
+        raise invalid(text, end, "unexpected text after the end")
     yield from found
 
 
 def _list(text: str, at: int) -> tuple[list[JsonObject], int]:
-    """The objects of the list that begins here, and where it ends."""
+    """Parse the list at `at`; return its objects and its end."""
     if text[at : at + 1] != "[":
         raise invalid(text, at, '"features" must be a list')
     found: list[JsonObject] = []
@@ -84,7 +84,7 @@ def _list(text: str, at: int) -> tuple[list[JsonObject], int]:
 
 
 def _object(text: str, at: int) -> tuple[JsonObject, int]:
-    """The object that begins here, and where it ends."""
+    """Parse the object at `at`; return it and its end."""
     found = JsonObject(at)
     after = at + 1
     at = _blank(text, after)
@@ -94,10 +94,10 @@ def _object(text: str, at: int) -> tuple[JsonObject, int]:
             at = _past(text, at, ",")
         found.gap = text[after:at]
         if text[at : at + 1] != '"':
-            raise invalid(text, at, "a field's name in double quotes is expected")
+            raise invalid(text, at, "expected a field name in double quotes")
         key, key_end = _value(text, at)
         if key in found.members:
-            raise invalid(text, at, f"the field {flat(key, 80)!r} is there twice")
+            raise invalid(text, at, f"duplicate field {flat(key, 80)!r}")
         value_start = _past(text, _blank(text, key_end), ":")
         value, end = _value(text, value_start)
         found.members[key] = JsonField(key_end, value, value_start, end)
@@ -107,7 +107,7 @@ def _object(text: str, at: int) -> tuple[JsonObject, int]:
 
 def _past(text: str, at: int, sign: str) -> int:
     if text[at : at + 1] != sign:
-        raise invalid(text, at, f"{sign!r} is expected")
+        raise invalid(text, at, f"expected {sign!r}")
     return _blank(text, at + 1)
 
 
@@ -123,11 +123,11 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise invalid(text, error.pos, error.msg) from None
     except RecursionError:
         raise invalid(text, at, "it is nested too deeply") from None
-    except ValueError as error:  # a constant, or more digits than Python reads
+    except ValueError as error:  # NaN or infinity, or more digits than Python parses
         raise invalid(text, at, str(error).partition(";")[0]) from None
 
 
 def invalid(text: str, place: int, what: str) -> FeaturesInvalid:
-    """The error for what is wrong at that place."""
+    """Make the error for a problem at a position of the text."""
     line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
     return FeaturesInvalid(f"features.json, line {line}, column {column}: {what}; correct it there")

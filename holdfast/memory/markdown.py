@@ -1,4 +1,4 @@
-"""What the memory files have in common: headings outside code fences, and text made fit to stand on one line."""
+"""Shared functions for memory files: headings outside code fences, and sanitising text to one line."""
 
 import re
 from bisect import bisect_right
@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 TITLE = 200
-"""Characters of a title that is written; more is clipped."""
+"""Maximum length of a written title; a longer one is clipped."""
 TEXT = 2_000
-"""Characters of any other text on one line."""
+"""Maximum length of any other text on one line."""
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, line and paragraph separators, what turns the direction of text, and halves of pairs."""
+"""Control characters, line and paragraph separators, bidirectional controls, and surrogates."""
 _HEADING = re.compile(r"^(#{1,6})[ \t]+([^\r\n]*)\r?(?:\n|\Z)", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)", re.MULTILINE)
 
 
 class Heading(NamedTuple):
-    """A line that begins with `#`; its place is given in characters."""
+    """A line that begins with `#`; its position is in characters."""
 
     level: int
     title: str
@@ -28,23 +28,23 @@ class Heading(NamedTuple):
 
 
 def flat(text: str, most: int = TEXT) -> str:
-    """`text` on one line of at most `most` characters: it can begin no other item or heading."""
+    """Put `text` on one line of at most `most` characters, so that it cannot begin another item or heading."""
     line = " ".join(_UNPRINTABLE.sub(" ", text[: 10 * most]).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def stamp(at: datetime) -> str:
-    """A time (aware) as the files have it: the minute, in UTC."""
+    """Format an aware time as in the memory files: to the minute, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def line_break(text: str) -> str:
-    """What ends the lines of `text`."""
+    """Return the prevailing line end of `text`."""
     return "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
 
 
 def headings(text: str) -> list[Heading]:
-    """The headings of `text`, in order; those within code fences are none."""
+    """Return the headings of `text` in order, except those within code fences."""
     fenced = list(_fenced(text))
     starts = [start for start, _ in fenced]
     found = []
@@ -56,9 +56,9 @@ def headings(text: str) -> list[Heading]:
 
 
 def _fenced(text: str) -> Iterator[tuple[int, int]]:
-    """Where code stands: from each opening fence to its end. A fence that nothing closes is plain text."""
+    """Yield the span of each fenced code block. A fence that is never closed is plain text."""
     fences = list(_FENCE.finditer(text))
-    longest = {"`": 0, "~": 0}  # closing fence from here on, by its character
+    longest = {"`": 0, "~": 0}  # longest closing fence from here on, by its character
     closable = []
     for fence in reversed(fences):
         mark = fence[1]

@@ -1,12 +1,12 @@
-"""ERRORS.md, LEARNINGS.md and strategies: entries with a date, a title, where they come from, and a text.
+"""ERRORS.md, LEARNINGS.md and strategies: entries with a date, a title, their source, and a text.
 
     ## 2026-11-21 10:30 - The migration locks the table
     - Thread: nightly-7
     - Call: 3f2a…
 
-    > What is quoted was written by an agent. People write as they like.
+    > Quoted text was written by an agent. People may use any format.
 
-What an agent writes is quoted line by line: nothing in it can begin an entry of its own.
+Text by an agent is quoted line by line, so that it cannot begin an entry of its own.
 """
 
 import re
@@ -17,9 +17,9 @@ from holdfast.base.models import Frozen
 from holdfast.memory.markdown import TITLE, flat, headings, line_break, stamp
 
 TEXT = 4_000
-"""Characters of a text that is written; more is clipped."""
+"""Maximum length of a written text; a longer one is clipped."""
 MOST_LINES = 100
-"""Lines of a text that is written; what is beyond stands on the last."""
+"""Maximum number of lines of a written text; further lines are joined to the last one."""
 
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?)\s*[-–—:]?\s*(.*)")
 _SOURCE = re.compile(r"[-*+] (Thread|Call|Iteration): *(\S.*)")
@@ -31,23 +31,23 @@ class Note(Frozen):
     title: str
     text: str
     at: str = ""
-    """`2026-11-21 10:30`, in UTC; empty where no date begins the heading."""
+    """`2026-11-21 10:30`, in UTC; empty if the heading has no date."""
     thread: str = ""
-    """The thread it comes from; empty where a person wrote it."""
+    """The thread that it comes from; empty if a person wrote it."""
     call: str = ""
-    """The key of the call that wrote it."""
+    """The effect key of the call that wrote it."""
     iteration: str = ""
 
 
 def note(title: str, text: str, at: datetime, *, thread: str, call: str, iteration: str = "") -> Note:
-    """A note that is fit to be written: no text of it can begin another entry, or is too long.
+    """Make a note whose texts are sanitised and clipped, so that none can begin another entry.
 
     Args:
         title: A few words.
-        text: May have lines.
-        at: When it was learnt.
-        thread: Where.
-        call: The key of the call.
+        text: May have several lines.
+        at: When it was learned.
+        thread: The thread that it comes from.
+        call: The effect key of the call.
         iteration: Of the loop, if there is one.
     """
     clipped = text if len(text) <= TEXT else text[: TEXT - 1] + "…"
@@ -64,25 +64,25 @@ def note(title: str, text: str, at: datetime, *, thread: str, call: str, iterati
 
 
 def parse_notes(text: str) -> tuple[Note, ...]:
-    """All entries, in the order of the file: one for each heading below the first level."""
+    """Parse all entries, in the order of the file: one for each heading below the first level."""
     return tuple(_note(title, body) for title, body in _entries(text))
 
 
 def newest_notes(text: str, most: int) -> tuple[Note, ...]:
-    """The newest entries, newest first; before them those without a date, which people wrote."""
+    """Return up to `most` entries: first those without a date, which people wrote, then the newest."""
     listed = _entries(text)
     undated = [each for each in listed if not _DATED.fullmatch(each[0])]
-    # Of the same minute, the one that stands further down is the newer.
+    # Of entries in the same minute, the one further down is newer.
     dated = sorted((each for each in listed if _DATED.fullmatch(each[0])), key=lambda each: each[0][:16])
     return tuple(_note(title, body) for title, body in [*undated, *reversed(dated)][:most])
 
 
 def add_note(text: str | None, new: Note, *, heading: str) -> str:
-    """The file with one more entry at its end. A call's entry of the same title is not added again.
+    """Append an entry to the file, unless it has one with the same call and title.
 
     Args:
-        text: The file; None where there is none.
-        new: Made by `note`.
+        text: The file; None if there is none.
+        new: The entry, made by `note`.
         heading: The first line of a new file, such as `Errors`.
     """
     text = text if text and text.strip() else f"# {heading}\n"
@@ -97,7 +97,7 @@ def add_note(text: str | None, new: Note, *, heading: str) -> str:
 
 
 def _entries(text: str) -> list[tuple[str, str]]:
-    """The title and the text of each entry."""
+    """Return the title and the text of each entry."""
     marks = [mark for mark in headings(text) if mark.level >= 2]
     ends = [mark.start for mark in marks[1:]] + [len(text)]
     return [(mark.title, text[mark.end : end]) for mark, end in zip(marks, ends, strict=False)]

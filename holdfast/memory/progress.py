@@ -1,4 +1,4 @@
-"""progress.txt: where things stand, and what was done lately, the newest first.
+"""progress.txt: the current status and recent activity, newest first.
 
     # Progress Log
     ## Current Status (Updated: 2026-11-21 10:30)
@@ -12,7 +12,7 @@
     - Outcome: …
     - Next: …
 
-Lines are looked at, no more: what people wrote elsewhere stays as it is, and so does what they wrote in between.
+Edits are line by line: what people wrote elsewhere or in between stays unchanged.
 """
 
 import re
@@ -23,9 +23,9 @@ from holdfast.base.models import Frozen
 from holdfast.memory.markdown import TITLE, Heading, flat, headings, line_break, stamp
 
 NEW = "# Progress Log\n\n## Current Status\n\n## Recent Activity\n"
-"""The file before anything happened."""
+"""The content of a new file."""
 MOST_FILES = 20
-"""Files that an entry names."""
+"""Maximum number of files that an entry lists."""
 
 _STATUS, _ACTIVITY = "current status", "recent activity"
 _FIELD = re.compile(r"^[-*+] ([^:\r\n]{1,40}):[ \t]*([^\r\n]*)", re.MULTILINE)
@@ -34,20 +34,20 @@ _UPDATED = re.compile(r"\(Updated:\s*([^()]*)\)", re.IGNORECASE)
 
 
 class Entry(Frozen):
-    """What was done at one time."""
+    """One entry under Recent Activity."""
 
     title: str
     at: str = ""
-    """`2026-11-21 10:30`, in UTC; empty where no date begins the heading."""
+    """`2026-11-21 10:30`, in UTC; empty if the heading has no date."""
     what: str = ""
     files: str = ""
-    """As they stand there: names with commas between."""
+    """File names separated by commas, as written."""
     outcome: str = ""
     next: str = ""
 
 
 class Current(Frozen):
-    """Where things stand; what the file does not say is empty."""
+    """The current status; missing fields are empty."""
 
     updated: str = ""
     active: str = ""
@@ -58,7 +58,7 @@ class Current(Frozen):
 def entry(
     title: str, at: datetime, *, what: str, files: Sequence[str] = (), outcome: str = "", next_step: str = ""
 ) -> Entry:
-    """An entry that is fit to be written: each of its texts on one line, and not too long."""
+    """Make an entry whose texts are each on one line and clipped."""
     named = ", ".join(flat(name, TITLE) for name in files[:MOST_FILES])
     more = f" and {len(files) - MOST_FILES:,} more" if len(files) > MOST_FILES else ""
     return Entry(
@@ -72,12 +72,12 @@ def entry(
 
 
 def parse_entries(text: str) -> tuple[Entry, ...]:
-    """The entries under Recent Activity, in the order of the file: the newest first, if people kept to it."""
+    """Parse the entries under Recent Activity, in the order of the file (normally newest first)."""
     return tuple(_entry(mark, text[mark.end : until]) for mark, until in _activity(text, headings(text)))
 
 
 def parse_current(text: str) -> Current:
-    """Where things stand, as the file says."""
+    """Parse the current status."""
     marks = headings(text)
     status = _section(text, marks, _STATUS)
     if status is None:
@@ -101,14 +101,14 @@ def set_current(
     last_completed: str | None = None,
     blockers: str | None = None,
 ) -> str:
-    """The file with where things stand; what is None stays, and an empty text becomes `None`, as people write it.
+    """Update the current status. A field that is None stays unchanged; an empty one becomes the word `None`.
 
     Args:
-        text: progress.txt; None where there is no such file.
-        at: When that is so.
-        active: The task that is next.
-        last_completed: The one that was done last.
-        blockers: What is in the way.
+        text: The content of progress.txt; None if there is no such file.
+        at: The time of the update.
+        active: The next task.
+        last_completed: The task completed last.
+        blockers: What blocks progress.
     """
     text, marks = _with_sections(text)
     begin, end = _section(text, marks, _STATUS) or (0, 0)
@@ -122,11 +122,11 @@ def set_current(
 
 
 def add_entry(text: str | None, new: Entry) -> str:
-    """The file with one more entry, above the others. One of the same time, title and words is not added again.
+    """Add an entry above the others, unless the file has one with the same time, title and text.
 
     Args:
-        text: progress.txt; None where there is no such file.
-        new: Made by `entry`.
+        text: The content of progress.txt; None if there is no such file.
+        new: The entry, made by `entry`.
     """
     text, marks = _with_sections(text)
     title = f"{new.at} - {new.title}".strip()
@@ -143,12 +143,12 @@ def add_entry(text: str | None, new: Entry) -> str:
 
 
 def _same(one: Entry, other: Entry) -> bool:
-    """The files are left out: what had changed by then may differ from one attempt to the next."""
+    """Whether two entries are equal except for the files, which may differ from one attempt to the next."""
     return (one.at, one.title, one.what, one.next) == (other.at, other.title, other.what, other.next)
 
 
 def _with_sections(text: str | None) -> tuple[str, list[Heading]]:
-    """The file with both sections, and its headings: what is missing is added, the activity at the end."""
+    """Return the file with both sections, adding missing ones (the activity at the end), and its headings."""
     if text is None or not text.strip():
         return NEW, headings(NEW)
     ending, marks = line_break(text), headings(text)
@@ -163,14 +163,14 @@ def _with_sections(text: str | None) -> tuple[str, list[Heading]]:
 
 
 def _activity(text: str, marks: list[Heading]) -> list[tuple[Heading, int]]:
-    """The headings of the entries, and where the text of each ends."""
+    """Return the headings of the entries, with the end of each entry's text."""
     begin, end = _section(text, marks, _ACTIVITY) or (0, 0)
     inside = [mark for mark in marks if begin <= mark.start < end and mark.level == 3]
     return list(zip(inside, [mark.start for mark in inside[1:]] + [end], strict=False))
 
 
 def _section(text: str, marks: list[Heading], title: str) -> tuple[int, int] | None:
-    """Where the section's text begins and ends; None without that heading."""
+    """Return the start and end of a section's text; None without that heading."""
     for number, mark in enumerate(marks):
         if mark.level <= 2 and mark.title.casefold().startswith(title):
             return mark.end, next((each.start for each in marks[number + 1 :] if each.level <= 2), len(text))
@@ -197,7 +197,7 @@ def _fields(body: str) -> dict[str, str]:
 
 
 def _with_field(body: str, name: str, value: str, ending: str) -> str:
-    """The status with one field's line changed, or added after the last that it has."""
+    """Change one field's line in the status, or add it after the last field."""
     last = 0
     for match in _FIELD.finditer(body):
         if match[1].strip().casefold() == name.casefold():
@@ -209,7 +209,7 @@ def _with_field(body: str, name: str, value: str, ending: str) -> str:
 
 
 def _updated(heading: str, at: str) -> str:
-    """The heading's line, with when the status was set."""
+    """Set the time of the update in the heading's line."""
     if _UPDATED.search(heading):
         return _UPDATED.sub(f"(Updated: {at})", heading, count=1)
     title = heading.rstrip()
@@ -217,5 +217,5 @@ def _updated(heading: str, at: str) -> str:
 
 
 def _ended(text: str, ending: str) -> str:
-    """The text, its last line ended."""
+    """End the last line of a text."""
     return text if not text or text.endswith("\n") else text + ending

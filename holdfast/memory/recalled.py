@@ -1,4 +1,4 @@
-"""A memory tier as it was recalled for a run."""
+"""A memory tier that was recalled at the start of a run."""
 
 from typing import Literal
 
@@ -6,10 +6,10 @@ from holdfast.base.models import Frozen
 
 
 class RecalledTier(Frozen):
-    """What an agent's memory holds for the run, of one tier."""
+    """One tier of an agent's memory, as recalled for the run."""
 
     tier: Literal["standing", "files"]
     text: str
-    """What the LLM reads of it."""
+    """The text that the LLM reads."""
     left_out: int = 0
-    """Characters that its budget had no room for."""
+    """Number of characters omitted to fit the budget."""

@@ -1,4 +1,4 @@
-"""Where the tasks of TASKS.md stand: its list items with a box, its headings, and the lines that belong to each."""
+"""The structure of TASKS.md: list items with a checkbox, headings, and the lines that belong to each."""
 
 import re
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from holdfast.base.models import Frozen
 from holdfast.memory.errors import TasksInvalid
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""The line ends that Markdown knows; `str.splitlines` knows more."""
+"""Lines by Markdown's line ends; `str.splitlines` splits at more."""
 _BOX = re.compile(r"\[([ xX])\]([ \t]+)(?=\S)")
 _DEEPEST = 100
-"""Blocks within blocks: the parser drops the rest of a text that has more."""
+"""Maximum nesting of blocks: beyond it, the parser drops the rest of the text."""
 _MARK = re.compile(r"\((started|completed|blocked):[ \t]*(.*)\)", re.IGNORECASE)
 
 
 Status = Literal["open", "done", "blocked"]
-"""Not ticked · ticked · not ticked, and marked as blocked."""
+"""Unchecked · checked · unchecked and marked as blocked."""
 
 
 class Task(Frozen):
@@ -28,67 +28,67 @@ class Task(Frozen):
     title: str
     status: Status
     reason: str = ""
-    """What a blocked task waits for."""
+    """Why the task is blocked."""
     line: int
     """Its first line, from 1."""
     parent: int | None = None
-    """The line of the task that it stands below; None at the top."""
+    """The line of its parent task; None at the top level."""
     heading: str = ""
     """The nearest heading above it."""
 
     def shape(self) -> tuple[str, str, str, str]:
-        """All that a line added elsewhere must leave as it is."""
+        """Return the properties that adding a line elsewhere must not change."""
         return self.title, self.status, self.reason, self.heading
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What stands in parentheses at the end of a task's line."""
+    """A mark in parentheses at the end of a task's line."""
 
     kind: str
     value: str
     written: str
-    """As it stands there, with the space before it."""
+    """The mark as written, with the space before it."""
 
     @classmethod
     def of(cls, kind: str, value: str) -> Self:
-        """A new one."""
+        """Make a new mark."""
         return cls(kind, value, f" ({kind}: {value})")
 
 
 @dataclass(frozen=True)
 class Found:
-    """A task, and where each part of it stands. Its line is `prefix [box] middle marks tail`."""
+    """A task with the parts of its line, `prefix [box] middle marks tail`, and its extent."""
 
     task: Task
     start: int
     """The first line of its list item, from 0."""
     end: int
-    """After the last line that is not blank."""
+    """The line after its last non-blank line."""
     prefix: str
     middle: str
     marks: tuple[Mark, ...]
     tail: str
 
     def mark(self, kind: str) -> str | None:
-        """The value of the last mark of that kind."""
+        """Return the value of the last mark of this kind."""
         return next((mark.value for mark in reversed(self.marks) if mark.kind == kind), None)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading at the top level, and its lines."""
+    """A heading outside other blocks, with its lines."""
 
     title: str
     level: int
     start: int
     end: int
-    """After the heading itself."""
+    """The line after the heading itself."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a new task may go: after the last of its siblings; without any, below the heading or the parent."""
+    """Where a new task goes: after the last sibling, or, without siblings, below the heading or the parent."""
 
     siblings: list[Found]
     heading: Section | None = None
@@ -97,21 +97,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Outline:
-    """What was found in a TASKS.md."""
+    """The structure of a TASKS.md."""
 
     lines: list[str]
-    """Its lines, with their ends."""
+    """The lines, with their line ends."""
     found: list[Found]
     headings: list[Section]
     starts: frozenset[int]
     """The first lines of all list items."""
 
     def place(self, under: str | None) -> Place | None:
-        """Where a new task goes; None where there is no such heading or task.
+        """Find the place for a new task; None if there is no such heading or task.
 
         Args:
-            under: A heading or a task; None for where new ones go by themselves: among those at the top, after the
-                last that is not done.
+            under: A heading or a task; None for the default place, after the last top-level task that is not done.
         """
         if under is None:
             top = [each for each in self.found if each.task.parent is None]
@@ -132,20 +131,20 @@ class Outline:
 
 
 def plain(text: str) -> str:
-    """Text with its white space made single spaces: titles that differ in nothing else are the same."""
+    """Collapse white space to single spaces, to compare titles."""
     return " ".join(text.split())
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text, with their ends; joined they are the text again."""
+    """Split a text into lines with their line ends."""
     return _LINE.findall(text)
 
 
 def outline(text: str) -> Outline:
-    """Find the tasks of TASKS.md and what is around them.
+    """Parse the structure of TASKS.md.
 
     Raises:
-        TasksInvalid: It is nested so deeply that some tasks could not be seen.
+        TasksInvalid: It is nested so deeply that the parser would miss some tasks.
     """
     lines, found, sections = lines_of(text), list[Found](), list[Section]()
     starts, above, quotes = set[int](), list[int | None](), 0
@@ -175,9 +174,9 @@ def outline(text: str) -> Outline:
 
 
 def _parser() -> MarkdownIt:
-    """Blocks alone: what stands within a line is nobody's business here, and takes most of the time.
+    """Make a parser of blocks only; inline parsing is not needed and would take most of the time.
 
-    One for each text, because its rules are compiled at their first use, which is not safe among threads.
+    Each text gets its own parser, because rules are compiled on first use, which is not thread-safe.
     """
     parser = MarkdownIt("zero", {"maxNesting": _DEEPEST, "html": True})
     parser.core.ruler.enableOnly(["normalize", "block"])
@@ -187,7 +186,7 @@ def _parser() -> MarkdownIt:
 def _found(
     lines: list[str], tokens: list[Token], extent: tuple[int, int], above: list[int | None], heading: str
 ) -> Found | None:
-    """The task that a list item is, from its first two tokens; None where it is none."""
+    """Parse a list item as a task, from its first two tokens; None if it is not a task."""
     if len(tokens) < 2 or tokens[0].type != "paragraph_open" or tokens[0].map is None:
         return None
     number = tokens[0].map[0]
@@ -216,7 +215,7 @@ def _found(
 
 
 def _marks(rest: str) -> tuple[str, list[Mark]]:
-    """What follows a box, without the marks at its end; and those, in their order."""
+    """Split the text after a box into the part before the marks at its end, and the marks in order."""
     marks: list[Mark] = []
     end = len(rest)
     while (begin := _opening(rest, end)) and (match := _MARK.fullmatch(rest, begin, end)):
@@ -229,7 +228,7 @@ def _marks(rest: str) -> tuple[str, list[Mark]]:
 
 
 def _opening(text: str, end: int) -> int:
-    """Where the parenthesis opens that closes at `end`; 0 where none does."""
+    """Return where the parenthesis that closes at `end` opens; 0 if none does."""
     depth = 0
     for at in range(end - 1, 0, -1):
         depth += (text[at] == ")") - (text[at] == "(")

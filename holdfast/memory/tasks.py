@@ -1,9 +1,9 @@
-"""TASKS.md: the list items that begin with `[ ]` or `[x]`, wherever they stand but in code, comments and quotes.
+"""TASKS.md: the list items that begin with `[ ]` or `[x]`, except in code, comments and quotes.
 
-1. A task is told by its title: the item's first line without the box and without the marks at its end, such as
+1. A task is identified by its title: the item's first line without the box and without the marks at its end, such as
    `(started: 2026-11-21 10:00)`, `(completed: …)` and `(blocked: why)`.
-2. Of several tasks with one title, the first in the file that is open is meant.
-3. A change touches the task's own line, or adds one. What would come out as anything else is refused.
+2. Among several tasks with the same title, the first open one in the file is selected.
+3. An edit changes the task's own line or adds one line; an edit that would have any other effect is rejected.
 """
 
 import re
@@ -17,23 +17,23 @@ from holdfast.memory.task_outline import Found, Mark, Outline, Place, Status, Ta
 __all__ = ["Task", "add", "block", "complete", "next_task", "parse_tasks", "reopen", "start"]
 
 NAMED = 10
-"""Tasks that an error names."""
+"""Maximum number of tasks that an error lists."""
 REASON = 300
-"""Characters of a reason that is written."""
+"""Maximum length of a written reason."""
 _MARKER = re.compile(r"(.*?)([-+*]|\d{1,9}[.)])([ \t]+)")
 
 
 def parse_tasks(text: str) -> tuple[Task, ...]:
-    """The tasks of TASKS.md, in the order of the file.
+    """Parse the tasks of TASKS.md, in the order of the file.
 
     Raises:
-        TasksInvalid: It is nested so deeply that some could not be seen.
+        TasksInvalid: It is nested so deeply that the parser would miss some tasks.
     """
     return tuple(found.task for found in outline(text).found)
 
 
 def next_task(tasks: Iterable[Task]) -> Task | None:
-    """The first task that can be worked on: it is open, and nothing below it is open or blocked."""
+    """Return the first task to work on: it is open, and none of its subtasks is open or blocked."""
     waiting: set[int | None] = set()
     first = None
     for task in reversed(list(tasks)):
@@ -45,17 +45,17 @@ def next_task(tasks: Iterable[Task]) -> Task | None:
 
 
 def complete(text: str, title: str, at: datetime, *, again: bool = False) -> str:
-    """Tick a task off, and say when. What is completed already stays as it is.
+    """Mark a task as completed at a time; a completed task stays unchanged.
 
     Args:
-        text: TASKS.md.
-        title: The task.
-        at: When.
-        again: An earlier attempt may have done it: then a task completed at that very minute is the one that is meant,
-            and none of the same title further down.
+        text: The content of TASKS.md.
+        title: The task's title.
+        at: The time of completion.
+        again: Whether an earlier attempt may have made the edit. A task completed at the same minute then counts as
+            this one, and no further task of the same title is completed.
 
     Raises:
-        TaskNotFound: There is none of that title.
+        TaskNotFound: No task has this title.
     """
     matches = _matches(text, title)
     if again and any(each.mark("completed") == stamp(at) for each in matches):
@@ -67,16 +67,17 @@ def complete(text: str, title: str, at: datetime, *, again: bool = False) -> str
 
 
 def block(text: str, title: str, reason: str, *, again: bool = False) -> str:
-    """Mark an open task as blocked; of one that is blocked already, change the reason.
+    """Mark an open task as blocked, or change the reason of a blocked one.
 
     Args:
-        text: TASKS.md.
-        title: The task.
-        reason: What it waits for.
-        again: An earlier attempt may have done it: then a task blocked for that very reason is the one that is meant.
+        text: The content of TASKS.md.
+        title: The task's title.
+        reason: Why it is blocked.
+        again: Whether an earlier attempt may have made the edit. A task blocked for the same reason then counts as
+            this one.
 
     Raises:
-        TaskNotFound: There is no open or blocked task of that title.
+        TaskNotFound: No open or blocked task has this title.
     """
     reason = flat(reason, REASON).replace("(", "[").replace(")", "]") or "no reason given"
     matches = _matches(text, title)
@@ -84,15 +85,15 @@ def block(text: str, title: str, reason: str, *, again: bool = False) -> str:
         return text
     task = _first(matches, "open", "blocked")
     if task is None:
-        raise TaskNotFound(f"TASKS.md shows {flat(title, TITLE)!r} as completed; add_task adds what is left to do")
+        raise TaskNotFound(f"TASKS.md shows {flat(title, TITLE)!r} as completed; call add_task for remaining work")
     return _marked(text, task, box=" ", drop=("blocked",), mark=Mark.of("blocked", reason))
 
 
 def start(text: str, title: str, at: datetime) -> str:
-    """Note when work on an open task began; one that has begun stays as it is.
+    """Mark an open task as started at a time; a started task stays unchanged.
 
     Raises:
-        TaskNotFound: There is no open task of that title.
+        TaskNotFound: No open task has this title.
     """
     task = _first(_matches(text, title), "open")
     if task is None:
@@ -101,27 +102,26 @@ def start(text: str, title: str, at: datetime) -> str:
 
 
 def reopen(text: str, title: str) -> str:
-    """Make a completed or blocked task open again; one that is open stays as it is.
+    """Reopen a completed or blocked task; an open task stays unchanged.
 
     Raises:
-        TaskNotFound: There is none of that title.
+        TaskNotFound: No task has this title.
     """
     task = _first(_matches(text, title), "blocked", "done")
     return text if task is None else _marked(text, task, box=" ", drop=("blocked", "completed"))
 
 
 def add(text: str, title: str, *, under: str | None = None) -> str:
-    """Add an open task: after the last one that is open, or the last of a heading or below a task.
-
-    A task of that title which is open there already stays the only one.
+    """Add an open task, unless an open task of this title exists there.
 
     Args:
-        text: TASKS.md; may be empty.
-        title: The new task's.
-        under: A heading's text or a task's title.
+        text: The content of TASKS.md; may be empty.
+        title: The title of the new task.
+        under: The text of a heading or the title of a task to add it under; None for the default place, after the
+            last top-level task that is not done.
 
     Raises:
-        PlaceNotFound: `under` is neither.
+        PlaceNotFound: No heading or task matches `under`.
         TaskNotAdded: The title is empty, or no place was found where the line would be a task.
     """
     title = _new_title(title)
@@ -135,13 +135,11 @@ def add(text: str, title: str, *, under: str | None = None) -> str:
     for changed in _candidates(at, place, title):
         if _adds_only(at, changed, place, title):
             return changed
-    raise TaskNotAdded(
-        f"TASKS.md has no place for {title!r} where it would be a task of its own; write it there with edit_file"
-    )
+    raise TaskNotAdded(f"TASKS.md has no place where {title!r} would be a task of its own; add it with edit_file")
 
 
 def _new_title(title: str) -> str:
-    """What a new task may be called: one line, with no box before it and no marks after it."""
+    """Sanitise the title of a new task: one line, without a box before it or marks after it."""
     line = re.sub(r"^(?:[-*+] )?\[[ xX]\](?: |$)", "", flat(title, TITLE))
     found = outline(f"- [ ] {line}").found
     if not found:
@@ -150,7 +148,7 @@ def _new_title(title: str) -> str:
 
 
 def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
-    """Texts with one more line, the likeliest first."""
+    """Yield candidate texts with one more line, the likeliest first."""
     last, parent = place.siblings[-1] if place.siblings else None, place.parent
     if last is not None and (marker := _MARKER.fullmatch(last.prefix)):
         before, bullet, space = marker.groups()
@@ -169,20 +167,20 @@ def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
 
 
 def _inserted(at: Outline, after: int, line: str, *, spaced: bool = False) -> str:
-    """The text with one more line after the first `after` ones; `spaced` from what is above it."""
+    """Insert a line after the first `after` lines, with a blank line before it if `spaced`."""
     end = line_break("".join(at.lines))
     before, rest = at.lines[:after] or [f"# Tasks{end}"], at.lines[after:]
     if not before[-1].endswith(("\n", "\r")):
         before[-1] += end
     above = [end] if spaced and before[-1].strip() else []
-    # Without a blank line, what follows could become part of the new item.
+    # Without a blank line, the following text could become part of the new item.
     apart = not rest or not rest[0].strip() or rest[0].startswith("#") or after in at.starts
     below = [] if apart else [end]
     return "".join([*before, *above, line + end, *below, *rest])
 
 
 def _adds_only(at: Outline, changed: str, place: Place, title: str) -> bool:
-    """Whether the change adds one open task of that title, at its place, and leaves every other as it was."""
+    """Whether the edit adds one open task of this title at its place and leaves all other tasks unchanged."""
     before = [each.task.shape() for each in at.found]
     after = [each.task for each in outline(changed).found]
     shapes = [task.shape() for task in after]
@@ -195,7 +193,7 @@ def _adds_only(at: Outline, changed: str, place: Place, title: str) -> bool:
 
 
 def _marked(text: str, found: Found, *, box: str, drop: tuple[str, ...] = (), mark: Mark | None = None) -> str:
-    """The text with one task's box and marks changed; all else on its line stays."""
+    """Change the box and marks of one task; the rest of its line stays unchanged."""
     lines = lines_of(text)
     marks = [each.written for each in found.marks if each.kind not in drop] + ([mark.written] if mark else [])
     lines[found.task.line - 1] = f"{found.prefix}[{box}]{found.middle}{''.join(marks)}{found.tail}"

@@ -105,7 +105,7 @@ class CallEnds:
             case AgentRequest():
                 run.record(*on_lost_agent(cause, message))
             case LLMRequest():
-                run.record(*on_lost_llm(cause, message, Outage.told(failure.details)))
+                run.record(*on_lost_llm(cause, message, Outage.from_details(failure.details)))
             case ToolRequest() if call.number:
                 effect = effect_of(run.state, call.number)
                 outcome = on_lost_call(effect, cause, message, cancelled=failure.cancelled)

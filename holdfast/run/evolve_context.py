@@ -72,7 +72,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
 def read(state: RunState, trust: Trust) -> RunState:
     """Lower the trust in the LLM to that of what it reads, where the agent depends on it: snapshots stay small."""
     context = state.context
-    if state.spec is None or not state.spec.minds_trust or least(context.trust, trust) == context.trust:
+    if state.spec is None or not state.spec.depends_on_trust or least(context.trust, trust) == context.trust:
         return state
     return replace(state, context=replace(context, trust=least(context.trust, trust)))
 

@@ -18,7 +18,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
     before = state.spec
     # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
-    unknown = before is not None and not before.minds_trust and bool(before.tools or before.memory.files)
+    unknown = before is not None and not before.depends_on_trust and bool(before.tools or before.memory.files)
     trust: Trust = "web" if unknown else least(state.context.trust, event.trust)
     # `holdfast.seals.starts` refuses a start that is older than this.
     starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}

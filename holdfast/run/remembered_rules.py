@@ -40,7 +40,7 @@ def rule_made_by(votes: tuple[Vote, ...], *, number: int, quorum: int) -> Rememb
     if len(asking) < max(quorum, len(votes)):
         return None
     (last,) = votes[-1:]
-    return RememberedRule(rule=str(number), tool=last.seen.tool, call_digest=last.granted, votes=votes)
+    return RememberedRule(rule=str(number), tool=last.seen.tool, call_digest=last.approved_digest, votes=votes)
 
 
 def _counts(state: RunState, rule: RememberedRule, terms: Terms) -> bool:
@@ -52,7 +52,7 @@ def _approves(state: RunState, rule: RememberedRule, vote: Vote, terms: Terms) -
     """Whether this vote approves the rule's call, by a person who could approve it now."""
     said = vote.said
     asked = said.decision == "approve" and said.remember and not vote.right
-    if not asked or (vote.seen.tool, vote.granted) != (rule.tool, rule.call_digest):
+    if not asked or (vote.seen.tool, vote.approved_digest) != (rule.tool, rule.call_digest):
         return False
     if policy_of(state).signatures == "required":
         # Only the signature over what was seen counts here, whatever the thread recorded about its proof.

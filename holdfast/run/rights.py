@@ -106,7 +106,7 @@ def right_of(state: RunState, decision: Decision, request: ApprovalRequest, *, a
         rights = [] if asked_by(by) else [right for right in rights if not asked_by(right)]
         if not rights:
             return Refusal("not_entitled", f"{by} asked for this with the task or a message; another person decides")
-    used = {vote.used: vote.by for vote in request.votes if vote.by != by}
+    used = {vote.authority: vote.by for vote in request.votes if vote.by != by}
     unused = [right for right in rights if right not in used]
     if not unused:
         why = f"{used[rights[0]]} has answered with the approval authority of {rights[0]}, which counts once"

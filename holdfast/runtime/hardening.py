@@ -1,7 +1,7 @@
-"""Keeps a process of ours to itself: other processes of the same user do not read its secrets.
+"""Hides the secrets of this process from other processes of the same user.
 
-1. Its environment, as /proc shows it, is emptied of all but a few harmless variables. The process keeps its own copy.
-2. Nobody but root can trace it or read its memory. Root can, always: so a worker that is root says so.
+1. /proc shows only a few harmless variables of its environment. The process keeps its own copy of all.
+2. Only root can trace the process or read its memory. A worker that runs as root therefore prints a warning.
 """
 
 import ctypes
@@ -15,12 +15,12 @@ PR_SET_DUMPABLE = 4
 
 ROOT_NOTICE = (
     "Running as root: a command that a run starts, unless it is confined, can read and change everything on this "
-    "machine, this worker's memory too. Use an account of its own."
+    "machine, including this worker's memory. Run the worker under an account of its own."
 )
 
 
-def close_to_others() -> None:
-    """Hide this process from others of the same user. Call it early; what is set later was never shown."""
+def protect_process() -> None:
+    """Hide the environment and memory of this process. Call it early; variables set later are never exposed."""
     _erase_environment()
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
@@ -28,15 +28,15 @@ def close_to_others() -> None:
 
 
 def is_root() -> bool:
-    """Whether this process is root's."""
+    """Whether this process runs as root."""
     return os.geteuid() == 0
 
 
 def _erase_environment() -> None:
-    """Overwrite the values that the process was started with.
+    """Overwrite the values with which the process was started.
 
-    The kernel shows the memory that it filled at the start, however the environment changes afterwards. So each value
-    is set anew, for which the C library makes a copy, and the bytes of the first one are overwritten.
+    /proc shows the memory that the kernel filled at the start, however the environment changes afterwards. So each
+    value is set again, for which the C library makes a copy, and the original bytes are overwritten.
     """
     try:
         getenv = ctypes.CDLL(None).getenv

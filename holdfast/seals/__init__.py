@@ -1,4 +1,4 @@
 """Proof that a value comes from our own processes: seals (MACs), orders to activities, and sealed starts of workflows.
 
-Keys are read elsewhere (`holdfast.runtime.encryption`); what people sign is `holdfast.authority.signatures`.
+`holdfast.runtime.encryption` reads the keys; `holdfast.authority.signatures` covers what people sign.
 """

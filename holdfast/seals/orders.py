@@ -1,8 +1,8 @@
-"""Orders to activities and their answers: each names the one call that it belongs to.
+"""Orders to activities and their answers: each is bound to one activity call by its name.
 
-An order's name is made of the workflow id, the first run id of the chain of Temporal runs, and a number that is counted
-through that chain. So it is the same on replay, after continue-as-new and after a reset, and in no other run. An answer
-repeats the name: a sealed answer that is copied from one call to another is refused.
+The name derives from the workflow id, the first run id of the chain of Temporal runs, and a counter that continues
+through the chain. It is therefore the same on replay, after continue-as-new and after a reset, and unique to the chain.
+An answer repeats the name, so a sealed answer that was copied from one call to another is rejected.
 """
 
 from typing import Any
@@ -12,30 +12,30 @@ from holdfast.base.models import Sealed
 from holdfast.seals.seals import is_unsealed
 
 NAME_HEX = 16
-"""Hex digits of the digest in a name; the seal is what protects it."""
+"""Hex digits of the digest in a name. So few suffice, because the seal protects the name."""
 
 
 class Order(Sealed):
-    """What an activity is asked to do."""
+    """Base of the inputs of activities."""
 
     order: str = ""
     """The name of the call: `NUMBER.DIGEST`."""
 
 
 class Answer(Sealed):
-    """What an activity returns."""
+    """Base of the results of activities."""
 
     answers: str = ""
-    """The name of the call that it answers."""
+    """The name of the call that this answers."""
 
 
 def order_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
-    """The name of the call of that number in that chain of runs."""
+    """Name the call of this number in this chain of runs."""
     return f"{number}.{digest([workflow_id, first_run_id, number])[:NAME_HEX]}"
 
 
 def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
-    """Whether a run of that chain gave this order."""
+    """Whether a run of this chain issued the order."""
     number = order.order.partition(".")[0]
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         return False
@@ -43,5 +43,5 @@ def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
 
 
 def answers(answer: Any, order: Order) -> bool:
-    """Whether this is the sealed answer to that order."""
+    """Whether `answer` is the sealed answer to `order`."""
     return not is_unsealed(answer) and getattr(answer, "answers", None) == order.order

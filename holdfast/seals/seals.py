@@ -1,11 +1,11 @@
-"""Seals: what only our own processes may say carries a MAC that binds it to its place (RFC 2104, HMAC-SHA256).
+"""Seals: MACs that prove a value comes from our own processes and bind it to its place (RFC 2104, HMAC-SHA256).
 
-1. A seal covers the namespace, the workflow id, the kind of value, its encoding and its bytes. A sealed value that is
-   copied to another workflow, or handed over as another kind of value, has no valid seal there.
-2. The first key seals, all keys verify. To rotate, add a new key behind the old one on every process, then put it in
-   front, then remove the old one when no run is left that it sealed.
-3. An unknown key is an error, not a missing seal: a worker that was not given the new key yet fails its workflow task,
-   and another worker takes it.
+1. A seal covers the namespace, the workflow id, the kind of value, its encoding and its bytes. It is invalid if the
+   value is copied to another workflow or presented as another kind of value.
+2. The first key seals, all keys verify. To rotate, add the new key after the old one on every process, then move it to
+   the front, then remove the old key once no run has values that it sealed.
+3. An unknown key is an error, not a missing seal: a worker that lacks a new key fails its workflow task, and another
+   worker takes it.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 from holdfast.errors import HoldfastError
 
 MAC_BYTES = 16
-"""Half of HMAC-SHA256: RFC 2104 allows no less, and every byte of a seal is kept in history."""
+"""Half of HMAC-SHA256, the minimum by RFC 2104; history stores every byte of a seal."""
 
 
 class SealKeyUnknown(HoldfastError):
@@ -24,7 +24,7 @@ class SealKeyUnknown(HoldfastError):
 
 
 class Place(NamedTuple):
-    """Where a value belongs."""
+    """The workflow that a value belongs to."""
 
     namespace: str
     workflow_id: str
@@ -32,10 +32,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Unsealed:
-    """What is decoded in the place of a value that had to be sealed, and is not."""
+    """Stands in for a value that must be sealed and is not."""
 
     UNSEALED: ClassVar[bool] = True
-    """What it is known by: in Temporal's sandbox, workflow code has another copy of this class."""
+    """Identifies the class: in Temporal's sandbox, workflow code has another copy of it."""
 
     kind: str
     """The kind of value that was expected."""
@@ -49,8 +49,8 @@ class Unsealed:
 class Seals:
     """The fleet keys by id; the first seals.
 
-    Without keys nothing is sealed, and a value counts as sealed if it carries any seal at all: enough to read a
-    history, and never enough to act on it.
+    Without keys nothing is sealed, and a value counts as sealed if it carries any seal: enough to read a history, but
+    not to act on it.
     """
 
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -60,7 +60,7 @@ class Seals:
         return bool(self.keys)
 
     def seal(self, place: Place, kind: str, encoding: bytes, data: bytes) -> bytes:
-        """The seal of a value: `key id:MAC`.
+        """Compute the seal of a value: `key id:MAC`.
 
         Raises:
             StopIteration: There is no key.
@@ -69,17 +69,17 @@ class Seals:
         return key_id.encode() + b":" + _mac(self.keys[key_id], place, kind, encoding, data)
 
     def fault(self, seal: bytes, place: Place | None, kind: str, encoding: bytes, data: bytes) -> str:
-        """Why a value does not count as sealed; empty if it does.
+        """Return why a value does not count as sealed; empty if it does.
 
         Args:
-            seal: What it carries; empty for none.
-            place: Where it was found; None where that is not known.
-            kind: What it is to be decoded as.
-            encoding: As its metadata names it.
+            seal: The seal that it carries; empty for none.
+            place: The workflow in which it was found; None if unknown.
+            kind: The type that it is to be decoded as.
+            encoding: The encoding that its metadata names.
             data: Its bytes.
 
         Raises:
-            SealKeyUnknown: It names a key that is not here.
+            SealKeyUnknown: The seal names a key that this process does not have.
         """
         if not seal:
             return "it carries no seal"
@@ -89,23 +89,23 @@ class Seals:
         key_id = name.decode("utf-8", "replace")
         if (key := self.keys.get(key_id)) is None:
             raise SealKeyUnknown(
-                f"it is sealed with the fleet key {key_id!r}, and HOLDFAST_FLEET_KEYS has only "
-                f"{', '.join(self.keys)} here; add that key"
+                f"it is sealed with the fleet key {key_id!r}, but HOLDFAST_FLEET_KEYS of this process has only "
+                f"{', '.join(self.keys)}; add that key"
             )
         if place is None:
-            return "nothing says which workflow it belongs to"
+            return "the workflow that it belongs to is unknown"
         if not hmac.compare_digest(mac, _mac(key, place, kind, encoding, data)):
-            return "its seal was made for something else, or it was altered"
+            return "its seal was made for another value, or it was altered"
         return ""
 
 
 def is_unsealed(value: Any) -> TypeGuard[Unsealed]:
-    """Whether this stands in the place of a value that had to be sealed."""
+    """Whether `value` stands in for one that must be sealed."""
     return getattr(type(value), "UNSEALED", False) is True
 
 
 def _mac(key: bytes, place: Place, kind: str, encoding: bytes, data: bytes) -> bytes:
     parts = (b"holdfast seal 1", place.namespace.encode(), place.workflow_id.encode(), kind.encode(), encoding, data)
-    # Each part with its length, so that no two lists of parts are the same text.
+    # The length before each part keeps two lists of parts from encoding to the same text.
     text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.digest(key, text, "sha256")[:MAC_BYTES]

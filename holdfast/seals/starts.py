@@ -1,9 +1,9 @@
-"""Starts of workflows: which of them are ours, and what the others may say.
+"""Starts of workflows: which ones our own processes made, and which fields a plain start may set.
 
-1. A start that our own processes made is sealed. It is good for a short time after it was made, so that a copy of it
-   starts nothing later; or for one chain of Temporal runs, where a snapshot continues it.
-2. Anybody who reaches Temporal can make a plain start: from the Web UI, the `temporal` command, another language. It
-   may carry a task and an agent's name. What gives authority is refused.
+1. A start that our own processes make is sealed. It is valid for a short time only, so that a copy cannot start
+   anything later; or for one chain of Temporal runs, where a snapshot continues it.
+2. Anybody with access to Temporal can make a plain start: from the Web UI, the `temporal` command, another language. It
+   may carry a task and an agent's name; fields that grant authority are rejected.
 """
 
 from datetime import datetime, timedelta
@@ -14,38 +14,38 @@ from pydantic import Field
 from holdfast.base.models import Frozen
 
 START_WITHIN = timedelta(minutes=10)
-"""How far the time of a sealed start may be from the time at which it reached Temporal; clocks may differ that much."""
+"""Maximum difference between a sealed start's own time and its arrival at Temporal; allows for clock skew."""
 
 
 class Start(Frozen):
-    """What a workflow's input says of the start itself."""
+    """The part of a workflow's input that describes the start itself."""
 
     SEALED: ClassVar[bool] = True
     OPEN: ClassVar[bool] = True
     PLAIN: ClassVar[frozenset[str]] = frozenset()
-    """The fields that a plain start may set; empty where no plain start is taken."""
+    """The fields that a plain start may set; empty if the workflow accepts no plain start."""
 
     sealed: bool = Field(default=False, exclude=True)
-    """Whether the input is sealed. The payload converter sets this; what the payload says of it does not count."""
+    """Whether the input is sealed. The payload converter sets this and ignores the payload's own value."""
     malformed: str = Field(default="", exclude=True)
     """Why the payload could not be decoded; set like `sealed`."""
     start: str = ""
-    """Names a sealed start: a thread takes each once."""
+    """The id of a sealed start: a thread accepts each once."""
     issued_at: datetime | None = None
     """When a sealed start was made."""
     first_run_id: str = ""
-    """The chain of Temporal runs that it continues; empty for the first run of a chain."""
+    """The chain of Temporal runs that this start continues; empty for the first run of a chain."""
     orders: int = 0
-    """Orders to activities that the chain has given so far."""
+    """Orders to activities that the chain has issued so far."""
 
     @property
     def proven(self) -> bool:
-        """Whether our own processes made this start, for this thread and for now."""
+        """Whether our own processes made this start for this thread."""
         return self.sealed and bool(self.issued_at or self.first_run_id)
 
 
 def refusal(begin: Start, *, first_run_id: str, started_at: datetime) -> str:
-    """Why a workflow must not begin with this input; empty if it may.
+    """Return why a workflow must not begin with this input; empty if it may.
 
     Args:
         begin: The input.
@@ -56,20 +56,20 @@ def refusal(begin: Start, *, first_run_id: str, started_at: datetime) -> str:
         return f"the input cannot be read: {begin.malformed}"
     if not begin.proven:
         if not begin.PLAIN:
-            return "this workflow takes sealed starts alone; start it with starter.py or the gateway, with a fleet key"
+            return "this workflow accepts only sealed starts; start it with starter.py or the gateway, with a fleet key"
         if claimed := sorted(begin.model_dump(exclude_defaults=True).keys() - begin.PLAIN):
             return (
-                f"a plain start may set {', '.join(sorted(begin.PLAIN))}, and not {', '.join(claimed)}; "
+                f"a plain start may set {', '.join(sorted(begin.PLAIN))}, but not {', '.join(claimed)}; "
                 "start it with starter.py or the gateway, with a fleet key"
             )
         return ""
     if begin.first_run_id:
         if begin.first_run_id != first_run_id:
-            return "its snapshot belongs to another run; what was approved there is not approved here"
+            return "its snapshot belongs to another run, whose approvals do not apply here"
         return ""
     if begin.issued_at and abs(started_at - begin.issued_at) > START_WITHIN:
         return (
             f"it was sealed at {begin.issued_at.isoformat()} and reached Temporal at {started_at.isoformat()}: "
-            f"a start is good for {START_WITHIN.total_seconds() / 60:.0f} minutes; check the clocks, and start again"
+            f"a start is valid for {START_WITHIN.total_seconds() / 60:.0f} minutes; check the clocks and start again"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Temporal's view of a run: payload conversion, and a run's events rebuilt from a Temporal history.
+"""Temporal's view of a run: payload conversion, and rebuilding a run's events from a Temporal history.
 
-It decodes and checks; fetching histories from a server is `holdfast.runtime.reading`.
+This package decodes and verifies; `holdfast.runtime.reading` fetches histories from a server.
 """

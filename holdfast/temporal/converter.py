@@ -1,9 +1,10 @@
-"""How our values are written into Temporal's history: as JSON that leaves defaults out, for every byte is kept; and
-sealed, where only our own processes may say them (`holdfast.seals.seals`).
+"""Payload conversion: JSON without defaults, because history stores every byte; and seals on values that only our own
+processes may create (`holdfast.seals.seals`).
 
-1. A type with `SEALED` is sealed when it is written. What is not sealed is read as `Unsealed`, never as that type.
-2. A type with `OPEN` too is read either way; its field `sealed` says which it was; the payload has no say in that.
-3. The data stays readable: the seal is in the payload's metadata.
+1. A value of a type with `SEALED` is sealed when encoded. Without a valid seal it decodes as `Unsealed`, never as that
+   type.
+2. A type that also has `OPEN` decodes either way. The converter sets its field `sealed`; the payload cannot.
+3. The data stays readable, because the seal is in the payload's metadata.
 """
 
 import copy
@@ -27,12 +28,12 @@ from temporalio.converter import (
 from holdfast.seals.seals import Place, Seals, Unsealed
 
 SEAL = "seal"
-"""The metadata that holds a payload's seal."""
+"""The metadata key of a payload's seal."""
 
 
 class _LeanJSON(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
-        """Encode a model without its defaults, anything else as usual."""
+        """Encode a model without its defaults, and any other value as usual."""
         if not isinstance(value, BaseModel):
             return super().to_payload(value)
         data = value.model_dump_json(exclude_defaults=True).encode()
@@ -43,30 +44,30 @@ _LEAN = tuple(
     _LeanJSON() if isinstance(each, JSONPlainPayloadConverter) else each
     for each in DefaultPayloadConverter.default_encoding_payload_converters
 )
-"""Made once: the SDK makes converters anew for every workflow task."""
+"""Made once, because the SDK creates new converters for every workflow task."""
 
 _PLACES = 1_000
-"""Workflows for which converters are kept."""
+"""Number of workflows for which converters are cached."""
 
 
 class LeanPayloadConverter(CompositePayloadConverter):
-    """Temporal's default converters, with ours in place of plain JSON, and seals."""
+    """Temporal's default converters with lean JSON, and with seals."""
 
     seals: ClassVar[Seals] = Seals()
-    """None: enough to read. `sealing` makes the converter of processes that act."""
+    """No keys by default, which suffices to read. `sealing` makes the converter of processes that act."""
 
     def __init__(self) -> None:
         super().__init__(*_LEAN)
         self._place: Place | None = None
 
     def with_context(self, context: SerializationContext) -> Self:
-        """The same converter, for the values of one workflow."""
+        """Return this converter bound to the values of one workflow."""
         placed = copy.copy(self)
         placed._place = place_of(context)
         return placed
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        """Encode values, and seal those that have to be."""
+        """Encode values, and seal those whose type requires it."""
         payloads = super().to_payloads(values)
         if self.seals and self._place:
             for value, payload in zip(values, payloads, strict=True):
@@ -77,10 +78,10 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Decode values.
+        """Decode values, and verify seals.
 
         Raises:
-            SealKeyUnknown: One is sealed with a key that is not here.
+            SealKeyUnknown: A value is sealed with a key that this process does not have.
         """
         values: list[Any] = []
         for payload, hint in zip_longest(payloads, type_hints or []):
@@ -106,7 +107,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return value
 
     def _claimed(self, payload: Payload, hint: Any) -> Any:
-        """What anybody may have sent. An input that cannot be decoded would fail the workflow's task for ever."""
+        """Decode an input that anybody may have sent. An exception here would fail the workflow task for ever."""
         try:
             (value,) = super().from_payloads([payload], [hint])
         except Exception as error:
@@ -116,14 +117,14 @@ class LeanPayloadConverter(CompositePayloadConverter):
 
 @dataclass(frozen=True)
 class PlacedDataConverter(DataConverter):
-    """A data converter whose parts ask a context for nothing but the workflow. It keeps what it has made for each: the
-    SDK asks for it a dozen times a workflow task.
+    """A data converter whose parts use only the workflow of a context. It caches the converter of each workflow,
+    because the SDK requests one a dozen times per workflow task.
     """
 
     _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_context(self, context: SerializationContext) -> Self:
-        """The same converter, for the values of one workflow."""
+        """Return this converter bound to the values of one workflow."""
         place = place_of(context)
         if (placed := self._placed.get(place)) is None:
             if len(self._placed) >= _PLACES:
@@ -133,16 +134,16 @@ class PlacedDataConverter(DataConverter):
 
 
 def place_of(context: SerializationContext) -> Place | None:
-    """The workflow that a context is about; None for none."""
-    # Shared by the contexts of workflows and of activities; `activity_type` is documented as unreliable.
+    """Return the workflow of a serialization context; None if it has none."""
+    # Contexts of workflows and of activities share these; `activity_type` is documented as unreliable.
     namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
     return Place(namespace, workflow_id) if namespace and workflow_id else None
 
 
 data_converter = PlacedDataConverter(payload_converter_class=LeanPayloadConverter)
-"""For those who only read: seals nothing, verifies nothing."""
+"""The data converter for reading only: it seals nothing and verifies nothing."""
 
 
 def sealing(seals: Seals) -> type[LeanPayloadConverter]:
-    """The payload converter of a process that has fleet keys."""
+    """Make the payload converter of a process that has fleet keys."""
     return type("SealingPayloadConverter", (LeanPayloadConverter,), {"seals": seals})

@@ -1,6 +1,6 @@
-"""Decrypts what a payload codec encrypted in a message of Temporal's API: a history's events, a description.
+"""Decrypts the payloads in a message of Temporal's API, such as a history event or a description.
 
-Temporal's client decodes what it hands out as values; histories and descriptions it hands out as they are stored.
+Temporal's client decodes the values that it returns, but returns histories and descriptions as stored.
 """
 
 import json
@@ -13,17 +13,17 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import PayloadCodec
 
 ENCRYPTED: Final = b"binary/encrypted"
-"""The encoding that an encrypted payload names."""
+"""The encoding in the metadata of an encrypted payload."""
 
 
 async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None:
-    """Decode every payload of a message in its place, and put the words of failures back where they belong.
+    """Decode every payload of a message in place, and restore the texts of encoded failures.
 
     Args:
-        message: Any message; it is altered.
-        codec: Of the client; None for none. What it raises is raised.
+        message: Any message; it is modified.
+        codec: The client's codec, or None. Its exceptions propagate.
     """
-    # Most messages have nothing to open, and bytes are searched a hundred times as fast as fields.
+    # Most messages hold nothing encrypted, and searching bytes is a hundred times as fast as walking fields.
     if codec is None or ENCRYPTED not in message.SerializeToString():
         return
     parts = list(_parts(message))
@@ -37,7 +37,7 @@ async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None
 
 
 def _parts(message: Message) -> Iterator[Message]:
-    """A message and all that it holds, of any depth."""
+    """Yield a message and all messages within it, at any depth."""
     yield message
     if isinstance(message, Payload):
         return
@@ -56,11 +56,11 @@ def _parts(message: Message) -> Iterator[Message]:
 
 
 def _restore(failure: Failure) -> None:
-    """What `DefaultFailureConverterWithEncodedAttributes` moved away."""
+    """Restore the texts that `DefaultFailureConverterWithEncodedAttributes` moved into a payload."""
     try:
-        words = json.loads(failure.encoded_attributes.data)
-        message, stack_trace = str(words["message"]), str(words["stack_trace"])
+        attributes = json.loads(failure.encoded_attributes.data)
+        message, stack_trace = str(attributes["message"]), str(attributes["stack_trace"])
     except (ValueError, KeyError, TypeError):
-        return  # of another converter, whose failures say themselves what they can
+        return  # encoded by another converter; keep the failure as it is
     failure.message, failure.stack_trace = message, stack_trace
     failure.ClearField("encoded_attributes")

@@ -68,7 +68,7 @@ _READ = (
 )
 
 _LOCAL_ACTIVITY = "core_local_activity"
-"""The marker that the SDK leaves where a local activity has ended."""
+"""Name of the marker that the SDK records when a local activity ends."""
 
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -115,10 +115,10 @@ def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEve
             if event.WhichOneof("attributes") != f"{kind}_event_attributes":
                 unreadable(number, f"its type is {kind}, and it lacks the attributes of that type")
     if not events or not events[0].HasField("workflow_execution_started_event_attributes"):
-        unreadable(1, "a history begins with the start of its workflow")
+        unreadable(1, "the history does not begin with the start of a workflow")
     begin = events[0].workflow_execution_started_event_attributes
     if begin.workflow_type.name != WORKFLOW:
-        unreadable(1, f"it starts a workflow of type {begin.workflow_type.name!r}, and not an agent run")
+        unreadable(1, f"it starts a workflow of type {begin.workflow_type.name!r}, not an agent run")
     if not begin.workflow_id or not begin.first_execution_run_id:
         unreadable(1, "it lacks the workflow's ids")
     return begin
@@ -207,7 +207,9 @@ def local_end(event: HistoryEvent) -> LocalEnd:
             failure=marker.failure if marker.HasField("failure") else None,
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        unreadable(event.event_id, f"its marker does not say how a local activity ended: {type(error).__name__}", error)
+        unreadable(
+            event.event_id, f"its marker does not describe the end of a local activity: {type(error).__name__}", error
+        )
 
 
 def result_payloads(event: HistoryEvent) -> Sequence[Payload]:
@@ -305,7 +307,7 @@ def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: Payloa
     """Decode the one payload of an event, as a value of any type; `Unsealed` where its seal is missing or wrong.
 
     Raises:
-        HistoryUnreadable: There is not just one, or it does not decode.
+        HistoryUnreadable: There is not exactly one payload, or it does not decode.
     """
     if len(payloads) != 1:
         unreadable(event_id, f"it has {len(payloads)} payloads instead of one")
@@ -319,7 +321,7 @@ def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: Payloa
 
 
 def unreadable(event_id: int, why: str, cause: Exception | None = None) -> NoReturn:
-    """Give up on a history, naming the event.
+    """Raise the error for a history that cannot be read, naming the event.
 
     Raises:
         HistoryUnreadable: Always.

@@ -1,4 +1,4 @@
-"""The search attributes by which the Web UI and `list` find runs."""
+"""The search attributes that the Web UI and `list` use to find runs."""
 
 SEARCH_ATTRIBUTES = {
     "HoldfastAgent": "Keyword",
@@ -6,5 +6,5 @@ SEARCH_ATTRIBUTES = {
     "HoldfastPending": "Int",
     "HoldfastStep": "Int",
 }
-"""Search attributes by name, with Temporal's name of their type. `Pending` counts open requests;
-`Step` is as of the last change of status."""
+"""Search attributes by name, with Temporal's name of their type. `HoldfastPending` counts open requests;
+`HoldfastStep` is the step at the last change of status."""

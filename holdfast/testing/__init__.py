@@ -1,4 +1,10 @@
-"""For tests, ours and yours: the scripted LLM, served over HTTP, what every store must do, and the kill matrix."""
+"""Public test tools: a scripted LLM served over HTTP, conformance suites for stores, and the kill matrix.
+
+from holdfast.testing import ScriptedLLM, say
+
+with ScriptedLLM(lambda conversation: say("Hello.")) as llm:
+print(llm.base_url)  # set OPENAI_BASE_URL to this
+"""
 
 from holdfast.runtime.llm.script import (
     Conversation,

@@ -1,4 +1,4 @@
-"""Tools: the `@tool` decorator, their specification, their arguments and secrets, and what effect they have.
+"""Tools: the `@tool` decorator, specifications, arguments, secrets, and the effects of calls.
 
-Whether a call may run is `holdfast.authority`; running it is `activities.call_tool`.
+`holdfast.authority` decides whether a call may run; `activities.call_tool` runs it.
 """

@@ -1,8 +1,8 @@
-"""Arguments of tool calls: read once, and written as the one JSON text that is judged, shown, signed, recorded and run.
+"""Arguments of tool calls: parsed once into the canonical JSON that is judged, shown, signed, recorded and run.
 
-1. What the LLM writes is read leniently (`"5"` for an integer), by the tool's own pydantic model, defaults included.
-2. The value is written as canonical JSON. From then on that text is the call's arguments, not what the LLM wrote.
-3. Reading that text again has to give the same value and the same text. What cannot do that never runs.
+1. The tool's own pydantic model parses what the LLM writes, leniently (`"5"` for an integer) and with defaults.
+2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call.
+3. Parsing that JSON again must give the same values and the same JSON. A call whose arguments fail this never runs.
 """
 
 import dataclasses
@@ -17,29 +17,29 @@ from holdfast.base.digests import canonical
 from holdfast.llm.messages import MAX_DEPTH, too_deep
 
 _NOT_FAITHFUL = (
-    "{place} cannot be written as JSON and read again without a change, so what is judged would not be what runs. "
-    "Other arguments will not help: the developer of the tool has to give this parameter a plain type"
+    "{place} changes when it is written as JSON and read again, so the call would run with other arguments than the "
+    "policy judged. Other arguments will not help: the developer of the tool must give this parameter a plain type"
 )
 
 
 class ArgumentsInvalid(Exception):
-    """The LLM's arguments do not fit the tool; the text tells the LLM what is wrong."""
+    """The LLM's arguments do not fit the tool; the message tells the LLM what is wrong."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """A call's arguments, read."""
+    """The parsed arguments of a call."""
 
     values: dict[str, Any]
-    """By parameter name, of the annotated types."""
+    """The values by parameter name, of the annotated types."""
     text: str
     """The same as canonical JSON: every parameter, defaults included."""
 
 
 def canonical_arguments(text: str) -> str:
-    """The canonical form of arguments as they stand, without the tool's model; verbatim where they are not JSON.
+    """Return arguments in canonical form, without the tool's model; verbatim if they are not JSON.
 
-    Lone surrogates, NaN, integers of thousands of digits and deep nesting are not JSON here.
+    Lone surrogates, NaN, integers with thousands of digits and deep nesting do not count as JSON here.
     """
     try:
         value = from_json(text.strip() or "{}", allow_inf_nan=False)
@@ -49,15 +49,14 @@ def canonical_arguments(text: str) -> str:
 
 
 def read_arguments(model: type[BaseModel], text: str) -> Arguments:
-    """Read the arguments of a call.
+    """Parse the arguments of a call.
 
     Args:
         model: The tool's parameters, with their names as aliases.
         text: JSON; empty for no arguments.
 
     Raises:
-        ArgumentsInvalid: They are not JSON, do not fit, or cannot be written as JSON faithfully; the message names
-            each place.
+        ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message names each place.
     """
     try:
         read = model.model_validate_json(text.strip() or "{}")
@@ -82,7 +81,7 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
 
 def _written(read: BaseModel) -> str:
     try:
-        # `round_trip` leaves out computed fields, which cannot be read again.
+        # `round_trip` omits computed fields, which cannot be parsed again.
         dumped = read.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
         dumped = _sets_in_order(read, dumped)
         if too_deep(dumped):
@@ -94,12 +93,14 @@ def _written(read: BaseModel) -> str:
         reason = " ".join(str(error).split())[:200]
         raise ArgumentsInvalid(f"{_NOT_FAITHFUL.format(place='a value')} ({reason})") from None
     except ValueError:  # NaN and infinity, and integers of more digits than Python reads
-        raise ArgumentsInvalid("a number in them is NaN, infinite or thousands of digits long; JSON has none") from None
+        raise ArgumentsInvalid(
+            "a number in them is NaN, infinite or thousands of digits long, which JSON forbids"
+        ) from None
     return text
 
 
 def _sets_in_order(value: Any, dumped: Any) -> Any:
-    """What was dumped of a value, with the items of sets sorted: their own order differs from process to process."""
+    """Sort the items of sets in a dumped value: their own order differs between processes."""
     match value, dumped:
         case ((set() | frozenset()), list()):
             return sorted(map(_sets_in_order, value, dumped), key=canonical)
@@ -117,7 +118,7 @@ def _sets_in_order(value: Any, dumped: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, types and all: `1`, `1.0` and `True` are three values."""
+    """Whether two values are equal, types included: `1`, `1.0` and `True` all differ."""
     if type(one) is not type(other):
         return False
     match one:
@@ -134,7 +135,7 @@ def _same(one: Any, other: Any) -> bool:
         case float():
             return repr(one) == repr(other)
     if hasattr(one, "__dict__") and not any("__eq__" in vars(each) for each in type(one).__mro__[:-1]):
-        return _same(vars(one), vars(other))  # it compares by identity
+        return _same(vars(one), vars(other))  # its own equality is identity
     return bool(one == other)
 
 
@@ -144,7 +145,7 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     for item in error.errors(include_url=False, include_input=False):
         first, *rest = item["loc"] or ("",)
         if first not in names.values():
-            first = names.get(str(first), first)  # of a default, pydantic gives the field's name
+            first = names.get(str(first), first)  # for a default, pydantic gives the field's name
         place = ".".join(str(part) for part in (first, *rest))
         problems.append(f"{place}: {item['msg']}" if place else item["msg"])
     return "; ".join(problems)

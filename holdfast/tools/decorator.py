@@ -1,10 +1,12 @@
-"""`@tool`: a typed Python function becomes a tool. Signature and docstring give the schema the LLM sees.
+"""The `@tool` decorator, which turns a typed Python function into a tool.
+
+The signature and the docstring become the schema that the LLM sees:
 
     @tool(effect="verifiable", check=find_in_outbox)
     async def send(to: str, text: str, context: ToolContext) -> str:
         '''Send an e-mail to one recipient.'''
 
-A parameter annotated `ToolContext` is filled in by Holdfast and hidden from the LLM.
+Holdfast fills in a parameter annotated `ToolContext` and hides it from the LLM.
 """
 
 import inspect
@@ -32,63 +34,67 @@ from holdfast.tools.spec import ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
 
 DEFAULT_TIMEOUT = 120.0
-"""Seconds that a call may take where the tool does not say."""
-
+"""Default time limit of a call, in seconds."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the API allows."""
+"""The tool names that the API allows."""
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a tool may know of the call it serves."""
+    """What Holdfast tells a tool about the current call."""
 
     thread: str
-    """The thread's id (the workflow id)."""
+    """The thread's id, which is the workflow id."""
     workspace: Path
-    """The run's folder."""
+    """The run's workspace folder."""
     key: str
-    """Names this effect: hand it to an API as its idempotency key. The same on every attempt."""
+    """The effect key, the same on every attempt: pass it to an API as the idempotency key."""
     attempt: int
-    """1 for the first attempt of the activity, more after a crash."""
+    """The attempt of the activity: 1 at first, more after a crash."""
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    """When the call was made; the same on every attempt."""
+    """When the call was made, the same on every attempt."""
     origin: Origin = NO_ORIGIN
-    """Filled in for `@tool(origin=True)`."""
+    """Where the call comes from; set only for `@tool(origin=True)`."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
-    """Those that the tool declares. A test gives its own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+    """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
 
     def secret(self, name: str) -> str:
-        """A secret that the tool declares with `@tool(secrets=(name,))`. Ask for it where it is used; keep it nowhere.
+        """Return a secret that the tool declares with `@tool(secrets=(name,))`.
+
+        Call this where you use the secret, and do not store the value.
+
+        Args:
+            name: The environment variable that holds the secret.
 
         Raises:
-            SecretNotDeclared: The tool does not declare it.
+            SecretNotDeclared: The tool does not declare this secret.
         """
         return self.secrets.value(name)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A check's answer: the effect happened, with this result."""
+    """A check's result: the effect happened, and the call returned `result`."""
 
     result: Any
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A check's answer: the effect did not happen."""
+    """A check's result: the effect did not happen."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A check's answer: it cannot tell. A person will be asked."""
+    """A check's result: the outcome is unknown, and a person must resolve it."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A tool's result, and what it is worth where that is not what the tool says of all its results."""
+    """A tool's result with its own trust level, which overrides that of the tool."""
 
     result: Any
     trust: Trust
@@ -96,39 +102,39 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Tool:
-    """A function with its schema. Made by `@tool`; still callable as the function it was."""
+    """A function with its schema, made by `@tool`. Calling it calls the original function."""
 
     spec: ToolSpec
     function: Callable[..., Any]
     check: Callable[..., Any] | None
     undo: Callable[..., Any] | None
-    """Takes an effect back that has happened; safe to run again, for it may be interrupted like any call."""
+    """Undoes an effect that has happened; must be safe to repeat, because it can be interrupted like any call."""
     _arguments: type[BaseModel]
     secrets: tuple[str, ...] = ()
-    """Environment variables that it may ask for. Not part of the spec: neither the LLM nor the log needs to know."""
+    """Environment variables that the tool may read. Not part of the spec, so neither the LLM nor the log sees them."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as in a test."""
+        """Call the original function, for example in a test."""
         return self.function(*args, **kwargs)
 
     def read(self, arguments: str) -> Arguments:
-        """Read the LLM's arguments, or what was recorded of them (`holdfast.tools.arguments`).
+        """Parse the arguments that the LLM wrote, or their recorded form (`holdfast.tools.arguments`).
 
         Args:
-            arguments: JSON text; empty means no arguments.
+            arguments: JSON text; empty for no arguments.
 
         Raises:
-            ArgumentsInvalid: They are not JSON, or do not fit; the message names each place.
+            ArgumentsInvalid: They are not JSON or do not fit; the message names each place.
         """
         return read_arguments(self._arguments, arguments)
 
     def parse(self, arguments: str) -> dict[str, Any]:
-        """The values of arguments by parameter name, of the annotated types; see `read`."""
+        """Return the values of arguments by parameter name, of the annotated types; see `read`."""
         return self.read(arguments).values
 
 
 def bind(function: Callable[..., Any], arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Keyword arguments for a tool's function or its check: those it declares, and the context if it wants it."""
+    """Select the keyword arguments that a tool's function or check declares, the context included."""
     parameters = inspect.signature(function).parameters
     hints = get_type_hints(function)
     bound = {name: value for name, value in arguments.items() if name in parameters}
@@ -164,21 +170,26 @@ def tool(
     trusted_only: bool = False,
     origin: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a typed function, sync or async.
+    """Turn a typed function, sync or async, into a tool.
 
     Args:
         function: The function; its docstring's summary and `Args:` become the descriptions.
-        name: The tool's name; the function's own by default.
-        effect: What it does to the world (`holdfast.tools.effects.Effect`). The default is the one that trusts least.
-        check: For `verifiable`: takes the context and any of the same arguments, sync or async, and
-            returns `Found(result)`, `Absent()` or `Unknown(reason)`.
-        undo: Takes the context and any of the same arguments, and takes the effect back if it has happened; offered to
-            the person who is asked whether it has. It may be run more than once.
+        name: The tool's name; the function's name by default.
+        effect: What a call does to the world (`holdfast.tools.effects.Effect`). The default assumes the worst.
+        check: For `verifiable`: a function, sync or async, that finds out whether an interrupted call took effect. It
+            takes the context and any of the tool's arguments and returns `Found(result)`, `Absent()` or
+            `Unknown(reason)`.
+        undo: A function that undoes the effect if it has happened. It takes the context and any of the tool's
+            arguments, and may run more than once. Holdfast offers it to the person who resolves an unknown outcome.
         timeout: Seconds that a call may take.
-        secrets: Environment variables of the worker that its functions get from `context.secret(name)`.
-        trust: What its results are worth (`holdfast.trust`): `web` for what anybody may have written.
-        trusted_only: Ask a person about calls by an LLM that has read what no person vouches for, whatever the policy.
-        origin: Fill in `context.origin`: the agent, who gave the task, and what the LLM's words are worth.
+        secrets: Environment variables of the worker that the functions may read with `context.secret(name)`.
+        trust: Trust level of the results (`holdfast.trust`): `web` for content that anybody may have written.
+        trusted_only: Require approval, whatever the policy says, if the LLM has read content that no person vouches
+            for.
+        origin: Set `context.origin`: the agent, who gave the task, and the trust level of what the LLM writes.
+
+    Returns:
+        The tool; or, without `function`, a decorator that makes it.
 
     Raises:
         ToolSignatureError: The function cannot become a tool; the message names the parameter.
@@ -232,16 +243,16 @@ def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callab
         )
     if secrets and not any(ToolContext in get_type_hints(each).values() for each in functions if each):
         raise ToolSignatureError(
-            f"tool {name!r} declares secrets, and has no parameter to get them from; add `context: ToolContext`"
+            f"tool {name!r} declares secrets, but none of its functions can read them; add `context: ToolContext`"
         )
 
 
 def _arguments_models(
     function: Callable[..., Any], descriptions: dict[str, str]
 ) -> tuple[type[BaseModel], type[BaseModel]]:
-    """The pydantic model of a function's parameters, and one of those that have a default.
+    """Make a pydantic model of a function's parameters, and one of those that have a default.
 
-    Fields are `p0`, `p1`, … with the real names as aliases: no parameter can collide with pydantic's own names.
+    Fields are `p0`, `p1`, … with the real names as aliases, so that no parameter collides with pydantic's own names.
     """
     name = function.__name__
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -254,13 +265,13 @@ def _arguments_models(
     for parameter in inspect.signature(function).parameters.values():
         where = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ToolSignatureError(f"{where}: a tool takes named parameters only, no *args, **kwargs or '/'")
+            raise ToolSignatureError(f"{where}: a tool can have only named parameters, no *args, **kwargs or '/'")
         if parameter.name not in hints:
-            raise ToolSignatureError(f"{where} has no type annotation; the LLM needs to know its type")
+            raise ToolSignatureError(f"{where} has no type annotation, which its schema requires")
         if hints[parameter.name] is ToolContext:
             continue
         default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
-        # Given only where there is one: an explicit None would override that of an Annotated type.
+        # Only if there is one: an explicit None would override the description of an Annotated type.
         described = {"description": text} if (text := descriptions.get(parameter.name)) else {}
         field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
         fields[f"p{len(fields)}"] = (hints[parameter.name], field)
@@ -273,30 +284,32 @@ def _arguments_models(
         raise ToolSignatureError(f"tool {name!r}: a parameter's type cannot be read from JSON: {reason}") from None
 
 
-# Defaults are read like everything else: `1` for a float becomes 1.0, which is what the policy sees.
+# Defaults are validated like arguments: `1` for a float becomes 1.0, which is what the policy judges.
 _LENIENT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 def _check_plain(name: str, arguments: type[BaseModel], schema: Any) -> None:
-    """Refuse types whose values are lost or used up where they are written as JSON."""
+    """Reject types whose values do not survive being written as JSON."""
     if _holds(schema, "writeOnly", True):
         raise ToolSignatureError(
-            f"tool {name!r}: a parameter is a secret (SecretStr), but an LLM writes it, and people read it before they "
-            "approve; let the tool ask for the secret: @tool(secrets=…), context.secret(…)"
+            f"tool {name!r}: a parameter is a secret (SecretStr), but the LLM writes it and approvers read it; "
+            "declare the secret with @tool(secrets=…) and read it with context.secret(…)"
         )
     if _holds(arguments.__pydantic_core_schema__, "type", "generator"):
-        raise ToolSignatureError(f"tool {name!r}: a parameter can be read once only (Iterable, Generator); use a list")
+        raise ToolSignatureError(
+            f"tool {name!r}: a parameter can be iterated only once (Iterable, Generator); use a list"
+        )
 
 
 def _holds(value: Any, key: str, wanted: Any) -> bool:
-    """Whether an object in a schema has that entry."""
+    """Whether any object in a schema has this entry."""
     if isinstance(value, dict):
         return value.get(key) == wanted or any(_holds(each, key, wanted) for each in value.values())
     return isinstance(value, list | tuple) and any(_holds(each, key, wanted) for each in value)
 
 
 class _Untitled(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes of field names: tokens that tell an LLM nothing."""
+    """Omits the titles that pydantic derives from field names: to an LLM they are wasted tokens."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -318,13 +331,13 @@ def _schema(name: str, arguments: type[BaseModel], optional: type[BaseModel]) ->
     except ArgumentsInvalid as error:
         raise ToolSignatureError(f"tool {name!r}: a default does not fit its parameter's type: {error}") from None
     for parameter in properties.keys() & defaults.keys():
-        if "default" in properties[parameter]:  # else it is made anew for each call
+        if "default" in properties[parameter]:  # otherwise a factory makes it for each call
             properties[parameter]["default"] = defaults[parameter]
     return schema
 
 
 def result_text(value: Any) -> str:
-    """A tool's return value as the text the LLM reads: strings verbatim, everything else as JSON."""
+    """Convert a tool's return value to the text that the LLM reads: strings verbatim, everything else as JSON."""
     if isinstance(value, str):
         text = value
     elif isinstance(value, BaseModel):

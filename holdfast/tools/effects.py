@@ -1,12 +1,12 @@
-"""What a tool does to the world, the key that names one effect, and what a second attempt may do.
+"""Effect classes of tools, the key that names one effect, and the rules for a second attempt.
 
 1. A call's key is the same on every attempt, after every crash and in every continued run of the thread;
-   it differs when the call differs, and when a workflow id is used again.
-2. The ledger has a row `started` before the effect and `finished` with the result after it.
-3. An attempt that finds `finished` returns the recorded result. One that finds `started` does what
-   `second_attempt` says: nobody guesses.
-4. A run that was reset, or whose thread was closed in mid-call, meets effects of a past that its own log does not
-   have. They keep their keys: the same call is that effect, and not another one.
+   it differs for a different call, and if a workflow id is reused.
+2. The ledger has a row `started` before the effect, and `finished` with the result after it.
+3. An attempt that finds `finished` returns the recorded result. One that finds `started` follows `second_attempt`
+   and never guesses.
+4. After a reset, or if a thread was closed during a call, the ledger holds effects that the run's own log lacks. They
+   keep their keys: repeating the same call refers to the same effect.
 """
 
 from enum import StrEnum
@@ -17,16 +17,16 @@ from holdfast.base.models import Frozen
 
 
 class Effect(StrEnum):
-    """What a call of a tool does to the world, as its author declares it."""
+    """What a call of a tool does to the world, as its author declares."""
 
     READ = "read"
-    """Nothing: it may run any number of times."""
+    """No effect: the call may run any number of times."""
     IDEMPOTENT = "idempotent"
-    """Something, but running it again with the same key (or arguments) changes nothing more."""
+    """An effect, but a repeated call with the same key (or arguments) changes nothing more."""
     VERIFIABLE = "verifiable"
-    """Something, and the tool's `check` can find out afterwards whether it happened."""
+    """An effect, and the tool's `check` can find out afterwards whether it happened."""
     UNSAFE = "unsafe"
-    """Something that nobody but a person can find out about afterwards."""
+    """An effect that only a person can find out about afterwards."""
 
 
 SecondAttempt = Literal["run", "check", "ask"]
@@ -34,7 +34,7 @@ SecondAttempt = Literal["run", "check", "ask"]
 
 
 def second_attempt(effect: Effect) -> SecondAttempt:
-    """What an attempt may do that finds its effect started by an earlier one, and not finished."""
+    """Return what an attempt may do if an earlier one started the effect and did not finish."""
     match effect:
         case Effect.READ | Effect.IDEMPOTENT:
             return "run"
@@ -45,7 +45,7 @@ def second_attempt(effect: Effect) -> SecondAttempt:
 
 
 def effect_key(*, thread: str, first_run_id: str, number: int, call_digest: str) -> str:
-    """Name one effect: 40 hex digits, fit for the idempotency header of any API.
+    """Name one effect with 40 hex digits, suitable as the idempotency key of any API.
 
     Args:
         thread: The workflow id.
@@ -57,12 +57,12 @@ def effect_key(*, thread: str, first_run_id: str, number: int, call_digest: str)
 
 
 class PastEffect(Frozen):
-    """An effect that the ledger has, and that the run which finds it there has not begun itself."""
+    """An effect in the ledger that the current run did not start itself."""
 
     number: int
-    """The call's number in the branch of the thread that began it."""
+    """The call's number in the branch of the thread that started it."""
     first_run_id: str
-    """Of the chain of Temporal runs that began it: part of its key."""
+    """First run id of the chain of Temporal runs that started it; part of its key."""
     tool: str
     call_digest: str
     """Digest of tool and arguments."""
@@ -70,20 +70,20 @@ class PastEffect(Frozen):
     epoch: int = 0
     """The last row of the ledger under that key."""
     call: str = ""
-    """The call in a line."""
+    """The call on one line."""
     status: str = "started"
-    """What it came to (`ToolStatus`); `started` where nobody has recorded that."""
+    """The outcome (`ToolStatus`); `started` if none is recorded."""
     content: str = ""
-    """The head of its result."""
+    """The beginning of its result."""
 
     @property
     def words(self) -> str:
-        """What is known of it, as a sentence without its full stop."""
+        """Describe the effect in a sentence, without the full stop."""
         if self.status == "started":
-            return f"it may have taken place before, as call {self.number}: it was begun, and its end is not recorded"
-        return f"it was made before, as call {self.number}, and came to: {self.status}: {self.content}"
+            return f"it may have run before, as call {self.number}: its start is recorded, but not its outcome"
+        return f"it ran before, as call {self.number}, with the outcome {self.status}: {self.content}"
 
 
 def words_of(what: str, past: PastEffect | None) -> str:
-    """What is said of a call that does not run; where it has run before, that nothing of this takes it back."""
-    return what if past is None else f"{what.rstrip('.')}. But {past.words.rstrip('.')}. That was not taken back."
+    """Explain that a call does not run; if it has run before, add that the earlier effect was not undone."""
+    return what if past is None else f"{what.rstrip('.')}. But {past.words.rstrip('.')}. That was not undone."

@@ -1,14 +1,14 @@
-"""Secrets of tools: declared by name, read from the worker's environment, handed out at the moment of use.
+"""Secrets of tools: declared by name, read from the worker's environment, and accessed at the moment of use.
 
     @tool(effect="verifiable", check=find_payment, secrets=("STRIPE_KEY",))
     async def pay(cents: int, context: ToolContext) -> str:
         '''Pay an invoice.'''
         return await stripe(context.secret("STRIPE_KEY")).pay(cents, key=context.key)
 
-1. The allow-list of a worker is what the tools of its catalog declare. Nothing else of the environment is read.
-2. Names are recorded nowhere, and values leave this module in two ways only: `Secrets.value`, and not at all.
-3. What is about to be recorded, logged or shown to the LLM goes through `Secrets.redact` first. It knows a value as it
-   is, as JSON, `repr` and URLs write it, and in base64; not one that was cut, encrypted or reversed.
+1. A worker reads only the secrets that the tools of its catalog declare, and no other part of the environment.
+2. Names are recorded nowhere, and values leave this module only through `Secrets.value`.
+3. Text passes through `Secrets.redact` before it is recorded, logged or shown to the LLM. It finds a value verbatim, as
+   written in JSON, `repr` or URLs, and in base64; it does not find one that was cut, encrypted or reversed.
 """
 
 import base64
@@ -22,21 +22,21 @@ from urllib.parse import quote, quote_plus
 from holdfast.errors import HoldfastError
 
 MIN_CHARS: Final = 8
-"""Shorter values are not looked for in texts: they would turn up everywhere, and guard nothing."""
+"""Shorter values are not redacted: they would match everywhere."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class SecretNotDeclared(HoldfastError):
-    """A tool asks for a secret that its `@tool` does not name."""
+    """A tool requests a secret that its `@tool` does not declare."""
 
 
 class Secrets:
-    """Values by name. Their text shows names only, so that one in a log or a traceback tells nothing.
+    """Secret values by name. The `repr` shows names only, so that logs and tracebacks reveal nothing.
 
     Args:
-        values: Each secret's value by its name, which stands for it wherever it is found.
-        more: Further texts that give a secret away, by the same names: an URL's user and password.
+        values: Each secret's value by its name; redaction puts the name in place of the value.
+        more: Further names and texts that reveal a secret, such as the user and password of a URL.
     """
 
     def __init__(self, values: Mapping[str, str], *, more: Iterable[tuple[str, str]] = ()) -> None:
@@ -48,27 +48,27 @@ class Secrets:
             if len(value.strip()) >= MIN_CHARS
             for form in _forms(value.strip())
         }
-        # The longest first: one value may be a part of another.
+        # The longest first, because one value may be part of another.
         self._forms = sorted(self._names, key=len, reverse=True)
 
     def value(self, name: str) -> str:
-        """The secret itself.
+        """Return the value of a secret.
 
         Raises:
-            SecretNotDeclared: There is none of that name here.
+            SecretNotDeclared: The tool does not declare a secret with this name.
         """
         try:
             return self._values[name]
         except KeyError:
             known = ", ".join(self._values) or "none"
             raise SecretNotDeclared(
-                f"secret {name!r} is not one that the tool declares ({known}); "
-                f'name it: @tool(secrets=("{name}",)), and set it where workers run'
+                f"the tool does not declare the secret {name!r} (declared: {known}); "
+                f'declare it with @tool(secrets=("{name}",)), and set it where workers run'
             ) from None
 
     def redact(self, text: str) -> str:
-        """`text` with `[secret NAME]` wherever it holds a value of `MIN_CHARS` characters or more."""
-        # Looking for each is faster than one pattern of all, and most texts hold none.
+        """Replace every value of `MIN_CHARS` characters or more in `text` with `[secret NAME]`."""
+        # Searching for each form is faster than one pattern of all, and most texts hold none.
         there = [form for form in self._forms if form in text]
         if not there:
             return text
@@ -76,7 +76,7 @@ class Secrets:
         return pattern.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
 
     def only(self, names: Iterable[str]) -> "Secrets":
-        """Those of these names that there are: what one tool may ask for."""
+        """Return the subset with these names, as far as they exist: the secrets of one tool."""
         return Secrets({name: self._values[name] for name in names if name in self._values})
 
     def __or__(self, other: "Secrets") -> "Secrets":
@@ -90,15 +90,15 @@ NO_SECRETS: Final = Secrets({})
 
 
 def is_secret_name(name: object) -> bool:
-    """Whether that can be the name of an environment variable."""
+    """Whether `name` can be the name of an environment variable."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def _forms(value: str) -> set[str]:
-    """A value as texts write it: plain, in JSON, in `repr`, in one within another, in URLs, and in base64."""
+    """Return the forms in which texts write a value: plain, JSON, `repr`, one within the other, URLs and base64."""
     forms = {value, value.encode("utf-8", "replace").decode()}
     in_urls = {write(text, errors="replace") for text in forms for write in (partial(quote, safe=""), quote_plus)}
-    for _ in range(2):  # the `repr` of a KeyError's text, in a line of JSON
+    for _ in range(2):  # such as the `repr` of a KeyError's text in a line of JSON
         forms |= {
             written[1:-1]
             for text in forms
@@ -108,12 +108,12 @@ def _forms(value: str) -> set[str]:
 
 
 def _in_base64(value: bytes) -> Iterator[str]:
-    """A value in base64, alone or within more: three bytes are four characters, so there are three ways to begin."""
+    """Yield a value in base64, alone and within longer data, where it can start at any of three byte offsets."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         alone = encode(value).decode()
         yield from (alone, alone.rstrip("="))
         for before in range(3):
-            first = (0, 2, 3)[before]  # characters that hold a part of what comes before
-            whole = (before + len(value)) * 8 // 6  # characters that hold nothing of what comes after
+            first = (0, 2, 3)[before]  # characters that encode part of the preceding bytes
+            whole = (before + len(value)) * 8 // 6  # characters that encode nothing of the following bytes
             if len(within := encode(bytes(before) + value)[first:whole].decode()) >= MIN_CHARS:
                 yield within

@@ -1,4 +1,4 @@
-"""A tool as data: what the LLM is offered, and what the log records of it."""
+"""The specification of a tool: what the LLM is offered and what the log records."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ class ToolSpec(Frozen):
     timeout: float
     """Seconds that one call may take."""
     undoable: bool = False
-    """It can take its effect back (`@tool(undo=…)`)."""
+    """Whether it can undo its effect (`@tool(undo=…)`)."""
     trust: Trust = "tool"
-    """What its results are worth; `agent` where they repeat what the LLM wrote."""
+    """Trust level of its results; `agent` if they repeat what the LLM wrote."""
     trusted_only: bool = False
-    """A call by an LLM that has read what no person vouches for is asked about, even where the policy allows it."""
+    """Whether a call needs approval, even if the policy allows it, once the LLM has read what no person vouches for."""
     wants_origin: bool = False
-    """Its calls carry who asked, and of what trust the transcript is (`Origin`)."""
+    """Whether its calls carry who asked and the trust level of the transcript (`Origin`)."""
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The value of each parameter that has one where a call gives none, as JSON."""
+        """The default value of each parameter that has one, as JSON."""
         properties = self.parameters.get("properties", {})
         return {name: given["default"] for name, given in properties.items() if "default" in given}

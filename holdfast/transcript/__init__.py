@@ -1,4 +1,4 @@
-"""The transcript: the messages that the LLM is sent, as a fold over events, and the prompt they are part of.
+"""The transcript, the messages to the LLM as a fold over events, and the prompt that contains it.
 
-Events are `holdfast.log`; a message's own encoding is `holdfast.llm`.
+`holdfast.log` defines the events; `holdfast.llm` encodes single messages.
 """

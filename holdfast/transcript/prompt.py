@@ -1,12 +1,13 @@
-"""The prompt: what an agent is sent, assembled from the tiers of its memory, the same bytes for whoever asks.
+"""The prompt: the bytes of a request to the LLM, assembled deterministically from the tiers of an agent's memory.
 
 1. What changes goes last. The agent (its LLM, options and tools, then the system message: instructions, skills,
-   strategies) is the same for all of a run; then comes the transcript, whose messages are frozen as they enter, among
-   them what was recalled of standing memory and of files when the run began. So each request begins with the bytes of
-   the one before it.
-2. Each tier of memory has a budget (`holdfast.agents.agent.Memory`); what has no room is said in its place. The
-   transcript has what is left, of what a whole request may come to before it is folded (`Limits.compaction_tokens`).
-3. Assembling decodes and encodes nothing but the agent, once: 1,000 messages are joined in well under 2 ms.
+   strategies) stays the same for the whole run. The transcript follows; its messages are frozen on entry, including
+   the standing memory and files recalled when the run began. Each request therefore begins with the bytes of the
+   previous one.
+2. Each tier of memory has a token budget (`holdfast.agents.agent.Memory`), and the prompt notes what it omits. The
+   transcript has the rest of a request's tokens, up to the trigger of context compaction
+   (`Limits.compaction_tokens`).
+3. Assembly encodes only the agent, once, and decodes nothing: 1,000 messages are joined in well under 2 ms.
 """
 
 from collections.abc import Sequence
@@ -20,12 +21,12 @@ from holdfast.memory.recalled import RecalledTier
 
 SKILLS_TITLE = (
     "## Skills\n\n"
-    "Instructions for certain tasks. Before you begin with one that a skill is about, load it with read_skill."
+    "Instructions for certain tasks. Before you begin a task that a skill covers, load the skill with read_skill."
 )
-STRATEGIES_TITLE = "## Strategies that were learnt in earlier runs"
+STRATEGIES_TITLE = "## Strategies learned in earlier runs"
 
 RECALLED = ("standing", "files")
-"""The tiers that are recalled when a run begins, and enter its transcript."""
+"""The tiers that are recalled when a run begins and enter its transcript."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,23 @@ class Tier:
     name: str
     text: str
     budget: int = 0
-    """Tokens at the most, estimated; 0 for no bound."""
+    """Maximum size in estimated tokens; 0 for no limit."""
     elsewhere: str = ""
-    """What of the text is of other tiers: the transcript holds what was recalled."""
+    """The part of the text that belongs to other tiers: the transcript contains the recalled ones."""
 
     @property
     def chars(self) -> int:
-        """How long it is."""
+        """Length in characters."""
         return max(0, len(self.text) - len(self.elsewhere))
 
     @property
     def tokens(self) -> int:
-        """Tokens, estimated."""
+        """Estimated number of tokens."""
         return max(0, tokens_of(self.text) - tokens_of(self.elsewhere))
 
 
 def system_tiers(spec: AgentSpec) -> tuple[Tier, ...]:
-    """What the system message is made of, in its order."""
+    """Return the parts of the system message, in order."""
     return (
         Tier("instructions", spec.instructions),
         Tier("skills", skills_text(spec), spec.memory.skills),
@@ -60,11 +61,11 @@ def system_tiers(spec: AgentSpec) -> tuple[Tier, ...]:
 
 
 def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequence[bytes]) -> tuple[Tier, ...]:
-    """What a request is made of, in words that people use: the agent, what it recalled, and the transcript.
+    """Return the parts of a request, for display: the agent, the recalled memory, and the transcript.
 
     Args:
         spec: The agent.
-        recalled: What was recalled, as far as the messages hold it.
+        recalled: The recalled tiers that the messages contain.
         messages: The transcript, encoded.
     """
     instructions, skills, strategies = system_tiers(spec)
@@ -83,10 +84,10 @@ def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequen
 
 
 def request_prefix(spec: AgentSpec) -> bytes:
-    """Everything of a request before its first message but one: the same bytes for every step of a run.
+    """Encode the part of a request up to and including the system message: the same bytes for every step of a run.
 
-    They depend on what the agent is alone, not on the order of fields in a spec: one that went through the permanent
-    record, whose JSON is canonical, has lost it.
+    The bytes do not depend on the order of fields in the spec, because a spec that was read back from the permanent
+    record, whose JSON is canonical, has lost that order.
     """
     head: dict[str, object] = {"model": spec.llm, **_in_order(spec.llm_options)}
     if spec.tools:
@@ -97,12 +98,12 @@ def request_prefix(spec: AgentSpec) -> bytes:
 
 
 def request_body(prefix: bytes, messages: Sequence[bytes], *, tail: bytes = b"") -> bytes:
-    """The whole request: prefix and messages, joined without decoding any of them; `tail` follows the messages."""
+    """Join the prefix and the encoded messages into a whole request; `tail` follows the messages."""
     return b",".join([prefix, *messages]) + b"]" + tail + b"}"
 
 
 def tools_of(spec: AgentSpec) -> list[dict[str, Any]]:
-    """The agent's tools as the API spells them."""
+    """Return the agent's tools in the API's format."""
     return [
         {
             "type": "function",
@@ -113,7 +114,7 @@ def tools_of(spec: AgentSpec) -> list[dict[str, Any]]:
 
 
 def skills_text(spec: AgentSpec) -> str:
-    """Names and descriptions of the agent's skills, as many as the budget has room for, and how many more there are."""
+    """List names and descriptions of the agent's skills within the budget, and the number of those omitted."""
     usable = [skill for skill in spec.skills if skill.files]
     left_out = [skill for skill in spec.skills if not skill.files]
     if not spec.skills or not spec.memory.skills:
@@ -135,19 +136,19 @@ def skills_text(spec: AgentSpec) -> str:
 
 
 def strategies_text(spec: AgentSpec) -> str:
-    """What the agent has learnt to do."""
+    """Return the section of the prompt with the agent's strategies."""
     return f"{STRATEGIES_TITLE}\n\n{spec.strategies}" if spec.strategies else ""
 
 
 def strategies_room(tokens: int) -> int:
-    """Tokens that are left for the strategies themselves, of the tier's budget."""
+    """Return the tokens of the tier's budget that remain for the strategies themselves."""
     return max(0, tokens - tokens_of(f"{STRATEGIES_TITLE}\n\n"))
 
 
 def _in_order(value: Any) -> Any:
-    """JSON in an order of its own: by name, but what a schema requires first, as its function has it.
+    """Order JSON by name, but a schema's required properties first, in the order of the function's parameters.
 
-    An LLM writes a call's arguments in the order of the schema; a path is better known before the content.
+    An LLM writes a call's arguments in the order of the schema, and should write a path before the content.
     """
     if isinstance(value, list):
         return [_in_order(each) for each in value]
@@ -170,4 +171,4 @@ def _left_out_line(skills: Sequence[SkillSpec]) -> str:
     if not skills:
         return ""
     words = "; ".join(f"{skill.name}: {skill.description}" for skill in skills)
-    return f"[left out, for they cannot be used: {words if len(words) <= 300 else words[:299] + '…'}]"
+    return f"[left out because they cannot be used: {words if len(words) <= 300 else words[:299] + '…'}]"

@@ -1,12 +1,13 @@
-"""The transcript: the messages an LLM is sent, as a fold over events, kept as the bytes that every request carries.
+"""The transcript: the messages to the LLM, as a fold over events, kept as the bytes that every request carries.
 
-1. A message is encoded once, when it enters, and frozen: request n+1 begins with the bytes of request n, unless the
-   transcript was folded between them.
-2. Tool results enter in call order, whatever order they came in. A person's message enters when it is taken.
-3. A fold replaces the messages by one hand-off message and the last few; the events it was made of stay in the log.
-   People's messages that hold more than text follow the hand-off, byte for byte as they were before.
-4. The workflow holds what is new since its Temporal run began; activities are handed a reference, ask the workflow
-   for what they have not seen, and rebuild what is older from the permanent record.
+1. A message is encoded once, when it enters, and frozen: request n+1 begins with the bytes of request n, unless
+   context compaction took place between them.
+2. Tool results enter in call order, regardless of the order of their arrival. A person's message enters when the run
+   takes it from the inbox.
+3. Context compaction replaces the messages with one summary message and the last few; the events stay in the log.
+   People's messages that hold more than text follow the summary, byte for byte as before.
+4. The workflow holds the messages since its Temporal run began. Activities receive a reference, query the workflow for
+   the messages they lack, and rebuild older ones from the permanent record.
 """
 
 from base64 import urlsafe_b64encode
@@ -54,11 +55,12 @@ from holdfast.log.events import (
 )
 
 TASK = 1
-"""The position of the event that holds a thread's task."""
+"""Position of the event that holds a thread's task."""
 
 ORIGINALS_BYTES = 1_000_000
-"""Of people's messages with images and files that survive a fold as they were sent. The task is always among them
-(`holdfast.authority.follow_ups` bounds it); of follow-ups, the oldest make room. A snapshot carries them all."""
+"""Maximum total size of people's messages with images and files that survive context compaction verbatim. The task
+always does (`holdfast.authority.follow_ups` limits its size); of the follow-ups, the oldest are dropped first. A
+snapshot carries them all."""
 
 
 class TranscriptRef(Frozen):
@@ -66,78 +68,78 @@ class TranscriptRef(Frozen):
 
     length: int
     digest: str
-    """Of those messages' bytes and the agent's hash (`ref_digest`)."""
+    """Digest of those messages' bytes and the agent's hash (`ref_digest`)."""
     compactions: int = 0
-    """How often the transcript was folded before: the messages since are counted from the hand-off on."""
+    """Number of context compactions so far; messages are counted from the last summary on."""
 
 
 def ref_digest(head: str, spec_hash: str) -> str:
-    """What ties a reference to its messages and its agent: 128 bits of a SHA-256, as 22 characters of base64url.
+    """Compute the digest that binds a reference to its messages and agent: 128 bits of SHA-256 in base64url.
 
-    Half of it is enough against confusion, and each step's history holds one.
+    Half of a SHA-256 suffices to detect a mismatch, and the history of each step stores one.
     """
     half = bytes.fromhex(digest([head, spec_hash]))[:16]
     return urlsafe_b64encode(half).decode("ascii").rstrip("=")
 
 
 class TranscriptBase(Frozen):
-    """Where a transcript stands, without the messages that the LLM has answered. Part of a snapshot."""
+    """The state of a transcript without the messages that the LLM has answered. Part of a snapshot."""
 
     compactions: int = 0
     length: int = 0
     head: str = GENESIS
-    """Digest of the chain over the messages since the last fold."""
+    """Digest of the chain over the messages since the last compaction."""
     since: int = 0
-    """Position of the first event that the messages can be rebuilt from."""
+    """Position of the first event needed to rebuild the messages."""
     shown: int = 0
-    """How many messages the last request had that the LLM answered; the chain's digest then is `shown_head`."""
+    """Number of messages in the last request that the LLM answered; `shown_head` is the chain's digest there."""
     shown_head: str = GENESIS
     reply: int = 0
-    """Position of the first event that the messages since then can be rebuilt from: the reply, as a rule."""
+    """Position of the first event needed to rebuild the messages since then, normally the reply."""
     unanswered: tuple[str | int, ...] = ()
-    """The messages since then, encoded: what a fold may have to keep. A number stands for one of `originals`."""
+    """The messages since then, encoded, which a compaction may have to keep. A number refers to one of `originals`."""
     originals: dict[int, str] = {}
-    """People's messages that hold more than text, encoded, by position: what a fold carries on as it is."""
+    """People's messages that hold more than text, encoded, by position; a compaction keeps them verbatim."""
     pinned: tuple[int, ...] = ()
-    """The originals that the last fold carried on: the messages since then are rebuilt from these, too."""
+    """The originals that the last compaction kept; rebuilding the messages since then needs them too."""
     open: dict[int, str] = {}
-    """Numbers and provider's ids of calls whose results have not entered, in call order."""
+    """Provider's ids, by number, of calls whose results have not entered, in call order."""
     early: dict[int, str] = {}
-    """Results that came before those of earlier calls."""
+    """Results that arrived before those of earlier calls, by number."""
     waiting: dict[int, Content] = {}
-    """Messages that were not taken yet, by position."""
+    """Messages that the run has not taken yet, by position."""
     notes: dict[int, str] = {}
-    """What the LLM is to read when the calls of the step have their results, as messages, by position."""
+    """Texts that become messages once all calls of the step have results, by position."""
 
 
 class Transcript:
-    """The messages that the LLM is shown, encoded, in order.
+    """The messages to the LLM, encoded, in order.
 
     Args:
-        base: Where an earlier run left it; the messages that the LLM had answered by then are not kept here.
-        whole: Keep everything: a fold adds its hand-off message and removes nothing.
+        base: The state that an earlier run left; the messages that the LLM had answered by then are not kept here.
+        keep_all: Keep everything: context compaction adds its summary message and removes nothing.
     """
 
-    def __init__(self, base: TranscriptBase | None = None, *, whole: bool = False) -> None:
+    def __init__(self, base: TranscriptBase | None = None, *, keep_all: bool = False) -> None:
         self._base = base or TranscriptBase()
-        self._whole = whole
+        self._keep_all = keep_all
         self._originals = {position: message.encode() for position, message in self._base.originals.items()}
         self._kept = Lines()
         for message in self._base.unanswered:
             self._kept.append(self._originals[message] if isinstance(message, int) else message.encode())
         self.first = self._base.length - len(self._kept)
-        """How many messages come before the ones kept here."""
+        """Number of messages before the ones kept here."""
         self.head = self._base.head
         self._open = dict(self._base.open)
         self._early = dict(self._base.early)
         self._waiting = dict(self._base.waiting)
         self._notes = dict(self._base.notes)
-        self._to_come = 0
-        """Calls of the last reply whose events are still to come; they are recorded together with it."""
+        self._unrequested = 0
+        """Number of calls in the last reply whose `ToolCallRequested` has not been added yet; it follows directly."""
 
     @property
     def length(self) -> int:
-        """How many messages there are, those that are not kept here included."""
+        """Number of messages, including those that are not kept here."""
         return self.first + len(self._kept)
 
     @property
@@ -147,7 +149,7 @@ class Transcript:
 
     @property
     def base(self) -> TranscriptBase:
-        """Where it stands now."""
+        """The current state."""
         positions = {message: position for position, message in self._originals.items()}
         unanswered = tuple(
             positions[message] if message in positions else message.decode()
@@ -160,16 +162,16 @@ class Transcript:
 
     @property
     def unanswered(self) -> int:
-        """How many messages came after those that the LLM has answered."""
+        """Number of messages after those that the LLM has answered."""
         return self.length - self._base.shown
 
     @property
     def originals(self) -> tuple[int, ...]:
-        """Positions of the messages that a fold would carry on as they were sent, oldest first."""
+        """Positions of the messages that a compaction would keep verbatim, oldest first."""
         return tuple(self._originals)
 
     def ref(self, spec_hash: str, *, shown: bool = False) -> TranscriptRef:
-        """A reference to all messages, or to those that the LLM has answered already (`shown`)."""
+        """Make a reference to all messages, or to those that the LLM has answered (`shown`)."""
         length, head = (self._base.shown, self._base.shown_head) if shown else (self.length, self.head)
         return TranscriptRef(length=length, digest=ref_digest(head, spec_hash), compactions=self._base.compactions)
 
@@ -184,31 +186,31 @@ class Transcript:
             case MessageTaken():
                 self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
             case MemoryRecalled():
-                self._note(event, recollection(event))
+                self._note(event, memory_text(event))
             case RunReset():
                 if event.effects:
-                    self._note(event, looking_back(event), at_once=not event.asking)
+                    self._note(event, reset_notice(event), at_once=not event.asking)
             case LLMReplied():
-                # A message that waits now may be taken before the next reply.
+                # The run may take a waiting message before the next reply.
                 shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
                 self._base = self._base.model_copy(update=shown)
                 if event.message is not None:
                     self._append(event.message)
-                self._to_come = len(event.message.tool_calls) if event.message else 0
+                self._unrequested = len(event.message.tool_calls) if event.message else 0
                 self._flush()
             case ReplyRejected():
                 if event.notice:
                     self._append(UserMessage(content=event.notice))
             case ToolCallRequested():
                 self._open[event.number] = event.call.id
-                self._to_come -= 1
+                self._unrequested -= 1
             case ToolCallFinished():
                 self._early[event.number] = event.content
                 self._flush()
             case StateVerified():
-                self._note(event, verification(event))
+                self._note(event, verification_text(event))
             case ContextCompacted():
-                self._fold(event)
+                self._compact(event)
             case (
                 RunStarted()
                 | RunContinued()
@@ -239,7 +241,7 @@ class Transcript:
                 assert_never(event)
 
     def keep_original(self, position: int, content: Content) -> UserMessage:
-        """Keep what a person sent for the next fold, if it holds more than text; returns it as a message."""
+        """Make a message of what a person sent; if it holds more than text, keep it for the next compaction."""
         message = UserMessage(content=content)
         if more_than_text(content):
             self._originals[position] = encode(message)
@@ -249,12 +251,12 @@ class Transcript:
         return message
 
     def page(self, start: int) -> bytes:
-        """Messages from `start` on, one JSON text a line, a page of them; empty when there are none."""
+        """Return a page of messages from `start` on, one JSON text per line; empty if there are none."""
         return page(self._kept.since(start - self.first))
 
-    def _fold(self, event: ContextCompacted) -> None:
+    def _compact(self, event: ContextCompacted) -> None:
         self._open, self._early = {}, {}
-        if self._whole:
+        if self._keep_all:
             return self._append(UserMessage(content=event.summary_message))
         kept = self.messages[-event.kept :] if event.kept else []
         oldest = self._base.reply if event.kept else event.position
@@ -266,13 +268,13 @@ class Transcript:
         self._kept, self.first, self.head = Lines(), 0, GENESIS
         self._append(UserMessage(content=event.summary_message))
         for message in (self._originals[position] for position in pinned):
-            if message not in kept:  # one that was not answered yet stands behind, in its place
+            if message not in kept:  # an unanswered one comes later, in its place
                 self._keep(message)
         for message in kept:
             self._keep(message)
 
     def _oldest(self, position: int) -> int:
-        """Where to begin in order to have all from `position` on, and what waits to be shown."""
+        """Return the earliest position needed to rebuild from `position` on, including what waits to be shown."""
         return min([position, *self._waiting, *self._notes])
 
     def _note(self, event: AgentEvent, text: str, *, at_once: bool = True) -> None:
@@ -285,7 +287,7 @@ class Transcript:
             if number not in self._early:
                 break
             self._append(ToolMessage(tool_call_id=self._open.pop(number), content=self._early.pop(number)))
-        while self._notes and not self._open and not self._to_come:  # the results of a step's calls stand together
+        while self._notes and not self._open and not self._unrequested:  # the results of a step's calls stay together
             self._append(UserMessage(content=self._notes.pop(min(self._notes))))
 
     def _append(self, message: UserMessage | AssistantMessage | ToolMessage) -> None:
@@ -296,40 +298,43 @@ class Transcript:
         self.head = chain(self.head, encoded)
 
 
-def recollection(event: MemoryRecalled) -> str:
-    """What the LLM is shown of the agent's memory."""
+# These texts enter transcripts: changing the wording changes the digests of runs recorded with the old one.
+
+
+def memory_text(event: MemoryRecalled) -> str:
+    """Format the recalled memory for the LLM."""
     return "\n\n".join(tier.text for tier in event.tiers)
 
 
-def verification(event: StateVerified) -> str:
-    """What the LLM is told after a long pause."""
+def verification_text(event: StateVerified) -> str:
+    """Format the findings of the `verify` tools after a long pause for the LLM."""
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
     return f"This run has waited for {hours:,.1f} hours. What was looked up before it went on:\n\n{found}"
 
 
-def looking_back(event: RunReset) -> str:
-    """What the LLM is told after a reset."""
+def reset_notice(event: RunReset) -> str:
+    """Explain a reset, and the effects that it did not undo, to the LLM."""
     done = "\n".join(f"- {effect.call or effect.tool}: {effect.words}" for effect in event.effects)
-    older = f"\n- and {event.left_out} older ones" if event.left_out else ""
+    older = f"\n- and {event.left_out} earlier ones" if event.left_out else ""
     return (
-        "This conversation was taken back to an earlier point. What came after that point is not in it any more, but "
-        f"happened, and was not taken back. A call that you repeat word for word has that result:\n\n{done}{older}"
+        "This conversation was reset to an earlier point. It no longer shows what came after that point, but these "
+        f"calls happened and were not undone. If you repeat one exactly, it returns the same result:\n\n{done}{older}"
     )
 
 
 def clip(text: str, limit: int, *, address: str = "") -> str:
-    """`text` if it is at most `limit` characters long; else its head and tail, and how much lies between.
+    """Shorten a text to its head and tail, with a note on how much is left out between them.
 
     Args:
-        text: The text.
-        limit: Characters that are kept.
-        address: Where the whole text can be read (`read_artifact`); empty if nowhere.
+        text: The text; unchanged if it is at most `limit` characters long.
+        limit: Number of characters to keep.
+        address: The artifact with the whole text, for `read_artifact`; empty if there is none.
     """
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
     tail = limit - head
     left_out = len(text) - head - tail
-    where = f'; read_artifact("{address}") has all of it' if address else ""
+    where = f'; read_artifact("{address}") returns the whole text' if address else ""
     return f"{text[:head]}\n[… {left_out:,} of {len(text):,} characters left out{where} …]\n{text[-tail:]}"

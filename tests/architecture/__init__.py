@@ -1,1 +1,1 @@
-"""The shape of the code, as tests."""
+"""Tests of the code's architecture."""

@@ -20,7 +20,7 @@ IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "r
 
 
 def imports(file: Path) -> set[str]:
-    """The modules that a file names in import statements."""
+    """Return the modules that a file names in import statements."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -36,7 +36,7 @@ def files(*folders: str) -> list[Path]:
 
 
 def within(module: str, packages: tuple[str, ...]) -> bool:
-    """Whether a module is one of these, or below one."""
+    """Return whether a module is one of these, or below one."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
@@ -53,16 +53,16 @@ def within(module: str, packages: tuple[str, ...]) -> bool:
     ],
 )
 def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
-    """No file of a layer names a module of a layer it must not know."""
+    """No file of a layer imports a module of a layer that it must not depend on."""
     for file in files(folder):
         wrong = {module for module in imports(file) if within(module, forbidden)}
         assert not wrong, f"{file.relative_to(ROOT)} imports {wrong}"
 
 
 def test_the_top_of_holdfast_is_pure() -> None:
-    """Outside `runtime` and `testing`, nothing of `holdfast` names a library or module that does I/O."""
+    """Outside `runtime` and `testing`, `holdfast` imports no library or module that does I/O."""
     impure = ("holdfast.runtime", "holdfast.testing", "os", "subprocess", "socket", "asyncio", "time", "random", "uuid")
-    allowed = {"decorator.py": ("docstring_parser",)}  # read when a tool is defined, never by workflows
+    allowed = {"decorator.py": ("docstring_parser",)}  # used when a tool is defined, never by workflows
     own = [file for file in files("holdfast") if file.relative_to(ROOT).parts[1] not in ("runtime", "testing")]
     for file in own:
         wrong = {module for module in imports(file) if within(module, (*impure, *IO_LIBRARIES))}
@@ -70,7 +70,7 @@ def test_the_top_of_holdfast_is_pure() -> None:
 
 
 def test_loading_the_workflows_loads_no_io_library() -> None:
-    """What a workflow imports, directly or not, leaves the network, the database and the terminal alone."""
+    """A workflow's imports, direct or not, load no network, database or terminal library."""
     program = "import sys, workflows; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
@@ -111,7 +111,7 @@ def test_every_request_of_a_run_has_an_activity() -> None:
 
 
 def test_the_wheel_ships_holdfast_and_nothing_else(tmp_path: Path) -> None:
-    """Other distributions own the top-level names `workflows` and `activities`; ours must not shadow them."""
+    """Other distributions own the top-level names `workflows` and `activities`, which the wheel must not shadow."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -120,7 +120,7 @@ def test_the_wheel_ships_holdfast_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_every_test_states_its_rule() -> None:
-    """Each test has a docstring: the sentence that it proves."""
+    """Each test has a docstring: the rule that it proves."""
     silent = [
         f"{file.relative_to(ROOT)}: {node.name}"
         for file in files("tests")

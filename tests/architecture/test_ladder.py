@@ -32,7 +32,6 @@ PURE = {
 RUNTIME = {
     "config": "",
     "telemetry": "",
-    "worker": "",
     "takeover": "",
     "llm": "config",
     "workspace": "config",
@@ -43,21 +42,23 @@ RUNTIME = {
     "hardening": "devstack",
     "reading": "encryption",
     "client": "config encryption reading",
+    "composition": "client config encryption hardening llm reading stores telemetry",
+    "worker": "client composition config devstack encryption hardening stores takeover telemetry",
     "audit": "client reading",
-    "gateway": "client config encryption reading",
-    "cli": "audit client config encryption memory reading workspace",
+    "gateway": "client composition config encryption reading",
+    "cli": "audit client composition config encryption memory reading workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the project by its dotted name."""
+    """Return every module of the project by its dotted name."""
     files = [file for folder in ("holdfast", "activities", "workflows") for file in (ROOT / folder).rglob("*.py")]
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
 def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
-    """The modules of the project that a file imports, anywhere in it."""
+    """Yield the modules of the project that a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module in known:
             full = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -67,7 +68,7 @@ def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
 
 
 def arrows(package: str) -> set[tuple[str, str]]:
-    """Who imports what below `package`, as names of its direct members: (importer, imported)."""
+    """Return the imports below `package`, as names of its direct members: (importer, imported)."""
     known = modules()
     prefix = f"{package}."
     return {
@@ -81,7 +82,7 @@ def arrows(package: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("package", "ladder"), [("holdfast", PURE), ("holdfast.runtime", RUNTIME)])
 def test_each_package_imports_only_what_it_names(package: str, ladder: dict[str, str]) -> None:
-    """The tables above are the imports there are, no more and no fewer, and each names only what stands above it."""
+    """The tables above list exactly the imports that exist, and each entry names only packages above it."""
     names = list(ladder)
     for at, (name, allowed) in enumerate(ladder.items()):
         assert set(allowed.split()) <= set(names[:at]), f"{name} may import what is below it"

@@ -1,1 +1,1 @@
-"""One suite, every store."""
+"""The conformance suites, run on every store."""

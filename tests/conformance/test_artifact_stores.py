@@ -1,4 +1,4 @@
-"""Artifacts: in PostgreSQL and in a folder."""
+"""Artifact stores: PostgreSQL and a folder."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.testing import ArtifactStoreConformance
 
 
 async def alter(pool: AsyncConnectionPool, address: str, content: bytes, part_bytes: int = PART_BYTES) -> None:
-    """Put other content at an address."""
+    """Replace the content at an address."""
     digest = bytes.fromhex(digest_of(address))
     async with pool.connection() as connection:
         await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
@@ -30,7 +30,7 @@ async def alter(pool: AsyncConnectionPool, address: str, content: bytes, part_by
 class TestFolderArtifacts(ArtifactStoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ArtifactStore:
-        """A store of the test's own, in a folder that does not exist yet."""
+        """A store for this test, in a folder that does not exist yet."""
         return FolderArtifacts(tmp_path / "artifacts")
 
     async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
@@ -39,13 +39,13 @@ class TestFolderArtifacts(ArtifactStoreConformance):
         store._file(address).write_bytes(content)
 
     async def test_nothing_but_whole_files_is_left(self, tmp_path: Path) -> None:
-        """However often content is put at the same time, the folder holds it once and nothing else."""
+        """However often content is stored concurrently, the folder holds it once and nothing else."""
         store = FolderArtifacts(tmp_path)
         await asyncio.gather(*(store.put(b"content", thread="t") for _ in range(8)))
         assert [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()] == [b"content"]
 
-    async def test_a_file_that_was_cut_short_is_written_again(self, tmp_path: Path) -> None:
-        """A bucket that lost the end of a file gets it back when the content is put again."""
+    async def test_a_truncated_file_is_written_again(self, tmp_path: Path) -> None:
+        """A truncated file is restored when its content is stored again."""
         store = FolderArtifacts(tmp_path)
         address = await store.put(b"content", thread="t")
         (file,) = (file for file in tmp_path.rglob("*") if file.is_file())
@@ -68,7 +68,7 @@ class TestPostgresArtifacts(ArtifactStoreConformance):
     async def test_parts_of_other_lengths_are_altered_content(
         self, store: ArtifactStore, pool: AsyncConnectionPool
     ) -> None:
-        """The same bytes, cut elsewhere, would give others for an offset: they are not given."""
+        """The same bytes in parts of other lengths would give wrong content for an offset, and are refused."""
         content = b"\x00" * PART_BYTES + b"\x01" * 10
         address = await store.put(content, thread="cut")
         await alter(pool, address, content, part_bytes=PART_BYTES - 5)
@@ -76,7 +76,7 @@ class TestPostgresArtifacts(ArtifactStoreConformance):
             await store.get(address, PART_BYTES, 5)
 
     async def test_large_content_is_kept_in_parts(self, store: ArtifactStore, pool: AsyncConnectionPool) -> None:
-        """No row holds more than a part, so that reading a little of an artifact loads little."""
+        """No row holds more than one part, so that reading a little of an artifact loads little."""
         address = await store.put(b"\x00" * (2 * PART_BYTES + 1), thread="parts")
         async with pool.connection() as connection:
             rows = await connection.execute(
@@ -86,7 +86,7 @@ class TestPostgresArtifacts(ArtifactStoreConformance):
             assert await rows.fetchall() == [(PART_BYTES,), (PART_BYTES,), (1,)]
 
     async def test_content_that_lost_a_part_is_not_found(self, store: ArtifactStore, pool: AsyncConnectionPool) -> None:
-        """An artifact is given whole or not at all."""
+        """An artifact is returned completely or not at all."""
         address = await store.put(b"\x01" * (PART_BYTES + 1), thread="lost")
         async with pool.connection() as connection:
             await connection.execute(

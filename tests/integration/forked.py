@@ -1,8 +1,8 @@
-"""`starter.py` and `worker.py` run to their end, in processes that need not import everything first.
+"""Run `starter.py` and `worker.py` to their end, in forked processes that skip the imports.
 
 A server process imports them once and forks a child for each run: the same code, arguments, environment, folder and
-exit code as in a fresh process, less a second or two of CPU time each. Where a test is about how a process starts, it
-starts a real one.
+exit code as in a new process, but saves a second or two of CPU time each. A test of how a process starts uses a
+real one.
 """
 
 import array
@@ -28,7 +28,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended."""
+    """The result of a process that has ended."""
 
     code: int
     out: bytes
@@ -39,7 +39,7 @@ def run(program: str, words: Sequence[str], *, environ: Mapping[str, str], folde
     """Run `starter` or `worker` to its end.
 
     Raises:
-        TimeoutError: It did not end in time, and was killed.
+        TimeoutError: It did not end in time and was killed.
     """
     request = {"program": program, "words": list(words), "environ": dict(environ), "folder": str(folder)}
     with (
@@ -58,7 +58,7 @@ def run(program: str, words: Sequence[str], *, environ: Mapping[str, str], folde
             answer += part
         pid, code = (int(word) for word in answer.split())
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # what it has left behind
+            os.killpg(pid, signal.SIGKILL)  # the processes that it has left behind
         out.seek(0)
         err.seek(0)
         return Ended(code, out.read(), err.read())
@@ -66,7 +66,7 @@ def run(program: str, words: Sequence[str], *, environ: Mapping[str, str], folde
 
 @cache
 def _server() -> str:
-    """Start the server, once in each process that runs tests; returns where it listens."""
+    """Start the server once per test process, and return the path of its socket."""
     folder = tempfile.mkdtemp(prefix="holdfast-forks-")
     address = f"{folder}/socket"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
@@ -88,13 +88,17 @@ def _server() -> str:
 
 
 def serve(address: str) -> NoReturn:
-    """Fork a child for each request, for as long as whoever started this lives."""
+    """Fork a child for each request, until the parent process ends."""
     import starter
     import worker
 
     del starter, worker
+    import holdfast.runtime.audit.replay
+    import holdfast.runtime.audit.verify
+    import holdfast.runtime.cli.doctor
     import holdfast.runtime.cli.main
-    import holdfast.runtime.cli.verbs  # noqa: F401
+    import holdfast.runtime.cli.prompt_screens
+    import holdfast.runtime.cli.watch  # noqa: F401
 
     gc.freeze()
     parent = os.getppid()
@@ -117,7 +121,7 @@ def serve(address: str) -> NoReturn:
 
 
 def _attend(connection: socket.socket) -> NoReturn:
-    """Run one program in a child, wait for its end, and tell its exit code."""
+    """Run one program in a child, wait for its end, and send its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     connection.settimeout(None)
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
@@ -133,7 +137,7 @@ def _attend(connection: socket.socket) -> NoReturn:
 
 
 def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
-    """Be the program."""
+    """Run the program in this process."""
     import typer
 
     os.setsid()

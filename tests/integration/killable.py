@@ -1,4 +1,4 @@
-"""The catalog of the kill tests: tools whose effects are lines in a file, and which can be held in mid-effect."""
+"""The catalog of the kill tests: tools whose effects are lines in a file, and which can be held during an effect."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ def _lines(context: ToolContext) -> list[str]:
 
 
 async def _act(context: ToolContext) -> None:
-    """Leave the line; then stay in mid-effect for as long as the file `hold` is there."""
+    """Append the line, then wait while the file `hold` exists."""
     with (context.workspace / "effects").open("a") as effects:
         effects.write(f"{context.key}\n")
     while (context.workspace / "hold").exists():  # noqa: ASYNC110  # held by a file, so that a kill cannot lose it
@@ -24,21 +24,21 @@ def _find(context: ToolContext) -> Found | Absent:
 
 @tool(effect="verifiable", check=_find)
 async def ship(context: ToolContext) -> str:
-    """Ship, in a way that can be looked up."""
+    """Ship; the effect can be verified."""
     await _act(context)
     return "shipped"
 
 
 @tool(effect="unsafe")
 async def mail(context: ToolContext) -> str:
-    """Mail, in a way that nobody can look up."""
+    """Mail; the effect cannot be verified."""
     await _act(context)
     return "mailed"
 
 
 @tool(effect="read")
 async def stare(context: ToolContext) -> str:
-    """Look for as long as the file `hold` is there."""
+    """Wait while the file `hold` exists."""
     (context.workspace / "staring").touch()
     while (context.workspace / "hold").exists():  # noqa: ASYNC110  # see above
         await asyncio.sleep(0.02)

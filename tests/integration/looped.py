@@ -1,4 +1,4 @@
-"""The catalog of loops under fire, what their LLM says, and whether files, git and logs tell the same story."""
+"""The catalog and script of the loop kill tests, and the check that files, git and logs agree."""
 
 import json
 import subprocess
@@ -19,12 +19,12 @@ from holdfast.temporal.history_reader import read_events
 from holdfast.testing import Conversation, Reply, call, say, together
 
 COMMITS = frozenset({"complete_task", "note_learning", "commit_work"})
-"""Tools of the script that commit, each call once."""
+"""The tools of the script that commit once per call."""
 
 
 @tool(effect="idempotent")
 def count(task: str, context: ToolContext) -> str:
-    """Leave a line for the task, unless it is there."""
+    """Append a line for the task, unless it is there."""
     with (context.workspace / f"{context.key}.count").open("w") as file:
         file.write(task)
     return f"counted {task}"
@@ -38,7 +38,7 @@ catalog = Catalog(
 
 def script(conversation: Conversation) -> Reply:
     """Each task in four steps: a file and a count, a commit in between, completion, last words."""
-    task = conversation.messages[1]["content"].partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    task = conversation.messages[1]["content"].partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
     replies = (
         together(call("write_file", path=f"{task}.txt", content=f"{task}\n"), call("count", task=task)),
         together(call("note_learning", title=task, text=f"{task} is easy"), call("read_file", path="TASKS.md")),
@@ -49,20 +49,20 @@ def script(conversation: Conversation) -> Reply:
 
 
 def titles(tasks: int) -> list[str]:
-    """Titles of that many tasks."""
+    """Return the titles of that many tasks."""
     return [f"task {number:03}" for number in range(tasks)]
 
 
 def prepare(workspace: Path, tasks: int) -> None:
-    """A workspace with that many tasks."""
+    """Create a workspace with that many tasks."""
     workspace.mkdir(parents=True)
     (workspace / "TASKS.md").write_text("# Tasks\n\n" + "".join(f"- [ ] {title}\n" for title in titles(tasks)))
 
 
 async def judge(client: Client, loop: str, workspace: Path, tasks: int) -> list[str]:
-    """What is wrong with a loop that has ended, a sentence each.
+    """Return the faults of a loop that has ended, one sentence each.
 
-    Nothing was done twice, nothing was skipped, and files, git and logs say the same.
+    Nothing was done twice, nothing was skipped, and files, git and logs agree.
     """
     wrong = _files(workspace, tasks) + _commits(workspace, tasks)
     state = await client.get_workflow_handle(loop).query("state")
@@ -112,7 +112,7 @@ def _commits(workspace: Path, tasks: int) -> list[str]:
 
 
 def _keys(events: Sequence[AgentEvent]) -> list[str]:
-    """The keys of calls that committed, as the log has them."""
+    """Return the effect keys of calls that committed, from the log."""
     names = {event.number: event.call.name for event in events if isinstance(event, ToolCallRequested)}
     keys = {event.number: event.key for event in events if isinstance(event, ToolCallStarted)}
     ended = [event for event in events if isinstance(event, ToolCallFinished) and event.status == "ok"]
@@ -120,7 +120,7 @@ def _keys(events: Sequence[AgentEvent]) -> list[str]:
 
 
 def _trailers(workspace: Path, threads: str) -> list[str]:
-    """The keys of the agents' commits, as git has them: those of the loop itself, between iterations, are left out."""
+    """Return the effect keys of the agents' commits, from git, without the loop's own commits between iterations."""
     form = "--format=%(trailers:key=Holdfast-Key,valueonly,separator=)|%s"
     lines = [line.partition("|") for line in _git(workspace, "log", form)]
     own = ("Commit changes", "Commit work", "Note that")
@@ -133,5 +133,5 @@ def _git(workspace: Path, *arguments: str) -> list[str]:
 
 
 def describe(wrong: Sequence[str]) -> str:
-    """All that is wrong, as JSON, for an assertion."""
+    """Return all faults as JSON, for an assertion."""
     return json.dumps(list(wrong), indent=2)

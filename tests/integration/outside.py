@@ -1,6 +1,6 @@
-"""The outside world of the kill matrix: an HTTP server that counts, a file that grows, a PostgreSQL table.
+"""The outside systems of the kill matrix: an HTTP server that counts, a growing file, and a PostgreSQL table.
 
-And a catalog whose tools act on them, one of each effect class. None but the idempotent API would stop a second effect.
+Its catalog has tools of each effect class that act on them. Only the idempotent API would prevent a second effect.
 """
 
 import json
@@ -20,10 +20,10 @@ from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext,
 
 
 class Api:
-    """An HTTP server that keeps what it is sent: `POST /charges` once a key, `POST /transfers` as often as it comes.
+    """An HTTP server that stores `POST /charges` once per key, and every `POST /transfers`.
 
     Args:
-        seconds: From an effect to its answer.
+        seconds: The delay between an effect and its answer.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class Api:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's URL."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
@@ -53,10 +53,10 @@ class _Served(BaseHTTPRequestHandler):
     api: Api
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
     def do_POST(self) -> None:
-        """Have the effect."""
+        """Perform the effect."""
         key = self.headers["Idempotency-Key"]
         self.api.requests += 1
         if self.path == "/charges":
@@ -67,12 +67,12 @@ class _Served(BaseHTTPRequestHandler):
         self._answer({"receipt": key})
 
     def do_GET(self) -> None:
-        """Look a transfer up."""
+        """Look up a transfer."""
         self._answer({"found": self.api.transfers[self.path.rpartition("/")[2]]})
 
     def _answer(self, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()
-        with suppress(ConnectionError):  # who asked may have been killed
+        with suppress(ConnectionError):  # the caller may have been killed
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -80,12 +80,12 @@ class _Served(BaseHTTPRequestHandler):
 
 
 class Outside:
-    """What the test sees of the world.
+    """What the test observes of the outside systems.
 
     Args:
-        api: Serving.
+        api: The running API.
         file: The outbox.
-        database_url: Of the table `outside.shipments`; None while there is none.
+        database_url: The database with the table `outside.shipments`; None while there is none.
     """
 
     def __init__(self, api: Api, file: Path) -> None:
@@ -95,11 +95,11 @@ class Outside:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What the worker's tools need to know."""
+        """The environment that the worker's tools need."""
         return {"OUTSIDE_API": self.api.url, "OUTSIDE_FILE": str(self.file)}
 
     def effects(self) -> Counter[str]:
-        """How often each effect has happened, by key."""
+        """Return how often each effect has happened, by key."""
         seen = self.api.charges + self.api.transfers
         if self.file.exists():
             seen.update(self.file.read_text().splitlines())
@@ -109,7 +109,7 @@ class Outside:
         return seen
 
     def prepare(self, database_url: str) -> None:
-        """Make the table; it takes the same key as often as it comes."""
+        """Create the table, which accepts the same key repeatedly."""
         with psycopg.connect(database_url) as connection:
             connection.execute("CREATE SCHEMA outside")
             connection.execute("CREATE TABLE outside.shipments (key text NOT NULL, parcel text NOT NULL)")
@@ -118,7 +118,7 @@ class Outside:
 
 @tool(effect="idempotent")
 async def charge(order: str, context: ToolContext) -> str:
-    """Charge a card, by an API that knows keys."""
+    """Charge a card, by an API with idempotency keys."""
     async with httpx2.AsyncClient(trust_env=False) as client:
         answer = await client.post(f"{os.environ['OUTSIDE_API']}/charges", headers={"Idempotency-Key": context.key})
     return str(answer.json()["receipt"])
@@ -132,7 +132,7 @@ async def _find_transfer(context: ToolContext) -> Found | Absent:
 
 @tool(effect="verifiable", check=_find_transfer)
 async def transfer(order: str, context: ToolContext) -> str:
-    """Transfer money, by an API that can be asked afterwards."""
+    """Transfer money, by an API that can be queried afterwards."""
     async with httpx2.AsyncClient(trust_env=False) as client:
         await client.post(f"{os.environ['OUTSIDE_API']}/transfers", headers={"Idempotency-Key": context.key})
     return "transferred"
@@ -154,7 +154,7 @@ def ship(order: str, context: ToolContext) -> str:
 
 @tool(effect="unsafe")
 async def mail(order: str, context: ToolContext) -> str:
-    """Mail the customer, in a way that nobody can look up."""
+    """Mail the customer; the effect cannot be verified."""
     _append(f"{context.key}\n")
     return "mailed"
 
@@ -166,7 +166,7 @@ def _append(line: str) -> None:
 
 @tool(effect="idempotent")
 async def stamp(order: str, context: ToolContext) -> str:
-    """Stamp the order. This one lies: a second time leaves a second stamp."""
+    """Stamp the order. Wrongly declared idempotent: a second call leaves a second stamp."""
     _append(f"{context.key}\n")
     return "stamped"
 

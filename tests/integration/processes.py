@@ -1,4 +1,4 @@
-"""`worker.py --dev` as a process of its own, to be killed."""
+"""Run `worker.py --dev` as a separate process that can be killed."""
 
 import os
 import random
@@ -20,9 +20,9 @@ PATIENCE = 60.0
 
 
 def reserve_ports(home: Path) -> None:
-    """Make a stack under `home` take ports that nobody else on the machine will want while its servers are down.
+    """Make a stack under `home` use ports that no other process takes while its servers are down.
 
-    Neither the usual ones, which the next stack takes, nor those that the system gives to passing connections.
+    Neither the usual ones, which the next stack takes, nor ephemeral ones.
     """
     free = [port for port in random.sample(range(20_000, 30_000), 50) if is_free(port)]
     stack = Stack(
@@ -44,12 +44,12 @@ class WorkerProcess:
     Args:
         home: The state folder.
         beside: A worker whose stack and task queue it shares; None for its own.
-        environ: Further environment variables.
+        environ: More environment variables.
     """
 
     def __init__(self, home: Path, *, beside: "WorkerProcess | None" = None, **environ: str) -> None:
         self.home = home
-        # Its own: a worker whose server is killed might find a neighbour's at the same port.
+        # Its own namespace: after its server was killed, a worker might reach another one at the same port.
         self.task_queue: str = beside.task_queue if beside else f"test-{uuid4().hex[:8]}"
         if not beside:
             reserve_ports(home)
@@ -60,14 +60,14 @@ class WorkerProcess:
 
     @property
     def stack(self) -> Stack:
-        """Where its servers answer."""
+        """The addresses of its servers."""
         stack = read_stack(self.home)
         assert stack is not None
         return stack
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The process id."""
         assert self._process is not None
         return self._process.pid
 
@@ -81,7 +81,7 @@ class WorkerProcess:
         return self.home.parent / f"{self._name}-{self._starts}.log"
 
     def start(self, **environ: str) -> None:
-        """Start it, with further environment variables, and wait until it says that it is ready."""
+        """Start it with more environment variables, and wait until it prints that it is ready."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "OPENAI_", "HOLDFAST_"))}
         inherited.pop("DATABASE_URL", None)
         self._starts += 1
@@ -101,7 +101,7 @@ class WorkerProcess:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL the worker; its servers live on."""
+        """SIGKILL the worker; its servers keep running."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -120,17 +120,17 @@ class WorkerProcess:
             server = psutil.Process(pid)
             victims += [server, *server.children(recursive=True)]
         for victim in victims:
-            with suppress(psutil.NoSuchProcess):  # a backend ends by itself when its client has been killed
+            with suppress(psutil.NoSuchProcess):  # a backend ends by itself after its client was killed
                 victim.kill()
         psutil.wait_procs(victims, timeout=10)
 
     def wait(self) -> int:
-        """Wait until it ends by itself; returns its exit code."""
+        """Wait until it ends by itself, and return its exit code."""
         assert self._process is not None
         return self._process.wait(PATIENCE)
 
     def stop(self) -> int:
-        """End it as Ctrl-C does; it stops the servers it started. Returns its exit code."""
+        """End it as Ctrl-C does, which stops the servers that it started; return its exit code."""
         if self._process is None:
             return 0
         if self._process.poll() is None:

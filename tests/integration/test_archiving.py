@@ -1,4 +1,4 @@
-"""The permanent record and artifacts, with stores that are away for a while, that refuse, and that are given much."""
+"""The permanent record and artifacts, with stores that are unavailable, that refuse, and that get large content."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,16 +27,16 @@ from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
 
 
 class Threads:
-    """A `ThreadStore` in memory that can be away, and can refuse a position."""
+    """A `ThreadStore` in memory that can be unavailable, and can refuse a position."""
 
     def __init__(self) -> None:
-        self.away = False
+        self.unavailable = False
         self.conflict_from: int | None = None
         self.refusals = 0
         self._lines: dict[str, list[bytes]] = {}
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Keep lines."""
+        """Store lines."""
         self._reach()
         kept = self._lines.setdefault(thread, [])
         if start > len(kept):
@@ -49,44 +49,44 @@ class Threads:
             assert kept[position] == line
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """All lines from there on; a thread is known to be new also while nothing can be written."""
+        """Return all lines from there on; reading works even while writing is unavailable."""
         if lines := self._lines.get(thread, [])[start:]:
             self._reach()
         return lines
 
     async def length(self, thread: str) -> int:
-        """How many there are."""
+        """Return the number of lines."""
         return len(self._lines.get(thread, []))
 
     def _reach(self) -> None:
-        if self.away:
+        if self.unavailable:
             self.refusals += 1
-            raise OSError("the database is away")
+            raise OSError("the database is unavailable")
 
 
 class Artifacts:
-    """An `ArtifactStore` in memory that can be away."""
+    """An `ArtifactStore` in memory that can be unavailable."""
 
     def __init__(self) -> None:
-        self.away = False
+        self.unavailable = False
         self.refusals = 0
         self.contents: dict[str, bytes] = {}
 
     async def put(self, content: bytes, *, thread: str) -> str:
-        """Keep content."""
-        if self.away:
+        """Store content."""
+        if self.unavailable:
             self.refusals += 1
-            raise OSError("the store is away")
+            raise OSError("the store is unavailable")
         self.contents[address_of(content)] = content
         return address_of(content)
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """A part of it."""
+        """Return a part of it."""
         await self.size(address)
         return self.contents[address][offset:][:limit]
 
     async def size(self, address: str) -> int:
-        """Its bytes."""
+        """Return its size in bytes."""
         if address not in self.contents:
             raise ArtifactNotFound(address)
         return len(self.contents[address])
@@ -113,68 +113,68 @@ def dump() -> str:
 
 
 def catalog(threads: Threads | None = None, artifacts: Artifacts | None = None, **limits: Any) -> Catalog:
-    """An agent that must ask to pay."""
+    """Return an agent that must ask to pay."""
     policy = Policy(rules=(allow("look"), allow("dump"), allow("read_artifact")))
     agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
     return Catalog(agents=[agent], tools=[look, pay, dump], threads=threads, artifacts=artifacts)
 
 
 @asynccontextmanager
-async def away(store: Threads | Artifacts) -> AsyncIterator[None]:
-    """The store is away for the length of the block, and until somebody has noticed."""
-    store.away = True
+async def unavailable(store: Threads | Artifacts) -> AsyncIterator[None]:
+    """Make the store unavailable for the block, and until a caller has failed."""
+    store.unavailable = True
     yield
     await eventually(lambda: asyncio.sleep(0, store.refusals), bool)
-    store.away = False
+    store.unavailable = False
 
 
-async def whole(run: WorkflowHandle[Any, Any], threads: Threads, client: Any) -> None:
-    """The record is complete, and what the histories say."""
+async def check_complete(run: WorkflowHandle[Any, Any], threads: Threads, client: Any) -> None:
+    """Check that the record is complete and agrees with the histories."""
     events = await check_thread(client, run)
     assert await threads.read(run.id) == [event_line(event) for event in events]
     read_lines(run.id, 0, await threads.read(run.id))
 
 
-async def test_a_database_that_is_away_while_a_run_pauses_holds_nothing_back(rig: StartRig) -> None:
-    """A decision counts while the record cannot be written; the run waits for the record only to end."""
+async def test_an_unavailable_database_does_not_block_a_waiting_run(rig: StartRig) -> None:
+    """A decision counts while the record cannot be written; the run waits for the record only before it ends."""
     threads = Threads()
     async with rig(catalog(threads), steps([call("pay", amount=1), say("done")])) as r:
-        async with away(threads):
+        async with unavailable(threads):
             run = await r.start()
             await status_of(run, "waiting_approval")
             await run.signal("approve", {"request": "1"})
             await status_of(run, "completed")
             assert await threads.length(run.id) == 0
         assert (await run.result())["result"] == "done"
-        await whole(run, threads, r.client)
+        await check_complete(run, threads, r.client)
 
 
-async def test_a_database_that_is_away_delays_the_end_of_a_run(rig: StartRig) -> None:
-    """The result is there, and the run is over as soon as it is in the record."""
+async def test_an_unavailable_database_delays_the_end_of_a_run(rig: StartRig) -> None:
+    """The result is available at once, and the run ends as soon as the record has it."""
     threads = Threads()
     async with rig(catalog(threads), steps([say("done")])) as r:
-        async with away(threads):
+        async with unavailable(threads):
             run = await r.start()
             assert (await status_of(run, "completed"))["result"] == "done"
         assert (await run.result())["result"] == "done"
-        await whole(run, threads, r.client)
+        await check_complete(run, threads, r.client)
 
 
-async def test_a_database_that_is_away_delays_the_next_temporal_run(rig: StartRig) -> None:
-    """A run that is to go on in a new Temporal run waits where it is; nothing is lost, nothing is done twice."""
+async def test_an_unavailable_database_delays_continue_as_new(rig: StartRig) -> None:
+    """A run that is due to continue as new waits first; nothing is lost, and nothing is done twice."""
     threads = Threads()
     script = steps([call("look", at=str(n)) for n in range(8)] + [say("done")])
     async with rig(catalog(threads, history_events=60), script) as r:
-        async with away(threads):
+        async with unavailable(threads):
             run = await r.start()
         assert (await run.result())["result"] == "done"
-        await whole(run, threads, r.client)
+        await check_complete(run, threads, r.client)
         assert len(await runs_of(r.client, run)) >= 2
         assert len(r.llm.requests) == 9
 
 
-async def test_a_record_that_refuses_parks_the_run_where_everybody_sees_it(rig: StartRig) -> None:
-    """Another run wrote under the same thread id: the run is blocked with the store's words; `retry` goes on."""
+async def test_a_record_conflict_blocks_the_run_visibly(rig: StartRig) -> None:
+    """Another run wrote under the same thread id: the run is blocked with the store's error, and `retry` resumes it."""
     threads = Threads()
     threads.conflict_from = 3
     async with rig(catalog(threads), steps([call("pay", amount=1), say("done")])) as r:
@@ -189,8 +189,8 @@ async def test_a_record_that_refuses_parks_the_run_where_everybody_sees_it(rig: 
         await check_thread(r.client, run)
 
 
-async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRig) -> None:
-    """`temporal workflow reset` takes a recorded run back: it does something else; both logs are kept, and verify."""
+async def test_a_log_set_aside_by_a_reset_is_kept(rig: StartRig) -> None:
+    """After `temporal workflow reset`, the run continues differently; both logs are kept, and both verify."""
     amounts = [1]
 
     def script(conversation: Conversation) -> Reply:
@@ -222,7 +222,7 @@ async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRi
         assert isinstance(r.threads, PostgresThreads)
         (aside,) = await r.threads.asides(run.id)
         assert await r.threads.read(aside) == before
-        # The ledger has both payments: one was begun by the log that was set aside.
+        # The ledger has both payments: the log that was set aside started one of them.
         pool = r.threads._pool
         assert len(await effects_of(pool, run.id)) == 2
         evidence = Evidence(partial(effects_of, pool), r.threads.asides, PostgresArtifacts(pool))
@@ -233,8 +233,8 @@ async def test_what_a_reset_leaves_behind_is_kept_beside_the_thread(rig: StartRi
 
 
 @pytest.mark.timeout(90)
-async def test_fifty_megabytes_of_output_are_read_a_part_at_a_time(rig: StartRig) -> None:
-    """The log gets head, tail and address; history stays small; the agent reads the part that it wants."""
+async def test_fifty_megabytes_of_output_are_read_in_parts(rig: StartRig) -> None:
+    """The log gets head, tail and address; the history stays small; the agent reads the part that it needs."""
 
     def script(conversation: Conversation) -> Reply:
         if not conversation.replies:
@@ -253,7 +253,7 @@ async def test_fifty_megabytes_of_output_are_read_a_part_at_a_time(rig: StartRig
 
 
 async def test_a_reply_of_three_hundred_kilobytes_is_clipped_into_an_artifact(rig: StartRig) -> None:
-    """The whole text is kept under its address; the log and the result have its head and tail."""
+    """The complete text is kept as an artifact; the log and the result have its head and tail."""
     artifacts, text = Artifacts(), "0123456789" * 30_000
     async with rig(catalog(artifacts=artifacts), steps([say(text)])) as r:
         run = await r.start()
@@ -265,13 +265,13 @@ async def test_a_reply_of_three_hundred_kilobytes_is_clipped_into_an_artifact(ri
         assert replied.artifact in result
 
 
-async def test_an_artifact_store_that_is_away_after_an_effect_repeats_no_effect(rig: StartRig) -> None:
-    """The effect has happened and its receipt cannot be kept yet: the call waits for the store."""
+async def test_an_artifact_store_unavailable_after_an_effect_repeats_no_effect(rig: StartRig) -> None:
+    """The effect has happened, but its receipt cannot be stored yet: the call waits for the store."""
     artifacts = Artifacts()
     async with rig(catalog(artifacts=artifacts), steps([call("pay", amount=7), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
-        async with away(artifacts):
+        async with unavailable(artifacts):
             await run.signal("approve", {"request": "1"})
         await run.result()
         assert len((r.workspace / "paid").read_text().splitlines()) == 1

@@ -1,4 +1,4 @@
-"""An activity that asks the run it works for."""
+"""An activity that queries the run that called it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -12,10 +12,10 @@ from activities import calling_run
 from holdfast.run.contracts import WORKFLOW, RunInput
 
 
-async def test_a_run_that_no_worker_answers_for_is_not_waited_for(
+async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that shuts down is the only one that could answer its own activity: it ends all the same."""
+    """If the only worker that could answer its activity's query is shutting down, the activity still ends."""
     monkeypatch.setattr(calling_run, "QUERY_TIMEOUT", timedelta(seconds=0.2))
     thread = f"test-{uuid4().hex[:8]}"
     run = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=thread, task_queue=thread)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: `python starter.py` in a process of its own, real servers, a real worker."""
+"""The command line as a user runs it: `python starter.py` in a separate process, real servers, a real worker."""
 
 import asyncio
 import json
@@ -25,10 +25,12 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Agent, Catalog, Limits, tool
-from holdfast.errors import TaskInvalid, ThreadIdInvalid
+from holdfast import Agent, Catalog, Limits, errors, tool
+from holdfast.errors import HoldfastError, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.cli import exits
 from holdfast.runtime.cli.event_lines import event_summary, running_calls
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
@@ -38,7 +40,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from tests.integration.forked import run
 from tests.rig import LEAVE, environ_of
@@ -64,7 +66,7 @@ def publish(version: str) -> str:
 
 @tool(effect="unsafe", timeout=0.2)
 async def stall(version: str) -> str:
-    """Take for ever."""
+    """Never return."""
     await asyncio.Event().wait()
     return version
 
@@ -79,7 +81,7 @@ CATALOG = Catalog(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Reply by what the task says."""
+    """Reply according to the task."""
     publishes = call("publish", version="1.2")
     replies = {
         "two": [together(publishes, call("publish", version="1.3")), say("Both dealt with.")],
@@ -99,17 +101,17 @@ def script(conversation: Conversation) -> Reply:
 
 @workflow.defn(name=WORKFLOW, sandboxed=False)
 class Broken:
-    """A later release whose code cannot go on with runs of an earlier one."""
+    """A later release whose code cannot continue runs of an earlier one."""
 
     @workflow.run
     async def run(self, run: RunInput) -> None:
-        """Fail the workflow task, as code that does not replay would."""
+        """Fail the workflow task, as code that does not replay does."""
         raise RuntimeError("code has changed")
 
 
 @dataclass
 class Ran:
-    """What a run of `starter.py` came to."""
+    """The result of a run of `starter.py`."""
 
     code: int
     out: str
@@ -117,13 +119,13 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """The one JSON object it printed."""
+        """The single JSON object that it printed."""
         (line,) = self.out.splitlines()
         return json.loads(line)
 
     @property
     def lines(self) -> list[Any]:
-        """The JSON objects it printed, one a line."""
+        """The JSON objects that it printed, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -144,7 +146,7 @@ class Shell:
         return Ran(ended.code, out, err)
 
     def start(self, *words: str, **variables: str) -> "subprocess.Popen[str]":
-        """Start it, as a process that begins with nothing."""
+        """Start it in a new process."""
         process = subprocess.Popen(
             [sys.executable, str(STARTER), *words],
             env=self.environment | variables,
@@ -159,17 +161,17 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a terminal in which Holdfast is set up."""
+        """Return the environment of a terminal in which Holdfast is set up."""
         outside = {name: value for name, value in os.environ.items() if not VARIABLES.match(name)}
         return outside | self.variables
 
     def all(self, *runs: tuple[str, ...], **variables: str) -> list[Ran]:
-        """Run several, two at a time."""
+        """Run several commands, two at a time."""
         with ThreadPoolExecutor(2) as pool:
             return list(pool.map(lambda words: self(*words, **variables), runs))
 
     def until(self, status: str, thread: str) -> dict[str, Any]:
-        """Ask until the thread has that status; returns its state."""
+        """Poll until the thread has that status, and return its state."""
         deadline = time.monotonic() + 20
         while True:
             state: dict[str, Any] = self("show", thread, "--json").json
@@ -179,7 +181,7 @@ class Shell:
 
 
 HASTY = {"HOLDFAST_ANSWER_SECONDS": "4"}
-"""For who knows that nobody will answer."""
+"""A short limit, for tests in which no worker answers."""
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +197,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @contextmanager
 def serving(stack: Stack, folder: Path, *, task_queue: str = "holdfast") -> Iterator[None]:
-    """Have a worker in a thread of its own."""
+    """Run a worker in a separate thread."""
     ready, stop, problems = threading.Event(), threading.Event(), list[BaseException]()
 
     async def serve() -> None:
@@ -244,9 +246,9 @@ def serving(stack: Stack, folder: Path, *, task_queue: str = "holdfast") -> Iter
 
 @pytest.fixture(scope="module")
 def shell(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A user's terminal, with a worker running somewhere."""
+    """A user's terminal, with a running worker."""
     home = tmp_path_factory.mktemp("home")
-    # The stack's record lies elsewhere: a client that is told the address by the environment.
+    # The stack file is elsewhere: the client gets the address from the environment.
     variables = {"HOLDFAST_HOME": str(home), **environ_of(stack)}
     with serving(stack, home):
         shell = Shell(variables)
@@ -258,7 +260,7 @@ def shell(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sh
 
 
 def rest(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """What a process still prints, after some of it was read: `communicate` would lose what is buffered."""
+    """Read what a process still prints after a part was read: `communicate` would lose buffered text."""
     assert process.stdout is not None
     assert process.stderr is not None
     with process:
@@ -267,13 +269,13 @@ def rest(process: "subprocess.Popen[str]") -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A user's terminal where no server runs."""
+    """A user's terminal without a running server."""
     home = str(tmp_path_factory.mktemp("nowhere"))
     return Shell({"HOLDFAST_HOME": home, "TEMPORAL_ADDRESS": f"127.0.0.1:{any_free()}"})
 
 
 def test_who_gives_the_task_is_recorded(shell: Shell) -> None:
-    """`start --by`, or else HOLDFAST_BY, says whom the task is for; without either, nobody is made up."""
+    """`start --by`, or else HOLDFAST_BY, records who gave the task; without either, nobody is recorded."""
     for thread, words, environ, who in (
         ("by-1", ("--by", "ann"), {"HOLDFAST_BY": "bob"}, "ann"),
         ("by-2", (), {"HOLDFAST_BY": "bob"}, "bob"),
@@ -285,7 +287,7 @@ def test_who_gives_the_task_is_recorded(shell: Shell) -> None:
 
 
 def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
-    """Start, show, pending, approve, log, transcript and list tell one story, in the JSON of the contract."""
+    """Start, show, pending, approve, log, transcript and list agree, in the JSON of the contract."""
     started = shell("start", "Publish 1.2\nplease", "--agent", "releaser", "--thread", "story 1", "--json")
     assert started.code == 0, started.err
     assert set(started.json) == {"thread", "run_id", "status", "ui"}
@@ -331,8 +333,8 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
     assert [f"{len(events) - 1}"] == [line.split()[0] for line in tail.out.splitlines()]
 
 
-def test_a_run_is_not_paused_in_words_alone(shell: Shell) -> None:
-    """`pause` is for loops; said to a run, it is refused and nothing is sent."""
+def test_pause_refuses_a_run(shell: Shell) -> None:
+    """`pause` is for loops; for a run, it is refused and nothing is sent."""
     assert shell("start", "release", "--thread", "unpaused").code == 0
     refused = shell("pause", "unpaused")
     assert (refused.code, "only loops can be paused" in refused.err) == (5, True), refused
@@ -340,8 +342,8 @@ def test_a_run_is_not_paused_in_words_alone(shell: Shell) -> None:
     assert shell("cancel", "unpaused").code == 0
 
 
-def test_list_and_pending_look_across_threads(shell: Shell) -> None:
-    """`list` filters by status, `pending` gathers the requests of all threads, each with its thread."""
+def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
+    """`list` filters by status; `pending` shows the requests of all threads, each with its thread."""
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
     shell.until("waiting_approval", "across-2")
     shell.all(("start", "quick", "--thread", "across-3", "--wait"), ("approve", "across-2", "2"))
@@ -364,8 +366,8 @@ def test_list_and_pending_look_across_threads(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_wait_tells_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
-    """`start --wait` says on stderr what happens and what to type, and prints what `show` prints; a failure is 1."""
+def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
+    """`start --wait` reports progress and commands on stderr and prints what `show` prints; a failure exits with 1."""
     waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--json")
     assert waiting.stderr is not None
     told = []
@@ -393,8 +395,8 @@ def test_wait_tells_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
     assert "not blocked" in retried.err
 
 
-def test_a_thread_is_talked_to(shell: Shell) -> None:
-    """A run stays open for messages, a closed thread goes on with the next, and the model sees all of it."""
+def test_a_thread_takes_messages(shell: Shell) -> None:
+    """A run stays open for messages, the next message re-opens a closed thread, and the LLM sees all of them."""
     begun = shell("start", "tell 1", "--thread", "talk", "--idle-limit", "30", "--wait", "--json")
     assert (begun.code, begun.json["status"], begun.json["result"]) == (0, "waiting_message", "Told tell 1.")
     shown = shell("show", "talk")
@@ -418,7 +420,7 @@ def test_a_thread_is_talked_to(shell: Shell) -> None:
     waited = shell("start", "tell 6", "--thread", "talk", "--wait")
     assert waited.code == 0
     assert "Told tell 6." in waited.out
-    assert "tell 1" not in waited.err  # what was before is not told again
+    assert "tell 1" not in waited.err  # earlier events are not shown again
     said, log, then = shell.all(
         ("transcript", "talk", "--json"), ("log", "talk", "--json"), ("show", "talk", "--at", str(ended["events"] - 1))
     )
@@ -432,8 +434,8 @@ def test_a_thread_is_talked_to(shell: Shell) -> None:
     assert (beyond.code, f"positions 0 to {len(log.lines) - 1}" in beyond.err) == (2, True)
 
 
-def test_a_run_is_followed_from_one_temporal_run_to_the_next(shell: Shell) -> None:
-    """`log --follow` tells every event once, and `show` and `transcript` know what came before."""
+def test_a_run_is_followed_across_continue_as_new(shell: Shell) -> None:
+    """`log --follow` shows every event once, and `show` and `transcript` include the earlier Temporal runs."""
     assert shell("start", "walk", "--agent", "walker", "--thread", "walk").code == 0
     following = shell.start("log", "walk", "--follow", "--json")
     shell.until("waiting_approval", "walk")
@@ -449,13 +451,13 @@ def test_a_run_is_followed_from_one_temporal_run_to_the_next(shell: Shell) -> No
 
 
 @pytest.mark.slow
-def test_what_the_record_has_is_checked_and_pruned(shell: Shell, stack: Stack) -> None:
-    """`verify` names an altered event; `prune` lists, asks nobody off a terminal, and removes what is closed."""
+def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
+    """`verify` names an altered event; `prune` lists, asks only on a terminal, and removes closed threads."""
     database = {"DATABASE_URL": stack.database_url}
     assert shell("start", "quick", "--thread", "kept", "--wait").code == 0
     good = shell("verify", "kept", "--json", **database)
     assert (good.code, good.json["ok"], good.json["from"]) == (0, True, ["history", "record"])
-    # A namespace that every server has, and in which there is no thread of ours.
+    # A namespace that every server has, without threads of Holdfast.
     forgotten = shell("show", "kept", "--json", TEMPORAL_NAMESPACE="temporal-system", **database)
     assert (forgotten.code, forgotten.json["result"]) == (0, "Done.")
     assert "Temporal does not have kept any more" in forgotten.err
@@ -481,8 +483,8 @@ def test_what_the_record_has_is_checked_and_pruned(shell: Shell, stack: Stack) -
         assert connection.execute(f"SELECT FROM holdfast.events WHERE {of_it}").fetchall() == []
 
 
-def test_an_unclear_call_is_reconciled(shell: Shell) -> None:
-    """A call that may have happened is put to a person, who is shown the words; approving it is refused."""
+def test_a_call_with_unknown_outcome_is_reconciled(shell: Shell) -> None:
+    """A person decides on a call whose outcome is unknown, and sees the commands for it; approving it is refused."""
     assert shell("start", "stall", "--thread", "unclear").code == 0
     assert shell("approve", "unclear", "1").code == 0
     assert shell.until("waiting_approval", "unclear")["pending"][0]["kind"] == "reconcile"
@@ -495,8 +497,8 @@ def test_an_unclear_call_is_reconciled(shell: Shell) -> None:
     assert "it was there" in shell("transcript", "unclear").out
 
 
-def test_a_blocked_run_says_why_and_retries(shell: Shell) -> None:
-    """A run that a person has to mend shows the provider's words and the command to go on."""
+def test_a_blocked_run_shows_why_and_is_retried(shell: Shell) -> None:
+    """A blocked run shows the provider's error and the command to resume it."""
     assert shell("start", "bad key", "--thread", "blocked").code == 0
     assert shell.until("blocked", "blocked")["blocked"]["cause"] == "LLMRejected"
     shown = shell("show", "blocked")
@@ -507,8 +509,8 @@ def test_a_blocked_run_says_why_and_retries(shell: Shell) -> None:
     assert "by ann" in shell("log", "blocked").out
 
 
-def test_show_tells_of_an_outage(shell: Shell) -> None:
-    """What Temporal tries again is on the screen: which call, which attempt, why."""
+def test_show_reports_an_outage(shell: Shell) -> None:
+    """The screen shows what Temporal is retrying: which call, which attempt, why."""
     assert shell("start", "outage", "--thread", "outage").code == 0
     deadline = time.monotonic() + 20
     while "call_llm: attempt" not in (shown := shell("show", "outage")).out:
@@ -518,8 +520,8 @@ def test_show_tells_of_an_outage(shell: Shell) -> None:
     assert shell("cancel", "outage").code == 0
 
 
-def test_start_refuses_what_cannot_run(shell: Shell) -> None:
-    """A taken id is a usage error that says what to do; an unknown agent or folder is told in the worker's words."""
+def test_start_refuses_an_invalid_start(shell: Shell) -> None:
+    """A taken id is a usage error that says what to do; an unknown agent or folder shows the worker's error."""
     assert shell("start", "two", "--thread", "taken").code == 0
     taken, agent, folder = shell.all(
         ("start", "again", "--thread", "taken"),
@@ -552,20 +554,20 @@ def test_start_refuses_what_cannot_run(shell: Shell) -> None:
         (("say", "x", "--content", "no-such-file"), "--content no-such-file cannot be read"),
         (("say", "x", "hello", "--when-busy", "shout"), "--when-busy"),
         (("show", "x", "--at", "-1"), "--at"),
-        (("prune", "--older-than", "soon", "--yes"), "no age; write it as 48h, 30d, 8w or 1y"),
-        (("prune", "--older-than", "30d"), "nobody can be asked here"),
+        (("prune", "--older-than", "soon", "--yes"), "is not an age; write it as 48h, 30d, 8w or 1y"),
+        (("prune", "--older-than", "30d"), "there is no terminal to ask on"),
         (("prune", "--older-than", "30d", "--yes"), "set DATABASE_URL"),
     ],
 )
 def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], said: str) -> None:
-    """What cannot be meant is refused before anything is asked of a server, in words."""
+    """Bad usage is reported before any server is contacted."""
     ran = nowhere(*words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
 
 def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
-    """A setting that cannot be used is a usage error."""
+    """An invalid setting is a usage error."""
     ran = nowhere("list", HOLDFAST_LOG_LEVEL="loud")
     assert ran.code == 2
     assert "HOLDFAST_LOG_LEVEL" in ran.err
@@ -589,18 +591,67 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
         assert "--debug" in ran.out
 
 
-def test_help_and_usage_load_nothing_heavy() -> None:
-    """The command line parses without Temporal's client, rich or pydantic; no verb loads the LLM's client."""
+HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "activities", "workflows")
+"""Modules that take longer to import than help or a refusal may take."""
+AT_EXIT = """
+import os, sys, starter
+end = os._exit
+def report(code):
+    print(*(sys.modules.keys() & {modules!r}), file=sys.stderr, flush=True)
+    end(0)
+os._exit = report
+starter.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (("--help",), {*HEAVY, "pydantic", "asyncio"}),
+        (("start", "--help"), {*HEAVY, "asyncio"}),  # typer itself reads types with pydantic
+        (("show", "x", "--at", "many"), {*HEAVY, "asyncio"}),
+        (("reconcile", "x", "1"), {*HEAVY}),
+        (("start", ""), {*HEAVY}),
+        (("show", ""), {*HEAVY}),
+        (("show", "x"), {*HEAVY}),  # nothing listens there
+    ],
+)
+def test_help_and_refusals_load_nothing_heavy(nowhere: Shell, words: tuple[str, ...], modules: set[str]) -> None:
+    """Help, bad usage and a closed port need neither Temporal's client nor rich, nor the models of events."""
+    ran = subprocess.run(
+        [sys.executable, "-c", AT_EXIT.format(modules=modules), *words],
+        cwd=REPOSITORY,
+        env=nowhere.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr.splitlines()[-1].split() == []
+
+
+def test_no_verb_loads_the_llm_client() -> None:
+    """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
-        "import sys, starter; print(sorted({'temporalio', 'rich', 'pydantic'} & set(sys.modules)));"
-        "import holdfast.runtime.cli.verbs; print(sorted({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
+        "import sys, holdfast.runtime.cli.screens, holdfast.runtime.audit.verify, holdfast.runtime.client.threads;"
+        "print(*({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["[]", "[]"]
+    assert ran.stdout.split() == []
+
+
+def test_every_error_with_an_exit_code_is_ours() -> None:
+    """The table of exit codes names errors by the names of their classes, and no other names."""
+    named = {name: getattr(errors, name, None) for name in exits._CODES}
+    named |= {kind.__name__: kind for kind in (ItemNotFound, ItemRefused)}
+    assert all(isinstance(kind, type) and issubclass(kind, HoldfastError) for kind in named.values()), named
+    assert tuple(
+        exits.exit_code(error)
+        for error in (ItemNotFound("x"), errors.Refused("x"), errors.NoWorker("x"), ValueError("x"))
+    ) == (3, 5, 4, 1)
 
 
 def test_an_unknown_thread_is_3(shell: Shell) -> None:
-    """Every verb that names a thread says that there is none of that name."""
+    """Every verb that takes a thread reports that there is none of that name."""
     verbs = [("show",), ("log", "--follow"), ("transcript",), ("pending",), ("retry",), ("cancel",), ("watch",)]
     runs = [(verb[0], "nobody-knows", *verb[1:]) for verb in verbs]
     runs += [("approve", "nobody-knows", "1"), ("reconcile", "nobody-knows", "1", "--abandon")]
@@ -611,7 +662,7 @@ def test_an_unknown_thread_is_3(shell: Shell) -> None:
 
 
 def test_without_a_server_it_is_4(nowhere: Shell) -> None:
-    """Where nothing listens every verb says so at once, and shows a traceback only with --debug."""
+    """If no server listens, every verb reports it at once, with a traceback only for --debug."""
     shown, listed, started, doctor = nowhere.all(("show", "x"), ("list",), ("start", "go"), ("doctor", "--json"))
     assert [each.code for each in (shown, listed, started, doctor)] == [4, 4, 4, 4]
     assert "no Temporal server answers at 127.0.0.1:" in shown.err
@@ -623,7 +674,7 @@ def test_without_a_server_it_is_4(nowhere: Shell) -> None:
 
 
 def test_an_unknown_namespace_is_4(shell: Shell) -> None:
-    """A namespace that the server does not have is not taken for a missing thread."""
+    """A missing namespace is not reported as a missing thread."""
     ran = shell("show", "x", TEMPORAL_NAMESPACE="elsewhere")
     assert ran.code == 4
     assert "no namespace 'elsewhere'" in ran.err
@@ -631,7 +682,7 @@ def test_an_unknown_namespace_is_4(shell: Shell) -> None:
 
 @pytest.fixture(scope="module")
 def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
-    """What each verb says that nobody answers. They wait out their limits side by side."""
+    """The output of each verb that no worker answers; they run in parallel, as each waits for its limit."""
     nobody = {"HOLDFAST_TASK_QUEUE": "nobody", **HASTY}
     runs = {
         "start": ("start", "go", "--thread", "unclaimed", "--json"),
@@ -644,7 +695,7 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
 
     async def ask() -> list[Ran]:
         client = await connect_stack(stack)
-        async with at_work(Worker(client, task_queue="broken", workflows=[Broken]), leave_within=LEAVE):
+        async with running(Worker(client, task_queue="broken", workflows=[Broken]), within=LEAVE):
             started = [
                 await client.start_workflow(WORKFLOW, RunInput(task="go"), id=thread, task_queue=task_queue)
                 for thread, task_queue in (("lonely", "nobody"), ("stuck", "broken"))
@@ -659,14 +710,14 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
 
 
 def test_a_run_starts_without_a_worker(unanswered: dict[str, Ran]) -> None:
-    """Temporal keeps the run, so it has started; that nobody has picked it up is said beside it."""
+    """Temporal keeps the run, so it has started; a note says that no worker has picked it up."""
     started = unanswered["start"]
     assert (started.code, started.json["status"]) == (0, "running")
     assert "No worker has picked it up yet" in started.err
 
 
-def test_without_a_worker_what_is_settled_is_told_and_a_decision_is_kept(unanswered: dict[str, Ran]) -> None:
-    """A run nobody works on is read from its history, with a note; a decision is left with Temporal."""
+def test_without_a_worker_the_history_is_read_and_a_decision_is_sent(unanswered: dict[str, Ran]) -> None:
+    """A run without a worker is read from its history, with a note; a decision is sent as a signal."""
     shown, log, approved, doctor = (unanswered[verb] for verb in ("show", "log", "approve", "doctor"))
     assert [each.code for each in (shown, log, approved, doctor)] == [0, 0, 0, 1]
     assert "Temporal says: lonely is running" in shown.err
@@ -674,11 +725,11 @@ def test_without_a_worker_what_is_settled_is_told_and_a_decision_is_kept(unanswe
         assert "no worker answered for thread 'lonely' on task queue 'nobody'" in each.err
     assert log.out == ""
     assert approved.json["outcome"] == "sent"
-    assert "nobody listens on task queue nobody" in doctor.out
+    assert "no worker listens on task queue nobody" in doctor.out
 
 
-def test_a_run_whose_code_cannot_go_on_says_so(unanswered: dict[str, Ran]) -> None:
-    """When the worker's code fails the run's task, that is told instead of 'no worker'."""
+def test_a_stuck_run_is_reported(unanswered: dict[str, Ran]) -> None:
+    """If the worker's code fails the run's task, the error says so instead of 'no worker'."""
     stuck = unanswered["stuck"]
     assert stuck.code == 4
     assert "is stuck" in stuck.err
@@ -686,7 +737,7 @@ def test_a_run_whose_code_cannot_go_on_says_so(unanswered: dict[str, Ran]) -> No
 
 
 def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """A decision given while no worker runs is taken when one is up, and whoever follows the log is not thrown out."""
+    """A decision sent while no worker runs is processed by the next one, and `log --follow` keeps following."""
     queue = {"HOLDFAST_TASK_QUEUE": "later"}
     with serving(stack, tmp_path, task_queue="later"):
         assert shell("start", "Publish", "--thread", "later", **queue).code == 0
@@ -709,7 +760,7 @@ def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack
 
 @pytest.mark.slow
 def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """State, log and transcript come from history alone: of a closed run all, of an open one what is settled."""
+    """State, log and transcript come from history alone: all of a closed run, the recorded part of an open one."""
     queue = {"HOLDFAST_TASK_QUEUE": "gone"}
     verbs = [(verb, "orphan", "--json") for verb in ("log", "transcript", "show")]
     with serving(stack, tmp_path, task_queue="gone"):
@@ -733,11 +784,11 @@ def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Pa
 
 
 async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:
-    """A terminated run records no last event: `show` and `list` say failed, and following it ends."""
+    """A terminated run records no last event: `show` and `list` report it as failed, and following it ends."""
     assert (await asyncio.to_thread(shell, "start", "two", "--thread", "ended")).code == 0
     await asyncio.to_thread(shell.until, "waiting_approval", "ended")
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
-    following = shell.start("watch", "ended")  # without a terminal: the log
+    following = shell.start("watch", "ended")  # off a terminal, it prints the log
     await client.get_workflow_handle("ended").terminate()
     out, _ = await asyncio.to_thread(following.communicate, timeout=30)
     assert following.returncode == 0
@@ -752,7 +803,7 @@ async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -
 
 
 def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
-    """`starter.py log … | head -1` ends without a word."""
+    """`starter.py log … | head -1` ends without an error message."""
     assert shell("start", "quick", "--thread", "piped", "--wait").code == 0
     process = shell.start("log", "piped")
     assert process.stdout is not None
@@ -763,8 +814,8 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_a_model_writes_reaches_the_terminal(shell: Shell) -> None:
-    """Escape sequences and characters that turn text round are written out wherever people read or approve."""
+def test_no_control_characters_of_the_llm_reach_the_terminal(shell: Shell) -> None:
+    """Escape sequences and bidirectional controls are escaped wherever people read or approve."""
     assert shell("start", "escapes", "--thread", "escapes").code == 0
     shell.until("waiting_approval", "escapes")
     assert shell("approve", "escapes", "1").code == 0
@@ -786,7 +837,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 def on_terminal(shell: Shell, words: list[str], talk: Talk) -> tuple[int, str]:
-    """Run `starter.py` on a terminal; `talk` gets the terminal, and a function that reads until it shows a text."""
+    """Run `starter.py` on a terminal; `talk` gets the terminal, and a function that reads until a text appears."""
     ours, theirs = pty.openpty()
     environment = shell.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     process = subprocess.Popen(
@@ -809,7 +860,7 @@ def on_terminal(shell: Shell, words: list[str], talk: Talk) -> tuple[int, str]:
             if select.select([ours], [], [], 0.1)[0]:
                 try:
                     shown += os.read(ours, 65_536).decode("utf-8", "replace")
-                except OSError:  # Linux's way of saying that the other side is closed
+                except OSError:  # on Linux, the other side has closed
                     assert not until, f"{until!r} never came: {shown}"
                     break
 
@@ -824,7 +875,7 @@ def on_terminal(shell: Shell, words: list[str], talk: Talk) -> tuple[int, str]:
 
 
 def test_watch_answers_requests_in_place(shell: Shell) -> None:
-    """On a terminal a key and a reason decide, the next request follows, and the end shows the result."""
+    """On a terminal, a key and a reason decide; then the next request appears, and at the end the result."""
     assert shell("start", "two", "--thread", "watched").code == 0
 
     def talk(terminal: int, read: Read) -> None:
@@ -847,7 +898,7 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
 
 
 def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
-    """Ctrl-C ends the live view with 0, says that the run goes on, and so it does."""
+    """Ctrl-C ends the live view with 0, and the run continues."""
     assert shell("start", "two", "--thread", "left").code == 0
 
     def talk(terminal: int, read: Read) -> None:
@@ -855,12 +906,12 @@ def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
         os.write(terminal, CTRL_C)
 
     code, shown = on_terminal(shell, ["watch", "left"], talk)
-    assert (code, "the run goes on." in shown) == (0, True)
+    assert (code, "the run continues." in shown) == (0, True)
     assert shell("show", "left", "--json").json["status"] == "waiting_approval"
 
 
-def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
-    """A terminal gets colours, NO_COLOR takes them away; pipes were never given any."""
+def test_colours_are_for_terminals(shell: Shell) -> None:
+    """A terminal gets colours unless NO_COLOR is set; a pipe never gets any."""
 
     def talk(terminal: int, read: Read) -> None:
         """Only watch."""
@@ -874,8 +925,8 @@ def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
     assert not colour.search(without)
 
 
-def test_doctor_finds_everything_and_tells_no_secret(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """With all there is it says ok; a database that refuses is 1; passwords and keys never show."""
+def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """With everything in place it reports ok; a database that refuses exits with 1; no password or key is shown."""
     (tmp_path / "mine.py").write_text(
         "from holdfast import Agent, Catalog\ncatalog = Catalog(agents=[Agent(name='me', instructions='')])\n"
     )
@@ -891,27 +942,27 @@ def test_doctor_finds_everything_and_tells_no_secret(shell: Shell, stack: Stack,
 
 
 def codes(shell: Shell, thread: str, times: int) -> set[int]:
-    """The exit codes of that many runs that end in each way."""
+    """Return the exit codes of that many runs that end in each way."""
     runs: list[tuple[str, ...]] = [("show", thread), ("show", "no-such-thread"), ("cancel", thread)]
     found = [ran.code for ran in shell.all(*(runs[number % 3] for number in range(times)))]
     return {code for number, code in enumerate(found) if code != (0, 3, 5)[number % 3]}
 
 
-def test_exit_codes_do_not_lie(shell: Shell) -> None:
-    """The process ends with the code of what happened, however often it is asked."""
+def test_exit_codes_are_correct(shell: Shell) -> None:
+    """The process always exits with the code of what happened."""
     assert shell("start", "quick", "--thread", "codes", "--wait").code == 0
     assert codes(shell, "codes", 8) == set()
 
 
 @pytest.mark.slow
-def test_exit_codes_do_not_lie_in_the_long_run(shell: Shell) -> None:
-    """The same, often enough to see what happens one time in fifty."""
+def test_exit_codes_are_correct_in_many_runs(shell: Shell) -> None:
+    """The same, often enough to catch a failure that occurs in one of fifty runs."""
     assert shell("start", "quick", "--thread", "many-codes", "--wait").code == 0
     assert codes(shell, "many-codes", 51) == set()
 
 
 def test_a_task_has_a_limit() -> None:
-    """A task that no run could begin with is refused, at the limit's very byte."""
+    """A task over the size limit is refused, exact to the byte."""
     check_task("x" * MAX_TEXT_BYTES)
     for task in ("x" * (MAX_TEXT_BYTES + 1), "", " \n", "\udcff"):
         with pytest.raises(TaskInvalid):
@@ -919,7 +970,7 @@ def test_a_task_has_a_limit() -> None:
 
 
 def test_thread_ids_can_be_seen_and_typed() -> None:
-    """A thread id is 1 to 200 printable characters; a fresh one begins with the agent's name."""
+    """A thread id is 1 to 200 printable characters; a new one begins with the agent's name."""
     for good in ("a", "x" * 200, "mein Fädchen/1"):
         assert good == check_thread_id(good)
     for bad in ("", "x" * 201, " a", "a\tb", "a\u202eb"):
@@ -931,19 +982,19 @@ def test_thread_ids_can_be_seen_and_typed() -> None:
 
 
 def test_text_is_made_visible() -> None:
-    """Characters that act on a terminal are written out; line breaks and ordinary text of any script stay."""
+    """Characters that act on a terminal are escaped; line breaks and ordinary text of any script stay."""
     assert visible("a\x1b[31m\x9bb\u202ec\rd\u200be") == "a\\x1b[31m\\x9bb\\u202ec\\rd\\u200be"
     assert visible("grüße\n\t日本 🎉\r\n") == "grüße\n\t日本 🎉\n"
 
 
 def test_an_event_of_a_later_release_still_shows() -> None:
-    """What this version does not know is shown as JSON instead of failing."""
+    """An event that this release cannot decode is shown as JSON."""
     assert event_summary({"type": "teleported", "position": 3, "to": "mars"}) == '{"to": "mars"}'
     assert "mars" in event_summary({"type": "llm_replied", "moved": "mars"})
 
 
-def test_running_calls_are_those_started_and_not_over() -> None:
-    """A call runs from its start until it is finished, or until nobody can tell."""
+def test_running_calls_have_started_and_not_ended() -> None:
+    """A call runs from its start until it is finished or its outcome is unknown."""
     asked = [
         {
             "type": "tool_call_requested",
@@ -961,8 +1012,8 @@ def test_running_calls_are_those_started_and_not_over() -> None:
     assert running_calls([*asked, *begun, *over]) == ["f(n=3)"]
 
 
-def test_events_about_messages_and_folds_are_told() -> None:
-    """Each kind of event has words of its own, and a clipped result says where the whole is."""
+def test_events_about_messages_and_compactions_have_lines() -> None:
+    """Each kind of event has a line, and a clipped result says where the whole is."""
     blocks = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:"}}]
     told: dict[str, dict[str, Any]] = {
         "in Temporal run r2": {"type": "run_continued", "run_id": "r2"},
@@ -970,14 +1021,14 @@ def test_events_about_messages_and_folds_are_told() -> None:
         "message 7 is shown to the LLM": {"type": "message_taken", "message": 7},
         "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
         "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},
-        "12 messages into one, 2 messages kept: so far": {
+        "12 messages summarized, 2 messages kept: so far": {
             "type": "context_compacted",
             "summary_message": "h",
             "summary": "so far",
             "messages": 12,
             "kept": 2,
         },
-        "call 1: ok: head  [clipped, 9,000 bytes; whole in sha256:ab]": {
+        "call 1: ok: head  [clipped, 9,000 bytes; full text in sha256:ab]": {
             "type": "tool_call_finished",
             "number": 1,
             "status": "ok",
@@ -990,7 +1041,7 @@ def test_events_about_messages_and_folds_are_told() -> None:
 
 
 def test_keys_decide_only_what_is_on_the_screen() -> None:
-    """A key starts a decision, Enter gives it, Escape takes it back; a request that is gone takes it along."""
+    """A key starts a decision, Enter sends it, Escape cancels it; it is cancelled when its request disappears."""
     first: dict[str, Any] = {"request": "1", "kind": "approval", "digest": "d"}
     second: dict[str, Any] = {"request": "2", "kind": "reconcile", "digest": "d"}
     keys = Keys([first, second])
@@ -1002,7 +1053,7 @@ def test_keys_decide_only_what_is_on_the_screen() -> None:
     assert told("dno\x1b") is None
     assert keys.decision is None
     assert told("x\r") is None
-    told("aq")  # a letter of the reason, not the key
+    told("aq")  # a letter of the reason, not a command key
     keys.update([second], blocked=False)
     assert (keys.decision, keys.typed) == (None, "")
     assert told("a") is None

@@ -1,4 +1,4 @@
-"""Deciding on the command line: signed, by several, edited, lent, taken back; with real servers and a real worker."""
+"""Deciding on the command line: signatures, quorums, edits, delegation, revocation; real servers and a real worker."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ class Desk:
     """People with keys, a policy that names them, and a terminal.
 
     Args:
-        folder: Where keys and policy are.
+        folder: The folder for keys and policy.
         stack: The servers.
     """
 
@@ -37,11 +37,11 @@ class Desk:
         self._shell = Shell({**variables, "DATABASE_URL": stack.database_url or ""}, folder=folder)
 
     async def __call__(self, *words: str, **variables: str) -> Ran:
-        """Run `starter.py`, while the worker goes on."""
+        """Run `starter.py` while the worker runs."""
         return await asyncio.to_thread(lambda: self._shell(*words, **variables))
 
     async def policy(self, terms: str, *, signatures: str = "required") -> Policy:
-        """A policy with alice and bob, each with a key of their own, by which `pay` asks."""
+        """Return a policy by which `pay` asks alice and bob, each with their own key."""
         made = [await self("keygen", "--out", f"{name}.key") for name in ("alice", "bob")]
         people = "".join(
             f"  - name: {name}\n    roles: [finance]\n    {ran.out.strip()}\n"
@@ -57,23 +57,23 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, stack: Stack) -> Desk:
-    """A desk with nobody at it yet."""
+    """A desk without people."""
     return Desk(tmp_path, stack)
 
 
 def paying(policy: Policy) -> Catalog:
-    """A clerk who pays, under that policy in place of their own."""
+    """Return a clerk who pays, under that policy."""
     return Catalog(agents=[Agent(name="clerk", instructions="Pay.")], tools=[pay]).governed_by(policy)
 
 
 async def begin(rig: Rig, *, requests: int = 1) -> Any:
-    """A run that asks."""
+    """Start a run that asks."""
     run = await rig.start("pay")
     await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == requests)
     return run
 
 
-async def test_two_people_sign(desk: Desk, rig: StartRig) -> None:
+async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
     """Unsigned and forged decisions are refused; two signed ones let the call run; `verify` checks the signatures."""
     policy = await desk.policy("{by: [finance], quorum: 2}")
     async with rig(paying(policy), steps([call("pay", cents=5), say("done")])) as r:
@@ -104,7 +104,7 @@ async def test_two_people_sign(desk: Desk, rig: StartRig) -> None:
         assert [one["what"] for one in verified.json["unchecked"]] == ["keys"]
         known = await desk("verify", run.id, "--keys", "policy.yaml", "--json")
         assert (known.code, known.json["ok"], known.json["unchecked"]) == (0, True, [])
-        # Somebody else's keys under the same names: what is in the log was not signed with them.
+        # Other keys under the same names: the signatures in the log do not match them.
         other = (await desk("keygen", "--out", "other.key")).out.strip()
         people = [f"  - {{name: {name}, {other}}}" for name in ("alice", "bob")]
         (desk.folder / "others.yaml").write_text("\n".join(["approvers:", *people]))
@@ -120,7 +120,7 @@ async def test_two_people_sign(desk: Desk, rig: StartRig) -> None:
 
 @pytest.mark.slow
 async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig) -> None:
-    """Edited arguments run; an answer stands in for a call; what was remembered is listed and can be revoked."""
+    """Edited arguments run; an answer replaces a call; remembered rules are listed and can be revoked."""
     policy = await desk.policy("{by: [finance]}", signatures="optional")
     asked = together(*(call("pay", cents=cents) for cents in (1, 2, 3)))
     script = steps([asked, call("pay", cents=3), call("pay", cents=3), say("done")])
@@ -146,8 +146,8 @@ async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig
 
 
 @pytest.mark.slow
-async def test_a_right_is_lent_and_taken_back(desk: Desk, rig: StartRig) -> None:
-    """An approver lends their right for a time, signed; who has borrowed it decides in their place."""
+async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> None:
+    """An approver delegates their authority for a time, signed; the delegate decides in their place."""
     policy = await desk.policy("{by: [alice]}")
     script = steps([together(call("pay", cents=1), call("pay", cents=2)), say("done")])
     async with rig(paying(policy), script) as r:
@@ -170,8 +170,8 @@ async def test_a_right_is_lent_and_taken_back(desk: Desk, rig: StartRig) -> None
         assert "request 1: approve by bob (for alice, signed) → accepted" in log.out
 
 
-async def test_a_decision_is_left_where_nobody_answers(desk: Desk, rig: StartRig) -> None:
-    """Signed for a digest that was seen before, it needs no worker; it counts as soon as one is up."""
+async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> None:
+    """A decision signed for a digest that was shown earlier is sent without a worker, and the next one counts it."""
     policy = await desk.policy("{by: [finance]}")
     catalog, script = paying(policy), steps([call("pay", cents=1), say("done")])
     async with rig(catalog, script) as r:
@@ -200,15 +200,15 @@ async def test_a_decision_is_left_where_nobody_answers(desk: Desk, rig: StartRig
         ("policy", "explain", "none.yaml", "--tool", "x", "--arguments", "{"),
     ],
 )
-async def test_what_is_not_said_right_is_usage(desk: Desk, words: tuple[str, ...]) -> None:
-    """Exit 2, in words, before any server is asked."""
+async def test_invalid_decisions_are_usage_errors(desk: Desk, words: tuple[str, ...]) -> None:
+    """They exit with 2 and a message, before any server is contacted."""
     ran = await desk(*words)
     assert ran.code == 2
     assert ran.err
 
 
-async def test_a_worker_does_not_start_with_a_policy_that_has_a_mistake(desk: Desk) -> None:
-    """One message with every problem, and exit code 2, before anything else is started."""
+async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> None:
+    """One message lists every problem, with exit code 2, before anything else is started."""
     (desk.folder / "policy.yaml").write_text("rules: [{ask: x, when: nope}, {allow: y, effect: z}]")
     worker = [sys.executable, str(REPOSITORY / "worker.py"), "--dev", "--policy", "policy.yaml"]
     ran = await asyncio.to_thread(subprocess.run, worker, cwd=desk.folder, capture_output=True, text=True, timeout=60)
@@ -219,7 +219,7 @@ async def test_a_worker_does_not_start_with_a_policy_that_has_a_mistake(desk: De
 
 
 async def test_a_policy_is_checked_and_explained_without_a_server(desk: Desk) -> None:
-    """Every problem with its place; the rule that decides, and who may."""
+    """It shows every problem with its place, or the rule that decides and who may approve."""
     (desk.folder / "bad.yaml").write_text("rules:\n  - ask: pay\n    wen: true\n  - {alow: x}\n")
     bad = await desk("policy", "check", "bad.yaml", "--json")
     assert bad.code == 2

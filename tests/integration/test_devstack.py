@@ -1,4 +1,4 @@
-"""The embedded stack: real servers, started once, owned by one process, and none the worse for any kill."""
+"""The embedded stack: real servers, started once, owned by one process, and resilient to any kill."""
 
 import json
 import os
@@ -40,12 +40,12 @@ stack.stop()
 
 
 def ignore(line: str) -> None:
-    """Take a line of progress and do nothing with it."""
+    """Ignore a line of progress."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A state folder; servers that a failed test left running there are ended."""
+    """A state folder; servers that a failed test left running there are stopped."""
     folder = tmp_path / "state"
     yield folder
     for process in servers(folder):
@@ -55,19 +55,19 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def usual() -> Ports:
-    """Ports that nobody else uses, in place of the usual ones."""
+    """Ports that no other process uses, in place of the usual ones."""
     return Ports(grpc=any_free(), ui=any_free(), http=any_free())
 
 
 def servers(home: Path) -> list[psutil.Process]:
     """Return the servers that run on a state folder."""
     kinds = (TemporalServer, Postgres, WebUI)
-    found = [kind(home, say=ignore).find() for kind in kinds]
+    found = [kind(home, report=ignore).find() for kind in kinds]
     return [process for process in found if process is not None]
 
 
 def kill(*pids: int | None) -> None:
-    """SIGKILL processes, and wait until they are gone."""
+    """SIGKILL processes, and wait until they have ended."""
     killed = [psutil.Process(pid) for pid in pids if pid is not None]
     for process in killed:
         process.kill()
@@ -86,13 +86,13 @@ def owner(home: Path, usual: Ports) -> "subprocess.Popen[str]":
     )
 
 
-def told(process: "subprocess.Popen[str]") -> tuple[Stack, bool]:
+def stack_of(process: "subprocess.Popen[str]") -> tuple[Stack, bool]:
     """Return the stack that another process has started, and whether it owns it."""
     assert process.stdout is not None
     return Stack.model_validate_json(process.stdout.readline()), json.loads(process.stdout.readline())
 
 
-def released(process: "subprocess.Popen[str]") -> None:
+def release(process: "subprocess.Popen[str]") -> None:
     """Let another process stop its stack and end."""
     with process:
         assert process.stdin is not None
@@ -101,7 +101,7 @@ def released(process: "subprocess.Popen[str]") -> None:
 
 
 async def start_workflow(stack: Stack, name: str) -> None:
-    """Start a workflow that nobody carries out, with every search attribute set."""
+    """Start a workflow that no worker runs, with every search attribute set."""
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
     pairs: list[SearchAttributePair[str] | SearchAttributePair[int]] = [
         SearchAttributePair(SearchAttributeKey.for_keyword(key), "x")
@@ -112,15 +112,15 @@ async def start_workflow(stack: Stack, name: str) -> None:
     await client.start_workflow(name, id=name, task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
 
 
-async def workflow_is_there(stack: Stack, name: str) -> bool:
-    """Tell whether a workflow of that name runs."""
+async def workflow_runs(stack: Stack, name: str) -> bool:
+    """Return whether a workflow of that name runs."""
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
     description = await client.get_workflow_handle(name).describe()
     return description.status is not None and description.status.name == "RUNNING"
 
 
 async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) -> None:
-    """After a first start Temporal takes workflows with our search attributes, and PostgreSQL vectors."""
+    """After a first start, Temporal accepts workflows with Holdfast's search attributes, and PostgreSQL has vectors."""
     devstack = DevStack(home, usual=usual)
     stack = devstack.start()
     try:
@@ -131,7 +131,7 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
         assert devstack.owned
         assert stack == read_stack(home)
         assert (usual.grpc, usual.ui, usual.http) == (stack.temporal_port, stack.ui_port, stack.http_port)
-        # A Ctrl-C reaches the terminal's session only.
+        # Ctrl-C reaches only the terminal's session.
         assert os.getsid(0) not in {os.getsid(process.pid) for process in servers(home)}
     finally:
         devstack.stop()
@@ -140,27 +140,27 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
     assert stack.stopped() == read_stack(home)
 
 
-def test_taken_ports_are_replaced_told_and_recorded(home: Path, usual: Ports) -> None:
-    """Where somebody else has a port, the stack takes another, says so, and records which."""
+def test_taken_ports_are_replaced_reported_and_recorded(home: Path, usual: Ports) -> None:
+    """If another process has a port, the stack takes another one, reports it, and records it."""
     lines: list[str] = []
-    devstack = DevStack(home, usual=usual, say=lines.append)
+    devstack = DevStack(home, usual=usual, report=lines.append)
     with ExitStack() as taken:
         for port in (usual.grpc, usual.ui):
             taken.enter_context(socket.create_server((HOST, port)))
         stack = devstack.start()
     try:
         assert {usual.grpc, usual.ui}.isdisjoint({stack.temporal_port, stack.ui_port})
-        assert f"port {usual.grpc} is taken; Temporal uses {stack.temporal_port}" in lines
-        assert f"port {usual.ui} is taken; the Web UI uses {stack.ui_port}" in lines
+        assert f"port {usual.grpc} is in use; Temporal uses {stack.temporal_port}" in lines
+        assert f"port {usual.ui} is in use; the Web UI uses {stack.ui_port}" in lines
         assert stack == read_stack(home)
     finally:
         devstack.stop()
 
 
 async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
-    """What a dead owner left running is adopted; what was killed is started again, on the same data and ports."""
+    """Servers that a dead owner left running are adopted; killed ones are started again, on the same data and ports."""
     process = owner(home, usual)
-    before, _ = told(process)
+    before, _ = stack_of(process)
     await start_workflow(before, "survivor")
     with psycopg.connect(before.database_url) as database:
         database.execute("CREATE TABLE survivors AS SELECT 42 AS answer")
@@ -180,7 +180,7 @@ async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
         assert before.temporal_pid != again.temporal_pid
         assert before.temporal_address == again.temporal_address
         assert before.ui_url == again.ui_url
-        assert await workflow_is_there(again, "survivor")
+        assert await workflow_runs(again, "survivor")
         with psycopg.connect(again.database_url) as database:
             assert database.execute("SELECT answer FROM survivors").fetchone() == (42,)
     finally:
@@ -188,21 +188,21 @@ async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
     assert not servers(home)
 
 
-def test_who_does_not_own_the_stack_does_not_stop_it(home: Path, usual: Ports) -> None:
-    """Of two processes that start at once, one owns the one stack; the other attaches, and leaves it running."""
+def test_only_the_owner_stops_the_stack(home: Path, usual: Ports) -> None:
+    """Of two processes that start at once, one owns the stack; the other attaches, and leaves it running."""
     processes = [owner(home, usual), owner(home, usual)]
-    (first, first_owns), (second, second_owns) = map(told, processes)
+    (first, first_owns), (second, second_owns) = map(stack_of, processes)
 
     assert first == second
     assert {True, False} == {first_owns, second_owns}
-    released(processes[1] if first_owns else processes[0])
+    release(processes[1] if first_owns else processes[0])
     assert {first.temporal_pid, first.postgres_pid, first.web_ui_pid} == {process.pid for process in servers(home)}
-    released(processes[0] if first_owns else processes[1])
+    release(processes[0] if first_owns else processes[1])
     assert not servers(home)
 
 
-def test_a_number_that_was_used_again_fools_nobody(home: Path, usual: Ports) -> None:
-    """Process numbers in old files may belong to a bystander by now: it is neither adopted nor stopped."""
+def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
+    """A process id in an old file may belong to another process by now, which is neither adopted nor stopped."""
     devstack = DevStack(home, usual=usual)
     before = devstack.start()
     lock = (home / "postgres" / "postmaster.pid").read_text()
@@ -227,7 +227,7 @@ def test_a_number_that_was_used_again_fools_nobody(home: Path, usual: Ports) -> 
 
 
 def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) -> None:
-    """The error holds the last lines of the server's log and its ports, and nothing is left running."""
+    """The error has the last lines of the server's log and its ports, and nothing is left running."""
     home.mkdir()
     (home / "temporal.db").write_bytes(b"not a database" * 1000)
     devstack = DevStack(home, usual=usual)
@@ -242,7 +242,7 @@ def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) ->
 
 
 def test_a_deep_folder_gets_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
-    """A Unix socket's path is limited to some 100 bytes; the state folder's is not."""
+    """A Unix socket's path is limited to about 100 bytes; the state folder's is not."""
     home = tmp_path / ("deep" * 20) / ("down" * 20)
     devstack = DevStack(home, usual=usual)
     stack = devstack.start()
@@ -257,17 +257,17 @@ def test_a_deep_folder_gets_its_socket_elsewhere(tmp_path: Path, usual: Ports) -
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The error names the folder and the variable that chooses another."""
+    """The error names the folder, and the variable that sets another."""
     (tmp_path / "file").touch()
 
     with pytest.raises(StackError, match=rf"{tmp_path}/file/state.*HOLDFAST_HOME"):
         DevStack(tmp_path / "file" / "state").start()
 
 
-def test_a_missing_binary_is_told_with_what_installs_it(
+def test_a_missing_binary_error_names_its_installer(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the `temporal` program the error says which command brings it."""
+    """Without the `temporal` program, the error names the command that installs it."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -278,15 +278,15 @@ def test_a_missing_binary_is_told_with_what_installs_it(
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"namespace": 1}'])
-def test_a_damaged_record_counts_as_none(tmp_path: Path, content: str) -> None:
-    """Whatever stands in `stack.json` that is not a record is the same as no record."""
+def test_an_invalid_stack_file_counts_as_none(tmp_path: Path, content: str) -> None:
+    """Invalid content of `stack.json` is treated as a missing file."""
     (tmp_path / "stack.json").write_text(content)
 
     assert read_stack(tmp_path) is None
 
 
-def test_reading_the_record_is_cheap() -> None:
-    """The CLI reads the record before anything else: no client library may be imported for it."""
+def test_reading_the_stack_file_is_cheap() -> None:
+    """The CLI reads the file before anything else, without importing a client library."""
     code = "import sys, holdfast.runtime.config.stack_file; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 

@@ -1,4 +1,4 @@
-"""`call_tool` against a real ledger: what a second attempt does, for each effect class. No effect twice."""
+"""`call_tool` against a real ledger: what a second attempt does, for each effect class. No effect happens twice."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from holdfast.runtime.stores.threads import PostgresThreads
 
 
 class Died(BaseException):
-    """Stands for SIGKILL: nothing after it runs, nothing catches it."""
+    """Stands for SIGKILL: no code after it runs, and no code catches it."""
 
 
 @pytest.fixture
@@ -50,13 +50,13 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
 
 
 def leave_line(context: ToolContext) -> None:
-    """The effect: one more line in a file."""
+    """Perform the effect: append a line to a file."""
     with (context.workspace / "effects").open("a") as effects:
         effects.write(f"{context.key}\n")
 
 
 def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = None) -> Tool:
-    """A tool that leaves a line in a file, and may die before it returns."""
+    """Return a tool that appends a line to a file, and may die before it returns."""
 
     @tool(effect=kind, check=check, name="act")
     async def act(context: ToolContext) -> str:
@@ -70,26 +70,26 @@ def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = 
 
 
 def effects(folder: Path) -> int:
-    """How often the effect happened."""
+    """Return how often the effect happened."""
     file = folder / "effects"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def found(context: ToolContext) -> Found | Absent:
-    """Looks for the line."""
+    """Look for the line."""
     happened = (context.workspace / "effects").exists()
     return Found(f"found {context.key[:4]}") if happened else Absent()
 
 
 async def dies(attempt: Callable[..., Any], tool: Tool) -> None:
-    """Run an attempt that ends as SIGKILL ends it."""
+    """Run an attempt that ends as if by SIGKILL."""
     with pytest.raises(Died):
         await attempt(tool)
 
 
 @pytest.mark.parametrize("kind", ["idempotent", "unsafe"])
 async def test_a_finished_effect_returns_its_recorded_result(attempt: Any, tmp_path: Path, kind: str) -> None:
-    """An attempt that finds the effect finished returns what was recorded, and runs nothing."""
+    """If the effect has finished, an attempt returns the recorded result and runs nothing."""
     first = await attempt(effect(kind))
     again = await attempt(effect(kind, dies=True))
     assert (first.content, first.adopted) == ("acted", False)
@@ -97,15 +97,15 @@ async def test_a_finished_effect_returns_its_recorded_result(attempt: Any, tmp_p
     assert effects(tmp_path) == 1
 
 
-async def test_an_idempotent_effect_that_broke_off_runs_again(attempt: Any, tmp_path: Path) -> None:
-    """Its author says that running again does no harm."""
+async def test_an_interrupted_idempotent_effect_runs_again(attempt: Any, tmp_path: Path) -> None:
+    """Its author has declared that running it again is harmless."""
     await dies(attempt, effect("idempotent", dies=True))
     assert (await attempt(effect("idempotent"))).status == "ok"
     assert effects(tmp_path) == 2
 
 
 async def test_a_verifiable_effect_that_happened_is_adopted(attempt: Any, tmp_path: Path) -> None:
-    """`check` finds it: its result is recorded, and it is not done again, on this and any later attempt."""
+    """If `check` finds the effect, its result is recorded, and neither this nor a later attempt repeats it."""
     await dies(attempt, effect("verifiable", dies=True, check=found))
     second = await attempt(effect("verifiable", dies=True, check=found))
     third = await attempt(effect("verifiable", dies=True, check=lambda: Unknown()))
@@ -116,15 +116,15 @@ async def test_a_verifiable_effect_that_happened_is_adopted(attempt: Any, tmp_pa
 
 
 async def test_a_verifiable_effect_that_is_absent_runs(attempt: Any, tmp_path: Path) -> None:
-    """`check` says it did not happen: it runs."""
+    """If `check` reports that it did not happen, it runs."""
     await dies(attempt, effect("verifiable", dies=True, check=found))
     (tmp_path / "effects").unlink()
     assert (await attempt(effect("verifiable", check=found))).content == "acted"
     assert effects(tmp_path) == 1
 
 
-async def test_a_check_that_cannot_tell_leaves_it_to_a_person(attempt: Any, tmp_path: Path) -> None:
-    """`check` answers unknown: the outcome is unknown, with its reason, and nothing runs."""
+async def test_a_check_without_an_answer_leaves_the_outcome_unknown(attempt: Any, tmp_path: Path) -> None:
+    """If `check` answers unknown, the outcome is unknown, with its reason, and nothing runs."""
     unsure = effect("verifiable", check=lambda: Unknown("the bank is closed"))
     await dies(attempt, effect("verifiable", dies=True, check=found))
     outcome = await attempt(unsure)
@@ -132,8 +132,8 @@ async def test_a_check_that_cannot_tell_leaves_it_to_a_person(attempt: Any, tmp_
     assert effects(tmp_path) == 1
 
 
-async def test_an_unsafe_effect_that_broke_off_is_left_to_a_person(attempt: Any, tmp_path: Path) -> None:
-    """Nobody guesses: unknown, on every later attempt; a person's `absent` (the next epoch) runs it."""
+async def test_an_interrupted_unsafe_effect_is_left_to_a_person(attempt: Any, tmp_path: Path) -> None:
+    """Its outcome is unknown, on every later attempt; a person's `absent` (the next epoch) runs it."""
     await dies(attempt, effect("unsafe", dies=True))
     assert (await attempt(effect("unsafe"))).status == "unknown"
     assert (await attempt(effect("unsafe"))).status == "unknown"
@@ -142,8 +142,8 @@ async def test_an_unsafe_effect_that_broke_off_is_left_to_a_person(attempt: Any,
     assert effects(tmp_path) == 2
 
 
-async def test_a_failure_that_was_told_is_final(attempt: Any) -> None:
-    """A tool that raised has a result, which later attempts return too."""
+async def test_a_recorded_failure_is_final(attempt: Any) -> None:
+    """A tool that raised has a result, which later attempts return."""
 
     @tool(effect="unsafe", name="act")
     def act() -> str:
@@ -154,8 +154,8 @@ async def test_a_failure_that_was_told_is_final(attempt: Any) -> None:
     assert (await attempt(act)).adopted
 
 
-async def test_two_attempts_never_have_an_effect_at_the_same_time(attempt: Any, tmp_path: Path) -> None:
-    """While one attempt is at it, another is sent away to come again, and then gets its result."""
+async def test_two_attempts_never_run_an_effect_at_the_same_time(attempt: Any, tmp_path: Path) -> None:
+    """While one attempt holds the claim, another is rejected to be retried, and then gets its result."""
     inside, go = asyncio.Event(), asyncio.Event()
 
     @tool(effect="idempotent", name="act")
@@ -176,11 +176,11 @@ async def test_two_attempts_never_have_an_effect_at_the_same_time(attempt: Any, 
 
 
 async def test_a_result_survives_the_loss_of_the_connection(attempt: Any, database_url: str, tmp_path: Path) -> None:
-    """The database drops us between effect and record: the result is recorded over a new connection."""
+    """The database drops the connection between effect and record: the result is recorded over a new one."""
 
     @tool(effect="unsafe", name="act")
     async def act(context: ToolContext) -> str:
-        """Act, and cut the worker's connections."""
+        """Act, and drop the worker's connections."""
         leave_line(context)
         async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
             await other.execute(
@@ -194,8 +194,8 @@ async def test_a_result_survives_the_loss_of_the_connection(attempt: Any, databa
     assert effects(tmp_path) == 1
 
 
-async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) -> None:
-    """The ledger cannot be written: the attempt ends, to be retried, before the effect."""
+async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
+    """If the ledger cannot be written, the attempt fails before the effect, to be retried."""
     nowhere = "postgresql://postgres@127.0.0.1:1/postgres"
     pool = open_pool(nowhere, size=1)
     pool.timeout = 0.2
@@ -222,8 +222,8 @@ async def test_without_a_database_nothing_with_an_effect_runs(tmp_path: Path) ->
     ("kind", "check", "status"),
     [("read", None, "failed"), ("unsafe", None, "unknown"), ("verifiable", lambda: Absent(), "failed")],
 )
-async def test_a_tool_that_outlives_its_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
-    """A read has failed; of an effect, its check says what became of it, else nobody can tell."""
+async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
+    """A read has failed; for an effect, its check decides, and without one the outcome is unknown."""
 
     @tool(effect=kind, check=check, name="act", timeout=0.05)
     async def act() -> str:
@@ -234,8 +234,8 @@ async def test_a_tool_that_outlives_its_limit(attempt: Any, kind: str, check: An
     assert (await attempt(act)).status == status
 
 
-async def test_a_timeout_error_of_the_tools_own_is_just_a_failure(attempt: Any) -> None:
-    """A tool's own TimeoutError is what the LLM reads, not a sign that it outlived its limit."""
+async def test_a_tools_own_timeout_error_is_just_a_failure(attempt: Any) -> None:
+    """A TimeoutError that the tool raises is its result for the LLM, not a sign that it exceeded its limit."""
 
     @tool(effect="unsafe", name="act")
     def act() -> str:
@@ -252,7 +252,7 @@ async def test_migrations_run_once_however_many_workers_start(database_url: str)
 
 
 async def test_a_cancelled_attempt_leaves_no_lock_behind(attempt: Any, tmp_path: Path) -> None:
-    """Whenever an attempt is cancelled, the next one gets its turn."""
+    """After an attempt is cancelled, the next one can run."""
     inside = asyncio.Event()
 
     @tool(effect="idempotent", name="act")
@@ -271,8 +271,8 @@ async def test_a_cancelled_attempt_leaves_no_lock_behind(attempt: Any, tmp_path:
     assert (await attempt(act)).content == "acted"
 
 
-async def test_a_check_that_takes_too_long_leaves_it_to_a_person(attempt: Any) -> None:
-    """A check has the tool's own time limit; beyond it, nobody can tell."""
+async def test_a_check_that_exceeds_its_time_limit_leaves_the_outcome_unknown(attempt: Any) -> None:
+    """A check has the tool's own time limit; if it exceeds that, the outcome is unknown."""
 
     async def slow() -> Absent:
         await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""With encryption on, Temporal holds nothing readable, and everything that reads a thread still does."""
+"""With encryption on, Temporal holds nothing readable, and every reader of a thread still works."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ from tests.rig import Rig, environ_of, eventually, start_rig, status_of
 
 
 def new_key(name: str) -> str:
-    """A key as the setting has it."""
+    """Return a key in the setting's format."""
     return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
@@ -57,7 +57,7 @@ class Provider:
 
 @pytest.fixture
 async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
-    """A worker and a client of its, with these keys."""
+    """Run a worker, and return a client, with these keys."""
 
     @asynccontextmanager
     async def start(keys: str, *, task_queue: str = "") -> AsyncIterator[Rig]:
@@ -79,7 +79,7 @@ async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def starter(stack: Stack, tmp_path: Path) -> Any:
-    """`starter.py`, with these keys."""
+    """Run `starter.py` with these keys."""
     shell = Shell(
         {
             "HOLDFAST_HOME": str(tmp_path),
@@ -96,16 +96,18 @@ def starter(stack: Stack, tmp_path: Path) -> Any:
 
 
 async def stored(client: Client, thread: str) -> bytes:
-    """All that Temporal has of a thread."""
+    """Return all that Temporal has stored of a thread."""
     run = client.get_workflow_handle(thread)
     events = (await run.fetch_history()).events
     described = (await run.describe()).raw_description
     return b"\n".join([described.SerializeToString(), *(event.SerializeToString() for event in events)])
 
 
-async def test_everything_reads_what_temporal_cannot(worker: Any, starter: Any, client: Client, tmp_path: Path) -> None:
-    """A run with an outage, an approval and an end: nothing of it is readable in Temporal, `starter.py` reads all of
-    it with the key, with one that was added in front too, and says which key it lacks without.
+async def test_everything_but_temporal_reads_an_encrypted_run(
+    worker: Any, starter: Any, client: Client, tmp_path: Path
+) -> None:
+    """A run with an outage, an approval and an end: nothing of it is readable in Temporal; `starter.py` reads it
+    with the key, also behind a newer one, and names the missing key otherwise.
     """
     async with worker(OLD) as r:
         run = await r.start("TASK-MARK")
@@ -147,11 +149,11 @@ async def test_everything_reads_what_temporal_cannot(worker: Any, starter: Any, 
 
 
 @pytest.mark.slow
-async def test_a_worker_without_the_key_says_so_and_one_with_it_goes_on(
+async def test_a_worker_without_the_key_names_it_and_one_with_it_continues(
     worker: Any, starter: Any, client: Client
 ) -> None:
-    """A run waits under the old key; a worker without any key gets stuck and names it; one that rotated goes on with
-    the new key, and the thread is one log.
+    """A run waits under the old key: a worker without keys gets stuck and names it; one with a rotated key
+    continues with the new key, in one log.
     """
     async with worker(OLD) as r:
         run = await r.start("TASK-MARK")
@@ -178,8 +180,10 @@ async def test_a_worker_without_the_key_says_so_and_one_with_it_goes_on(
 
 
 @pytest.mark.slow
-async def test_a_run_that_began_before_goes_on_encrypted(worker: Any, starter: Any, client: Client) -> None:
-    """Encryption is switched on while it waits: what was readable stays so, and what comes after is not."""
+async def test_a_run_that_started_before_encryption_continues_encrypted(
+    worker: Any, starter: Any, client: Client
+) -> None:
+    """Encryption is switched on while it waits: earlier events stay readable, later ones are encrypted."""
     async with worker("") as r:
         run = await r.start("TASK-MARK")
         await status_of(run, "waiting_approval")
@@ -197,9 +201,9 @@ async def test_a_run_that_began_before_goes_on_encrypted(worker: Any, starter: A
     assert [ran.code for ran in await asyncio.gather(*told)] == [0] * 4
 
 
-async def test_what_a_terminated_run_left_is_read_back(worker: Any) -> None:
-    """A thread that was closed from outside, before its events were written down, goes on with them: the worker takes
-    them from the encrypted history.
+async def test_events_of_a_terminated_run_are_recovered(worker: Any) -> None:
+    """A thread that was closed from outside before its events were recorded is re-opened: the worker reads them
+    from the encrypted history.
     """
     async with worker(OLD) as r:
         r.llm.script = steps([slow(say("never heard"), 20)])

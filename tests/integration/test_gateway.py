@@ -25,7 +25,7 @@ from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, Sent, digest_of, sign_request
+from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, SignedParts, digest_of, sign_request
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, events_of, eventually, status_of
 from tests.serving import served, sha256
@@ -67,7 +67,7 @@ CALLERS = CallersFile(
 
 
 def catalog(policy: Policy) -> Catalog:
-    """An agent that pays when it is let."""
+    """Return an agent that pays with approval."""
     return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=policy)], tools=[pay, look])
 
 
@@ -79,11 +79,11 @@ class Site:
     http: httpx2.AsyncClient
 
     def path(self, thread: str, rest: str = "") -> str:
-        """The path of a thread."""
+        """Return the path of a thread."""
         return f"/threads/{quote(thread, safe='')}{rest}"
 
     async def waiting(self, thread: str | None = None) -> tuple[Any, JSON]:
-        """A run that waits for an approval, and the request."""
+        """Start a run that waits for an approval, and return the request."""
         run = await self.rig.start(thread=thread)
         (request,) = (await status_of(run, "waiting_approval"))["pending"]
         return run, request
@@ -94,12 +94,12 @@ class Site:
 
 
 def bearer(token: str = "of-alice") -> dict[str, str]:
-    """The header that a token is sent in."""
+    """Return the header for a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def approval(request: JSON, **more: Any) -> JSON:
-    """A decision that approves a request."""
+    """Return a decision that approves a request."""
     return {"decision": "approve", "request": request["request"], "digest": request["digest"], **more}
 
 
@@ -116,7 +116,7 @@ async def site(
     audience: str | None = AUDIENCE,
     **options: Any,
 ) -> AsyncIterator[Site]:
-    """A gateway and a worker."""
+    """Run a gateway and a worker."""
     async with rig(catalog(policy), script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=options.pop("answer_within", 8.0))
         app = build_app(threads, Callers(CALLERS, policy), key=key, audience=audience, **options)
@@ -124,8 +124,8 @@ async def site(
             yield Site(worker, http)
 
 
-async def test_a_token_decides_under_its_name_and_the_run_has_the_gateways_word_for_it(rig: StartRig) -> None:
-    """With `signatures: required`, the run takes a decision that the gateway signed, and records who it vouched for."""
+async def test_a_token_decides_under_its_name_with_the_gateways_signature(rig: StartRig) -> None:
+    """With `signatures: required`, the run accepts a decision that the gateway signed, and records who it is from."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         answer = await gateway.decide(run.id, approval(request, reason="in the budget"))
@@ -141,8 +141,8 @@ async def test_a_token_decides_under_its_name_and_the_run_has_the_gateways_word_
         )
 
 
-async def test_edited_arguments_and_remembering_survive_the_signature(rig: StartRig) -> None:
-    """Everything that a decision says is under the gateway's signature, whatever numbers and letters are in it."""
+async def test_the_signature_covers_the_whole_decision(rig: StartRig) -> None:
+    """The gateway's signature covers every field of a decision, with any numbers and characters."""
     async with site(rig, script=steps([call("pay", amount=7), call("pay", amount=10**15), say("Paid.")])) as gateway:
         run, request = await gateway.waiting()
         edited = approval(request, arguments={"amount": 10**15}, remember=True, reason="  größer ✓ ")
@@ -153,7 +153,7 @@ async def test_edited_arguments_and_remembering_survive_the_signature(rig: Start
 
 
 async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
-    """A request signed by a key of the policy's decides under its owner's name, without any token."""
+    """A request signed by a key of the policy decides under its owner's name, without a token."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting("with a / slash")
         path, body = gateway.path(run.id, "/decisions"), json.dumps(approval(request)).encode()
@@ -165,7 +165,7 @@ async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
 
 
 async def test_a_signed_request_counts_once(rig: StartRig) -> None:
-    """A request that somebody recorded on the way cannot be sent again."""
+    """A recorded request cannot be replayed."""
     async with site(rig) as gateway:
         headers = sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE)
         first = await gateway.http.get("/pending", headers=headers)
@@ -176,15 +176,15 @@ async def test_a_signed_request_counts_once(rig: StartRig) -> None:
 
 
 def _stale(headers: dict[str, str], seconds: int) -> dict[str, str]:
-    """The same request, signed at another time."""
+    """Return the same request, signed at another time."""
     timestamp = str(int(headers[TIMESTAMP]) + seconds)
-    message = Sent(AUDIENCE, "GET", "/pending", digest_of(b"")).signed_bytes(timestamp, headers[NONCE])
+    message = SignedParts(AUDIENCE, "GET", "/pending", digest_of(b"")).signed_bytes(timestamp, headers[NONCE])
     return {**headers, TIMESTAMP: timestamp, SIGNATURE: sign(ALICE_KEY, message)}
 
 
 @pytest.mark.parametrize("seconds", [-301, 302])
-async def test_a_signature_is_good_for_five_minutes(rig: StartRig, seconds: int) -> None:
-    """A timestamp that is too far from our clock is refused, in the past and in the future."""
+async def test_a_signature_is_valid_for_five_minutes(rig: StartRig, seconds: int) -> None:
+    """A timestamp too far from the gateway's clock is refused, in the past and in the future."""
     async with site(rig) as gateway:
         headers = _stale(sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE), seconds)
         answer = await gateway.http.get("/pending", headers=headers)
@@ -194,7 +194,7 @@ async def test_a_signature_is_good_for_five_minutes(rig: StartRig, seconds: int)
 
 
 async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> None:
-    """A signature of one request is none of another; nor is that of a key which nobody knows."""
+    """A signature of one request is invalid for another; so is one of an unknown key."""
     async with site(rig) as gateway:
         body = b'{"message": "hello"}'
 
@@ -219,7 +219,7 @@ async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> N
 
 
 @pytest.mark.parametrize("claim", [{"by": "bob"}, {"signature": "x"}, {"right": "bob"}, {"proof": "signed"}])
-async def test_a_body_cannot_say_who_decides(rig: StartRig, claim: JSON) -> None:
+async def test_a_body_cannot_name_who_decides(rig: StartRig, claim: JSON) -> None:
     """A field that claims an identity is refused, and nothing is decided."""
     async with site(rig, TRUSTING) as gateway:
         run, request = await gateway.waiting()
@@ -231,7 +231,7 @@ async def test_a_body_cannot_say_who_decides(rig: StartRig, claim: JSON) -> None
 
 
 async def test_a_decision_names_what_it_is_about(rig: StartRig) -> None:
-    """Without the digest a decision is malformed, with another one it is a conflict, and nothing is decided."""
+    """Without the digest a decision is malformed; with another digest it is a conflict; nothing is decided."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         without = {name: value for name, value in approval(request).items() if name != "digest"}
@@ -246,7 +246,7 @@ async def test_a_decision_names_what_it_is_about(rig: StartRig) -> None:
 
 
 async def test_each_outcome_has_a_status(rig: StartRig) -> None:
-    """Who asks learns from the status alone what became of a decision."""
+    """The status alone tells the caller the outcome of a decision."""
     policy = VOUCHED.model_copy(update={"terms": Terms(quorum=2, by=("alice", "bob"))})
     async with site(rig, policy) as gateway:
         run, request = await gateway.waiting()
@@ -276,7 +276,7 @@ async def test_each_outcome_has_a_status(rig: StartRig) -> None:
 
 
 async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> None:
-    """Without a key, or with one that the policy does not have, nobody is vouched for."""
+    """Without a key, or with one that is not in the policy, the gateway vouches for nobody."""
     for key, outcome in ((None, "unsigned"), (STRANGERS_KEY, "bad_signature")):
         async with site(rig, key=key) as gateway:
             run, request = await gateway.waiting()
@@ -287,7 +287,7 @@ async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> 
 
 
 async def test_tokens_are_needed_and_have_scopes(rig: StartRig) -> None:
-    """Without a token or with a wrong one it is 401; with one that is for something else, 403."""
+    """A missing or wrong token is 401; one without the scope is 403."""
     async with site(rig) as gateway:
         paths = ["/pending", "/threads/x", "/threads/x/pending", "/threads/x/events"]
         strangers = [await gateway.http.get(path, headers=headers) for path in paths for headers in ({}, bearer("x"))]
@@ -302,7 +302,7 @@ async def test_tokens_are_needed_and_have_scopes(rig: StartRig) -> None:
 
 @pytest.mark.parametrize("thread", ["a/b", "a%2Fb", "x/decisions", "ä ö?#&", "."])
 async def test_any_thread_id_can_be_in_a_path(rig: StartRig, thread: str) -> None:
-    """A percent-encoded segment is one thread id, whatever characters are in it."""
+    """A percent-encoded segment is one thread id, with any characters."""
     async with site(rig) as gateway:
         name = f"{thread}{uuid4().hex[:6]}"
         run, request = await gateway.waiting(name)
@@ -317,7 +317,7 @@ async def test_any_thread_id_can_be_in_a_path(rig: StartRig, thread: str) -> Non
 
 @pytest.mark.parametrize("thread", ["nobody-knows-this", "a/b", "%FF", "%00", " ", "x" * 300, "\u202e", "..%2F.."])
 async def test_an_unknown_thread_is_not_found(rig: StartRig, thread: str) -> None:
-    """A thread that is not there is a 404, whoever asks and whatever for."""
+    """A missing thread is a 404 for every caller and every route."""
     async with site(rig, answer_within=5.0) as gateway:
         path = f"/threads/{quote(thread, safe='%')}"
         decision = {"decision": "approve", "request": "1", "digest": "0" * 64}
@@ -331,8 +331,8 @@ async def test_an_unknown_thread_is_not_found(rig: StartRig, thread: str) -> Non
         assert all(answer.headers["Content-Type"] == "application/problem+json" for answer in answers)
 
 
-async def test_pending_lists_what_waits_in_all_threads(rig: StartRig) -> None:
-    """What is open anywhere is found, with the digest to decide it by."""
+async def test_pending_lists_the_requests_of_all_threads(rig: StartRig) -> None:
+    """Every open request is listed, with the digest to decide it by."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
 
@@ -344,7 +344,7 @@ async def test_pending_lists_what_waits_in_all_threads(rig: StartRig) -> None:
 
 
 async def test_a_message_reaches_the_agent_under_the_tokens_name(rig: StartRig) -> None:
-    """What is said goes into the run, and a closed thread goes on with it."""
+    """A message goes to the open run, and re-opens a closed thread."""
     async with site(rig, TRUSTING, steps([say("Hello."), say("Goodbye.")])) as gateway:
         run = await gateway.rig.start()
         await run.result()
@@ -377,8 +377,8 @@ async def test_a_message_reaches_the_agent_under_the_tokens_name(rig: StartRig) 
         b'{"decision": "approve", "request": "1", "digest": "0", "arguments": ' + b'{"a":' * 150 + b"1" + b"}" * 151,
     ],
 )
-async def test_what_is_no_json_is_malformed(rig: StartRig, body: bytes) -> None:
-    """A body that is not what it should be is told so, and harms nothing."""
+async def test_an_invalid_body_is_malformed(rig: StartRig, body: bytes) -> None:
+    """An invalid body gets an error that says why, and does no harm."""
     async with site(rig) as gateway:
         answer = await gateway.http.post("/threads/x/decisions", content=body, headers=bearer())
 
@@ -387,7 +387,7 @@ async def test_what_is_no_json_is_malformed(rig: StartRig, body: bytes) -> None:
 
 
 async def test_a_body_has_a_limit(rig: StartRig) -> None:
-    """A body over the limit is refused, whether it says how long it is or comes in chunks without end."""
+    """A body over the limit is refused, whether it declares its length or comes in endless chunks."""
     async with site(rig, body_bytes=10_000, body_seconds=5) as gateway:
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -401,8 +401,8 @@ async def test_a_body_has_a_limit(rig: StartRig) -> None:
         assert [answer.status_code for answer in (sized, chunked, fits)] == [413, 413, 422]
 
 
-async def test_a_body_has_to_come_soon(rig: StartRig) -> None:
-    """Who dawdles over a body does not keep the gateway."""
+async def test_a_slow_body_times_out(rig: StartRig) -> None:
+    """A client that sends its body too slowly does not block the gateway."""
     async with site(rig, body_seconds=0.2) as gateway:
         port = gateway.http.base_url.port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -416,7 +416,7 @@ async def test_a_body_has_to_come_soon(rig: StartRig) -> None:
 
 
 async def _events(answer: httpx2.Response) -> AsyncIterator[tuple[str, int | None, JSON]]:
-    """Server-sent events: name, id and content."""
+    """Parse server-sent events: name, id and content."""
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():
         name, _, value = line.partition(": ")
@@ -427,8 +427,8 @@ async def _events(answer: httpx2.Response) -> AsyncIterator[tuple[str, int | Non
             fields = {}
 
 
-async def test_a_follower_gets_every_event_once_and_goes_on_where_it_was(rig: StartRig) -> None:
-    """Events come as they happen, each once; who comes back with `Last-Event-ID` gets the rest, to the end."""
+async def test_a_follower_gets_every_event_once_and_can_resume(rig: StartRig) -> None:
+    """Events arrive live, each once; a client that reconnects with `Last-Event-ID` gets the rest."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         path = gateway.path(run.id, "/events")
@@ -459,7 +459,7 @@ async def test_a_follower_gets_every_event_once_and_goes_on_where_it_was(rig: St
 
 
 async def test_followers_are_bounded_and_leave_no_trace(rig: StartRig) -> None:
-    """One more than there may be is told to come back; one that goes makes room; the history has nothing of them."""
+    """One too many is told to retry later; one that leaves makes room; the history records nothing of them."""
     async with site(rig, followers=2) as gateway:
         run, request = await gateway.waiting()
         path = gateway.path(run.id, "/events")
@@ -481,8 +481,8 @@ async def test_followers_are_bounded_and_leave_no_trace(rig: StartRig) -> None:
         assert sum(event.HasField("workflow_execution_update_accepted_event_attributes") for event in events) == 1
 
 
-async def test_without_a_worker_nothing_is_decided_and_the_caller_may_come_back(rig: StartRig) -> None:
-    """No worker is a 503 with `Retry-After`, and the decision is not left lying about."""
+async def test_without_a_worker_nothing_is_decided_and_the_caller_may_retry(rig: StartRig) -> None:
+    """No worker is a 503 with `Retry-After`, and no signal is sent."""
     async with site(rig, answer_within=0.5) as gateway:
         thread = f"idle-{uuid4().hex[:8]}"
         threads = Threads(gateway.rig.client, task_queue="nobody-listens-here")
@@ -502,7 +502,7 @@ async def test_without_a_worker_nothing_is_decided_and_the_caller_may_come_back(
 
 
 async def test_health_and_openapi_need_no_token(rig: StartRig) -> None:
-    """Load balancers and tools learn what they need without being let in."""
+    """Load balancers and tools can read them without a token."""
     async with site(rig) as gateway:
         health = await gateway.http.get("/health")
         described = (await gateway.http.get("/openapi.json")).json()
@@ -519,7 +519,7 @@ async def test_health_and_openapi_need_no_token(rig: StartRig) -> None:
 
 
 async def test_a_button_in_slack_decides_under_its_users_name(rig: StartRig) -> None:
-    """Slack's signature says who has pressed; a wrong or old one, and a user whom nobody knows, decide nothing."""
+    """Slack's signature proves who pressed it; a wrong or old one, or an unknown user, decides nothing."""
     secret = "of the Slack app"
     async with site(rig, slack_secret=secret) as gateway:
         run, request = await gateway.waiting()
@@ -541,7 +541,7 @@ async def test_a_button_in_slack_decides_under_its_users_name(rig: StartRig) -> 
 
 
 async def test_the_web_ui_may_decrypt_with_a_token_for_that(rig: StartRig) -> None:
-    """`/codec` takes its own scope, answers the Web UI's page alone, and longer bodies than the rest."""
+    """`/codec` has its own scope, accepts only the Web UI's page, and longer bodies than the other routes."""
     codec = EncryptionCodec(parse_keys(f"one:{base64.b64encode(bytes(32)).decode()}"))
     (sealed,) = await codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=b'"hello"' + b" " * 300_000)])
     body = MessageToJson(Payloads(payloads=[sealed]))

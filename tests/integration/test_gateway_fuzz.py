@@ -1,4 +1,4 @@
-"""The gateway given whatever its OpenAPI description allows, and what it does not: schemathesis, with a fixed seed."""
+"""Fuzz the gateway with schemathesis and a fixed seed: requests that its OpenAPI description allows, and others."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from tests.serving import served
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Servers of its own: `/pending` asks every run there is, and others leave runs behind that nobody answers for."""
+    """Servers for this module alone: `/pending` queries every run, and other tests leave runs without workers."""
     with open_stack(tmp_path_factory.mktemp("stack")) as stack:
         yield stack
 
@@ -35,11 +35,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 SCRIPT = steps([call("pay", amount=7), say("Paid.")])
 
 
-# Threads of the gateway draw from `random` meanwhile (a pool's jitter); Hypothesis takes them for a strategy.
+# The gateway's threads use `random` meanwhile (a pool's jitter), which Hypothesis takes for a strategy.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 @pytest.mark.parametrize("examples", [10, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)])])
-async def test_whatever_is_sent_is_answered_as_described(rig: StartRig, examples: int) -> None:
-    """No request leads to an error of ours, to an undescribed answer, or past who may come in."""
+async def test_every_request_is_answered_as_described(rig: StartRig, examples: int) -> None:
+    """No request causes an internal error or an undescribed answer, or bypasses authentication."""
     async with rig(catalog(TRUSTING), SCRIPT) as worker:
         runs = {name: await worker.start(thread=name) for name in ("waits/1", "is closed", "is over")}
         for name, run in runs.items():
@@ -60,11 +60,14 @@ async def test_whatever_is_sent_is_answered_as_described(rig: StartRig, examples
 
 
 def _fuzz(described: dict[str, Any], url: str, examples: int) -> int:
-    """Send requests of every kind to every path; returns how many."""
+    """Send requests of every kind to every path, and return their number."""
     schema = schemathesis.openapi.from_dict(described)
     schema.config.update(base_url=url)
     refusing = schema.config.checks.negative_data_rejection
-    refusing.expected_statuses = [*refusing.expected_statuses, "413"]  # what is wrong and too long is too long
+    refusing.expected_statuses = [
+        *refusing.expected_statuses,
+        "413",
+    ]  # an invalid body can also be too long
     count = 0
     for found in schema.get_all_operations():
         assert isinstance(found, Ok), found
@@ -85,13 +88,13 @@ def _fuzz(described: dict[str, Any], url: str, examples: int) -> int:
             def send(case: Any) -> None:
                 nonlocal count
                 count += 1
-                # Every other request goes to a thread that is there.
+                # Every other request goes to an existing thread.
                 if "thread" in (case.path_parameters or {}) and count % 2:
                     there = "is over" if case.path.endswith("/events") else ("is closed", "waits/1")[count // 2 % 2]
                     case.path_parameters["thread"] = quote(there, safe="")
                 case.call_and_validate(headers=bearer(), timeout=30)
 
-            # Where nothing can be sent, nothing wrong can be.
+            # A route without input cannot get invalid input.
             with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():
                 send()
     return count

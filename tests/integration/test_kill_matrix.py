@@ -1,6 +1,6 @@
-"""SIGKILL at every recorded boundary, against real outside systems: each effect once, or a person is asked.
+"""SIGKILL at every boundary, against real outside systems: each effect happens once, or a person is asked.
 
-The default tests take a sample; `make kill-matrix` runs all of it, and the random kills of `bench/kills.py`.
+The default tests run a sample; `make kill-matrix` runs all of it, and the random kills of `bench/kills.py`.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ SCRIPT = steps(
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    """The world."""
+    """The outside systems."""
     with Api() as api:
         yield Outside(api, tmp_path_factory.mktemp("outside") / "outbox")
 
 
 @pytest.fixture(scope="module")
 def matrix(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillMatrix]:
-    """A doomed worker on a stack of its own."""
+    """A kill matrix with its own stack."""
     with KillMatrix(
         catalog="tests.integration.outside:catalog",
         script=SCRIPT,
@@ -43,7 +43,7 @@ def matrix(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.mark.timeout(120)
 async def test_a_sample_of_the_matrix(matrix: KillMatrix) -> None:
-    """Killed when a person has been asked, and in mid-effect: every effect happens once, no decision is lost."""
+    """Killed after a person was asked, and during an effect: every effect happens once, and no decision is lost."""
     survival = await matrix.survive("after approval_requested", "after effect", most=2)
     assert [stop.boundary for stop in survival.stops] == ["after approval_requested", "after effect"]
 
@@ -57,7 +57,7 @@ async def test_the_matrix(matrix: KillMatrix, boundary: str) -> None:
     assert boundary in {stop.boundary for stop in survival.stops}
     if boundary.endswith("effect"):
         assert len(survival.stops) == 4
-        assert survival.asked  # about `mail`; twice where it was killed before, while another effect was stopped at
+        assert survival.asked  # about `mail`; twice if it was also killed during another effect
 
 
 @pytest.mark.slow
@@ -65,20 +65,20 @@ async def test_the_matrix(matrix: KillMatrix, boundary: str) -> None:
 @pytest.mark.parametrize("victim", ["temporal", "database", "llm"])
 @pytest.mark.parametrize("boundary", ["before call_llm", "after effect", "before tool_call_finished", "before archive"])
 async def test_a_server_is_killed(matrix: KillMatrix, victim: Victim, boundary: str) -> None:
-    """A server that dies at that moment, and comes back, costs time and nothing else."""
+    """A server that is killed at the boundary and started again costs only time."""
     survival = await matrix.survive(boundary, victim=victim, most=1)
     assert len(survival.stops) == 1
 
 
 @pytest.mark.slow
-async def test_what_a_run_never_comes_to(matrix: KillMatrix) -> None:
-    """A boundary that the script does not lead to kills nobody, and says so."""
+async def test_a_boundary_that_the_run_never_reaches(matrix: KillMatrix) -> None:
+    """The run is not killed, and the result says so."""
     assert (await matrix.survive("before folded")).stops == ()
 
 
 @pytest.mark.slow
-async def test_a_tool_that_lies_is_found_out(matrix: KillMatrix) -> None:
-    """A tool that calls itself idempotent, and is not, has its effect twice; the matrix says so."""
+async def test_a_tool_wrongly_declared_idempotent_is_detected(matrix: KillMatrix) -> None:
+    """Its effect happens twice, and the matrix reports it."""
     matrix.llm.script = steps([call("stamp", order="7"), say("stamped")])
     try:
         with pytest.raises(AssertionError, match=r"call 1 of stamp \(\w+\) happened 2 times"):

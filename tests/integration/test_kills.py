@@ -1,4 +1,4 @@
-"""SIGKILL, at every place that matters: the run goes on from the last recorded event, and no effect happens twice."""
+"""SIGKILL at critical moments: the run continues from the last recorded event, and no effect happens twice."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from tests.rig import PATIENCE, events_of, eventually, status_of
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[ScriptedLLM]:
-    """An LLM that outlives the workers."""
+    """An LLM that keeps running when workers are killed."""
     with ScriptedLLM() as llm:
         yield llm
 
 
 @pytest.fixture(scope="module")
 def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """A worker process with an embedded stack of its own."""
+    """A worker process with its own embedded stack."""
     worker = WorkerProcess(
         tmp_path_factory.mktemp("kills") / "home",
         HOLDFAST_CATALOG="tests.integration.killable:catalog",
@@ -41,7 +41,7 @@ def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     worker.start()
     yield worker
     assert worker.stop() == 0
-    # Whoever leaves in good order is not taken for dead afterwards.
+    # A worker that shuts down in order is not taken for dead afterwards.
     assert not [path for path in (worker.home / "workers").iterdir() if f":{worker.pid}:" in path.name]
 
 
@@ -52,7 +52,7 @@ async def client(worker: WorkerProcess) -> Client:
 
 
 class Scene:
-    """A run in a folder of its own, and what can be seen of its effects."""
+    """A run with its own folder, and the effects in it."""
 
     def __init__(self, client: Client, folder: Path, *, task_queue: str) -> None:
         self.client = client
@@ -65,11 +65,11 @@ class Scene:
         return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue=self.task_queue)
 
     def hold(self) -> None:
-        """From now on, tools stay in mid-effect."""
+        """Hold tools during their effects from now on."""
         (self.folder / "hold").touch()
 
     def release(self) -> None:
-        """Let tools go on."""
+        """Release the tools."""
         (self.folder / "hold").unlink()
 
     async def effects(self, count: int) -> None:
@@ -84,13 +84,13 @@ class Scene:
 
 @pytest.fixture
 def scene(client: Client, worker: WorkerProcess, tmp_path: Path) -> Scene:
-    """Where a test takes place."""
+    """A new scene."""
     return Scene(client, tmp_path, task_queue=worker.task_queue)
 
 
-@pytest.mark.slow  # the kill matrix kills there, too
-async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """The call is made again by the next worker, and the run goes on."""
+@pytest.mark.slow  # the kill matrix covers this, too
+async def test_killed_during_an_llm_call(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """The next worker repeats the call, and the run continues."""
     llm.script = lambda _: hang()
     asked = len(llm.requests)
     run = await scene.start()
@@ -104,9 +104,9 @@ async def test_killed_while_the_llm_thinks(llm: ScriptedLLM, worker: WorkerProce
     assert (await run.result())["result"] == "done"
 
 
-@pytest.mark.slow  # the kill matrix kills there, too
+@pytest.mark.slow  # the kill matrix covers this, too
 async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """Nobody's approval is lost: sent while no worker lives, it is taken by the next one."""
+    """A decision sent while no worker runs is processed by the next one."""
     llm.script = steps([call("ship"), say("done")])
     run = await scene.start()
     await status_of(run, "waiting_approval")
@@ -118,10 +118,8 @@ async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: Worke
 
 
 @pytest.mark.slow
-async def test_killed_in_mid_effect_that_can_be_looked_up(
-    llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
-) -> None:
-    """The effect has happened and nobody recorded it: the second attempt finds it, and adopts it."""
+async def test_killed_during_a_verifiable_effect(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """The effect has happened but was not recorded: the second attempt finds and adopts it."""
     llm.script = steps([call("ship"), say("done")])
     scene.hold()
     run = await scene.start()
@@ -136,10 +134,8 @@ async def test_killed_in_mid_effect_that_can_be_looked_up(
     assert (finished.content, finished.adopted) == ("found it done", True)
 
 
-async def test_killed_in_mid_effect_that_nobody_can_look_up(
-    llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
-) -> None:
-    """The run asks a person instead of guessing, and goes on with the answer."""
+async def test_killed_during_an_unsafe_effect(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """The run asks a person instead of guessing, and continues with the answer."""
     llm.script = steps([call("mail"), say("done")])
     scene.hold()
     run = await scene.start()
@@ -154,7 +150,7 @@ async def test_killed_in_mid_effect_that_nobody_can_look_up(
 
 
 async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """Server, database and worker die together: all runs go on, on the same ports, with the whole log."""
+    """Server, database and worker are killed together: all runs continue, on the same ports, with the whole log."""
     llm.script = steps([call("look"), call("ship"), say("done")])
     runs = [await scene.start() for _ in range(3)]
     before = [await status_of(run, "waiting_approval") for run in runs]
@@ -172,8 +168,8 @@ async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess
     await scene.effects(3)
 
 
-async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """`worker.py --dev` starts its servers again; the worker reconnects, and the run goes on."""
+async def test_servers_killed_under_a_running_worker(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """`worker.py --dev` starts its servers again; the worker reconnects, and the run continues."""
     llm.script = steps([call("ship"), say("done")])
     run = await scene.start()
     await status_of(run, "waiting_approval")
@@ -192,31 +188,31 @@ async def test_servers_killed_under_a_living_worker(llm: ScriptedLLM, worker: Wo
 
 @pytest.mark.slow
 def test_a_worker_whose_port_was_taken_ends(tmp_path: Path) -> None:
-    """Temporal comes back at another port; the worker does not stay behind, doing a stranger's work at the old one."""
+    """Temporal restarts at another port: the worker ends instead of serving another server at the old one."""
     worker = WorkerProcess(tmp_path / "home")
     worker.start()
     try:
         elsewhere = worker.stack.model_copy(update={"temporal_port": any_free()})
-        write_stack(worker.home, elsewhere)  # the port that it will come back at
+        write_stack(worker.home, elsewhere)  # the port that it will restart at
         worker.kill_servers()
         assert worker.wait() == 2
     finally:
         worker.stop()
 
 
-async def test_a_follower_never_reads_what_is_not_settled(
+async def test_a_follower_never_reads_unrecorded_events(
     llm: ScriptedLLM, worker: WorkerProcess, client: Client, scene: Scene
 ) -> None:
-    """A query that overtakes a workflow task shows the log up to that task: what comes later may come in another order.
+    """A query that overtakes a workflow task shows the log only up to that task, as later events may change order.
 
     The query waits for the dead worker's sticky queue first. Meanwhile the call ends, and its own workflow task waits
-    there too, a second longer: the query is answered by a replay that already knows the result.
+    there too, a second longer: a replay that already includes the result answers the query.
     """
     llm.script = steps([call("stare"), say("done")])
     scene.hold()
     run = await scene.start()
     running = await eventually(run.describe, lambda run: "call_tool" in str(run.raw_description.pending_activities))
-    (activity,) = running.raw_description.pending_activities  # it was a local one at first
+    (activity,) = running.raw_description.pending_activities  # it was a local activity at first
     worker.kill()
     worker.start(HOLDFAST_TAKEOVER="false")
     patience = timedelta(seconds=PATIENCE)

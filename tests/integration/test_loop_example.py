@@ -11,13 +11,13 @@ import pytest
 
 from examples.loop import repository
 from examples.loop.catalog import MEMORY_TOOLS, catalog
+from examples.loop.commits import BY_HAND, commit_calls, commits
 from examples.loop.jobs import COMMAND, GIVEN_UP, HELP, JOBS, LINES, PLAN, TOP, TOP_MENTIONED, WORDS
 from examples.loop.report import Ending, rows
-from examples.loop.scenes import edit_by_hand
+from examples.loop.scenario import edit_by_hand
 from examples.loop.script import script
-from examples.loop.story import BY_HAND, commit_calls, commits
 from examples.loop.tools import run_tests
-from examples.stage.git import run_git
+from examples.shared.git import run_git
 from holdfast import ToolContext
 from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.llm.messages import ToolCall
@@ -28,7 +28,7 @@ from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks
 from holdfast.runtime.llm.script import JSON, Conversation
 from holdfast.runtime.memory.repository import Repository
-from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.tools.decorator import bind
 from tests.integration.demos import play_demo
 
@@ -44,23 +44,23 @@ def tally(tmp_path: Path) -> Path:
 
 
 def context_of(workspace: Path, *, key: str = "key-1") -> ToolContext:
-    """What a tool is told of a call."""
+    """Return the context of a tool call."""
     return ToolContext(thread="loop-1", workspace=workspace, key=key, attempt=1, at=AT)
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints."""
+    """Return what git prints."""
     return run_git(folder, *arguments, author="Maris Brook")
 
 
 def conversation(messages: list[JSON]) -> Conversation:
-    """A conversation of the loop's agent."""
+    """Return a conversation of the loop's agent."""
     names = catalog.spec("builder", default_llm="any").tools
     return Conversation({"messages": messages, "tools": [{"function": {"name": tool.name}} for tool in names]})
 
 
 async def play(folder: Path, brief: str, *, run: str) -> tuple[str, list[tuple[str, str]]]:
-    """Have the script do what a brief says, with the real tools; returns its last words, and calls with results."""
+    """Run the script on a brief with the real tools; return its final reply, and calls with results."""
     messages: list[JSON] = [{"role": "system", "content": "…"}, {"role": "user", "content": brief}]
     told: list[tuple[str, str]] = []
     while (reply := script(conversation(messages))).calls:
@@ -74,7 +74,7 @@ async def play(folder: Path, brief: str, *, run: str) -> tuple[str, list[tuple[s
 
 
 async def _called(name: str, arguments: str, context: ToolContext) -> str:
-    if name == "read_skill":  # the worker's own
+    if name == "read_skill":  # the worker's own setting
         return catalog.skills[json.loads(arguments)["name"]].files["SKILL.md"].decode()
     tool = catalog.tools[name]
     result = tool(**bind(tool.function, tool.parse(arguments), context))
@@ -82,7 +82,7 @@ async def _called(name: str, arguments: str, context: ToolContext) -> str:
 
 
 def iteration(task: str, *, failed: bool = False) -> str:
-    """The brief of an iteration, the first or the second one at its task."""
+    """Return the brief of an iteration: the first or the second one at its task."""
     before = Iteration(number=1, thread="loop-1-1", task=task, started_at=AT, outcome="failed", explanation=GIVEN_UP)
     return iteration_brief(LoopState(thread="loop-1", recent=(before,) if failed else ()), task, number=2)
 
@@ -101,7 +101,7 @@ def test_the_repository_is_the_same_everywhere(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
-    """The repository is made in an empty folder or not at all."""
+    """The repository is created only in an empty folder."""
     (tmp_path / "mine.txt").touch()
 
     with pytest.raises(FileExistsError, match="not empty"):
@@ -111,7 +111,7 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_the_tests_run_and_leave_nothing_behind(tally: Path) -> None:
-    """They pass, or the first line says that they do not."""
+    """They pass, or the first line says that they fail."""
     test = tally / "tests" / "test_one.py"
     test.write_text(
         "import unittest\n\nclass One(unittest.TestCase):\n    def test(self):\n        self.assertTrue(1)\n"
@@ -123,7 +123,7 @@ async def test_the_tests_run_and_leave_nothing_behind(tally: Path) -> None:
     assert git(tally, "status", "--porcelain", "--ignored") == "?? tests/test_one.py"
 
 
-@pytest.mark.skipif(why_not(DEFAULT) is not None, reason="commands cannot be confined on this machine")
+@pytest.mark.skipif(unavailable_reason(DEFAULT) is not None, reason="commands cannot be confined on this machine")
 async def test_what_the_llm_wrote_runs_confined(tally: Path, tmp_path: Path) -> None:
     """A test reaches nothing outside its repository, where the machine can see to that."""
     (tmp_path / "secret.txt").write_text("mine")
@@ -134,8 +134,8 @@ async def test_what_the_llm_wrote_runs_confined(tally: Path, tmp_path: Path) -> 
     assert "No such file" in result
 
 
-def test_everything_it_has_runs_at_once_and_it_has_no_shell() -> None:
-    """The policy, tool by tool: no person has to be there, and nothing leads out of the workspace."""
+def test_all_its_tools_run_without_asking_and_it_has_no_shell() -> None:
+    """Tool by tool: the policy needs no person, and no tool reaches outside the workspace."""
     spec = catalog.spec("builder", default_llm="any")
     verdicts = {tool.name: evaluate(spec.policy, ToolUse(tool.name, tool.effect)).verdict for tool in spec.tools}
 
@@ -146,7 +146,7 @@ def test_everything_it_has_runs_at_once_and_it_has_no_shell() -> None:
 
 
 def test_its_files_and_its_skill_are_in_its_prompt() -> None:
-    """It has room for the files, and knows of the skill."""
+    """The prompt has room for the files and lists the skill."""
     spec = catalog.spec("builder", default_llm="any")
 
     assert spec.memory.files > 0
@@ -154,7 +154,7 @@ def test_its_files_and_its_skill_are_in_its_prompt() -> None:
 
 
 async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> None:
-    """Plan, a test that fails, code, a test that passes, a commit: task by task, as a person has changed them."""
+    """Plan, a failing test, code, a passing test, a commit: task by task, including a person's changes."""
     await play(tally, initializer_brief(LoopState(thread="loop-1")), run="plan")
     file = tally / "TASKS.md"
     assert [task.title for task in parse_tasks(file.read_text())] == list(PLAN)
@@ -166,7 +166,7 @@ async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> No
         words, told = await play(tally, iteration(task, failed=task == LINES), run=f"run-{number}")
         tests = [result.partition(".")[0].partition(" (")[0] for name, result in told if name == "run_tests"]
         assert (tests, words) == (["Tests FAILED", "Tests passed"], f"Done. {JOBS[task].what}")
-        if task == WORDS:  # what a first attempt leaves
+        if task == WORDS:  # left by a first attempt
             words, told = await play(tally, iteration(LINES), run="first")
             assert GIVEN_UP in words
             assert [result.startswith("Tests FAILED") for name, result in told if name == "run_tests"] == [True] * 2
@@ -185,16 +185,16 @@ async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> No
     ]
 
 
-def test_the_script_ends_where_it_does_not_know_the_task() -> None:
-    """It calls nothing, so that its task stays open."""
+def test_the_script_ends_at_an_unknown_task() -> None:
+    """It calls nothing, so its task stays open."""
     reply = script(conversation([{"role": "user", "content": iteration("paint the fence")}]))
 
     assert not reply.calls
     assert "paint the fence" in (reply.text or "")
 
 
-async def test_the_script_ends_where_a_person_has_changed_its_task(tally: Path) -> None:
-    """What complete_task refuses is told as the last words, and nothing more is called."""
+async def test_the_script_ends_if_a_person_has_changed_its_task(tally: Path) -> None:
+    """The refusal of complete_task is its final reply, and it calls nothing more."""
     (tally / "TASKS.md").write_text("- [ ] something else\n")
     messages: list[JSON] = [{"role": "user", "content": iteration(WORDS)}]
     while (reply := script(conversation(messages))).calls:
@@ -212,7 +212,7 @@ async def test_the_script_ends_where_a_person_has_changed_its_task(tally: Path) 
 
 
 def test_a_person_rewords_the_first_open_task_and_adds_one(tmp_path: Path) -> None:
-    """What is done stays as it is; where nothing is open, a task is only added."""
+    """Completed tasks stay unchanged; if none is open, a task is only added."""
     file = tmp_path / "TASKS.md"
     file.write_text("- [x] one\n- [ ] two\n- [ ] three\n")
 
@@ -224,8 +224,8 @@ def test_a_person_rewords_the_first_open_task_and_adds_one(tmp_path: Path) -> No
     assert file.read_text() == f"- [x] one\n- [ ] {HELP}\n"
 
 
-def test_git_tells_who_did_what(tally: Path) -> None:
-    """A commit has its key, its thread and the task that it completes; what a person changed is one of its own."""
+def test_git_shows_who_did_what(tally: Path) -> None:
+    """A commit has its key, its thread and the task that it completes; a person's change is a separate commit."""
     (tally / "TASKS.md").write_text("- [ ] one\n")
     made = Repository(tally, author="builder")
     made.commit_manual_changes("key-0")
@@ -242,8 +242,8 @@ def test_git_tells_who_did_what(tally: Path) -> None:
     assert (third.task, third.thread, third.settled) == ("", "loop-1-1", True)
 
 
-def test_a_log_tells_which_calls_committed() -> None:
-    """Calls that failed, or had nothing to commit, are left out."""
+def test_a_log_shows_which_calls_committed() -> None:
+    """Calls that failed or had nothing to commit are left out."""
     results = [
         ("ok", "Completed 'one' in commit abc1234 (2 files)."),
         ("failed", "no commit: try in commit abc1234 again"),
@@ -262,8 +262,8 @@ def test_a_log_tells_which_calls_committed() -> None:
     assert (found.tool, found.title, found.key, found.commit) == ("complete_task", "one", "key-1", "abc1234")
 
 
-def test_the_table_says_what_is_wrong(tally: Path) -> None:
-    """A commit that no log knows, a task done twice, a feature that does not pass and a dirty tree are told."""
+def test_the_table_reports_faults(tally: Path) -> None:
+    """It reports a commit without a log entry, a task done twice, a failing feature and a dirty tree."""
     (tally / "TASKS.md").write_text("- [x] one\n")
     made = Repository(tally, author="builder")
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Loops from outside: the command line, kills, and what the audit of them would find."""
+"""Loops on the command line, loops whose worker is killed, and the check of their results."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from bench.environment import open_stack
 from bench.loops import measure
-from bench.stage import open_stack
 from holdfast.runtime.config.stack_file import Stack
 from tests.integration.forked import run
 from tests.integration.looped import catalog, judge, prepare, script
@@ -21,15 +21,15 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-async def test_loops_whose_worker_is_killed_tell_one_story() -> None:
-    """SIGKILL at random moments: every task is done once and in order, and files, git and logs say so alike."""
+async def test_loops_survive_kills_of_their_worker() -> None:
+    """After SIGKILL at random moments, every task was done once and in order, and files, git and logs agree."""
     with open_stack() as (stack, home):
         kills, wrong = await measure(stack, home, kills=4, loops=2, tasks=15, seed=1)
     assert (kills, wrong) == (4, [])
 
 
-async def test_the_audit_finds_what_is_wrong(rig: StartRig, client: Client) -> None:
-    """The judge of loops can fail: a commit that no log knows, a task undone and a file left over are told."""
+async def test_the_check_of_loops_finds_faults(rig: StartRig, client: Client) -> None:
+    """It reports a commit without a log entry, a task not done and a file left over."""
     async with rig(catalog, script) as at_work:
         workspace = at_work.workspace / "loop"
         prepare(workspace, 2)
@@ -49,7 +49,7 @@ async def test_the_audit_finds_what_is_wrong(rig: StartRig, client: Client) -> N
 
 
 class Shell:
-    """`starter.py` as a process, against the rig's server and queue."""
+    """Runs `starter.py` as a process, against the rig's server and queue."""
 
     def __init__(self, rig: Rig, stack: Stack, home: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
@@ -57,18 +57,18 @@ class Shell:
         self._environ = kept | own | {"HOLDFAST_TASK_QUEUE": rig.task_queue, "DATABASE_URL": stack.database_url}
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        """Run a verb; returns what it printed on stdout."""
+        """Run a verb, and return what it printed on stdout."""
         done = run("starter", arguments, environ=self._environ)
         assert done.code == code, done.out + done.err
         return done.out.decode()
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """The same with `--json`, decoded."""
+        """Do the same with `--json`, and decode the result."""
         return json.loads(self.run(*arguments, "--json", code=code))
 
 
 async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """`loop` starts one, `show` and `list` tell of it, `pause`, `resume` and `retry` steer it."""
+    """`loop` starts one, `show` and `list` show it, `pause`, `resume` and `retry` steer it."""
     async with rig(catalog, script) as at_work:
         prepare(workspace := at_work.workspace / "mine", 2)
         shell = Shell(at_work, stack, tmp_path / "home")
@@ -96,7 +96,7 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
 
 
 async def test_waiting_for_a_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """`loop --wait` stays until it is done, and its exit code says whether it is."""
+    """`loop --wait` waits until it is done, and its exit code says whether it is."""
     async with rig(catalog, script) as at_work:
         shell = Shell(at_work, stack, tmp_path / "home")
         prepare(workspace := at_work.workspace / "mine", 1)

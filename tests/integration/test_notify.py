@@ -1,4 +1,4 @@
-"""Notices to those who are elsewhere: a real worker tells real HTTP receivers."""
+"""Notifications: a real worker sends them to real HTTP receivers."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay
 
 
 async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig) -> None:
-    """It is told again until it accepts; every try has the same key, and a signature that is right."""
+    """Delivery is retried until it succeeds; every try has the same key and a valid signature."""
     receiver = Receiver(answers=[503, 500])
     async with served(receiver) as url:
         notifier = Notifier([To(url=f"{url}/hook")], secret=SECRET, links=LINKS)
@@ -53,7 +53,7 @@ async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRi
             assert (told["occasion"], told["thread"], told["agent"]) == ("request_opened", "ä/1", "clerk")
             assert request["digest"] == told["request"]["digest"] == told["answer"]["http"]["body"]["digest"]
             assert told["answer"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/decisions"
-            assert "python starter.py approve ä/1 1" not in told["answer"]["cli"]  # a shell needs quotes there
+            assert "python starter.py approve ä/1 1" not in told["answer"]["cli"]  # it needs quotes in a shell
             assert told["ui"] == "http://ui.example/namespaces/default/workflows/%C3%A4%2F1"
             await run.terminate()
 
@@ -62,8 +62,8 @@ async def _asked(receiver: Receiver) -> list[Any]:
     return receiver.taken
 
 
-async def test_the_end_is_told_before_the_run_is_over(rig: StartRig) -> None:
-    """Whoever is told that a run has finished is told before Temporal has closed it; and the run waits for that."""
+async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
+    """The run waits until the notification of its end is delivered, and only then closes in Temporal."""
     receiver = Receiver()
     async with served(receiver) as url:
         notifier = Notifier([To(url=url)])
@@ -82,8 +82,8 @@ async def test_the_end_is_told_before_the_run_is_over(rig: StartRig) -> None:
             await check_thread(worker.client, run)
 
 
-async def test_one_that_fails_has_nobody_else_told_twice(rig: StartRig) -> None:
-    """Of several receivers, those that have taken a notice are not told again for the sake of the others."""
+async def test_one_failing_receiver_causes_no_duplicates_for_others(rig: StartRig) -> None:
+    """Receivers that have accepted a notification do not get it again."""
     good, bad = Receiver(), Receiver(answers=[500, 429])
     async with served(good) as one, served(bad) as two:
         notifier = Notifier([To(url=one), To(url=two)])
@@ -96,8 +96,8 @@ async def test_one_that_fails_has_nobody_else_told_twice(rig: StartRig) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 410])
-async def test_one_that_refuses_for_good_is_not_asked_again(rig: StartRig, status: int) -> None:
-    """A 4xx is an answer: the run goes on at once, and the receiver hears of it no more."""
+async def test_a_permanent_refusal_is_not_retried(rig: StartRig, status: int) -> None:
+    """A 4xx is final: the run continues at once, and the receiver does not get that notification again."""
     receiver = Receiver(answers=[status])
     async with served(receiver) as url:
         notifier = Notifier([To(url=url)])
@@ -108,7 +108,7 @@ async def test_one_that_refuses_for_good_is_not_asked_again(rig: StartRig, statu
 
 
 async def test_no_redirect_is_followed(rig: StartRig) -> None:
-    """A notice goes where the setting says, and nowhere else."""
+    """A notification goes only to the address in the setting."""
     elsewhere = Receiver()
     async with served(elsewhere) as there:
         receiver = Receiver(answers=[307, 302], headers={"Location": there})
@@ -121,8 +121,8 @@ async def test_no_redirect_is_followed(rig: StartRig) -> None:
                 assert not elsewhere.requests
 
 
-async def test_slack_is_told_in_its_own_format(rig: StartRig) -> None:
-    """The message says what is asked, why, of whom and how to answer; what the LLM wrote is not read as markup."""
+async def test_slack_gets_its_own_format(rig: StartRig) -> None:
+    """The message says what is asked, why, of whom and how to answer; the LLM's text is not read as markup."""
     receiver = Receiver()
     async with served(receiver) as url:
         notifier = Notifier([To(url=url, format="slack", buttons=True)], links=LINKS)
@@ -145,8 +145,8 @@ async def test_slack_is_told_in_its_own_format(rig: StartRig) -> None:
     assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == said
 
 
-async def test_a_worker_without_webhooks_tells_nobody(rig: StartRig) -> None:
-    """No activity is spent on notices where there is nobody to tell."""
+async def test_a_worker_without_webhooks_sends_nothing(rig: StartRig) -> None:
+    """No activity is scheduled for notifications without receivers."""
     async with rig(CATALOG, steps([say("Done.")])) as worker:
         run = await worker.start()
         await run.result()
@@ -161,8 +161,8 @@ async def test_a_worker_without_webhooks_tells_nobody(rig: StartRig) -> None:
         assert "notify" not in scheduled
 
 
-async def test_people_are_told_of_a_loop_that_is_blocked_and_of_its_end(rig: StartRig) -> None:
-    """Each block and the end of a loop are told once; what blocks it is in the notice."""
+async def test_a_loop_sends_notices_when_it_blocks_and_ends(rig: StartRig) -> None:
+    """Each block and the end of a loop are notified once; the notification has the cause of the block."""
     receiver = Receiver()
     async with served(receiver) as url:
         notifier = Notifier([To(url=url)])

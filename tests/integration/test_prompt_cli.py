@@ -1,4 +1,4 @@
-"""`starter.py prompt`: what it shows is what the LLM is then sent, byte for byte."""
+"""`starter.py prompt` shows exactly the request that the LLM then receives."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def publish(version: str) -> str:
 
 
 def catalog(**agent: Any) -> Catalog:
-    """One agent with a memory of every kind."""
+    """Return one agent with a memory of every kind."""
     memory = Memory(strategies=200, standing=200, files=400)
     notes = Skill("notes", "For notes.", {"SKILL.md": b"---\nname: notes\ndescription: For notes.\n---\nBriefly."})
     given = {"name": "clerk", "instructions": "Work.", "memory": memory, **agent}
@@ -42,7 +42,7 @@ def catalog(**agent: Any) -> Catalog:
 
 
 class Starter:
-    """Runs `starter.py prompt` in a process of its own, against the session's servers."""
+    """Runs `starter.py prompt` in a separate process, against the session's servers."""
 
     def __init__(self, stack: Stack, home: Path) -> None:
         outside = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
@@ -50,19 +50,19 @@ class Starter:
         self._environ = {**outside, **ours, "HOLDFAST_HOME": str(home), "HOLDFAST_ANSWER_SECONDS": "4"}
 
     async def __call__(self, thread: str, *options: str) -> tuple[int, bytes, str]:
-        """Exit code, stdout, stderr."""
+        """Return exit code, stdout and stderr."""
         done = await asyncio.to_thread(run, "starter", ["prompt", thread, *options], environ=self._environ)
         return done.code, done.out, done.err.decode()
 
     async def raw(self, thread: str) -> bytes:
-        """The request's body."""
+        """Return the request's body."""
         code, out, err = await self(thread, "--raw")
         assert code == 0, err
         assert out.endswith(b"\n")
         return out[:-1]
 
     async def view(self, thread: str) -> dict[str, Any]:
-        """The one object of `--json`."""
+        """Return the object that `--json` prints."""
         code, out, err = await self(thread, "--json")
         assert code == 0, err
         view: dict[str, Any] = json.loads(out)
@@ -76,7 +76,7 @@ def prompt(stack: Stack, tmp_path: Path) -> Starter:
 
 
 async def furnish(r: Rig, database_url: str) -> None:
-    """Files, a strategy and a standing memory, with characters that need care."""
+    """Write files, a strategy and a standing memory, with characters that need escaping."""
     (r.workspace / ".agents").mkdir()
     (r.workspace / ".agents" / "STRATEGIES.md").write_text("Test before you push: café \x7f.\n")
     (r.workspace / "TASKS.md").write_text("- [ ] publish\n")
@@ -87,7 +87,7 @@ async def furnish(r: Rig, database_url: str) -> None:
 
 
 async def test_the_raw_prompt_is_what_the_llm_then_receives(rig: StartRig, prompt: Starter, database_url: str) -> None:
-    """While a run waits for somebody, `--raw` prints the body of the very next request; `--json` what it is made of."""
+    """While a run waits, `--raw` prints the body of the next request, and `--json` the parts that it is made of."""
     begun = [call("look", at="a\n😀"), call("look", at="b")]
     async with rig(catalog(), steps([*begun, fail(401, "wrong key")])) as r:
         await furnish(r, database_url)
@@ -115,7 +115,7 @@ async def test_the_raw_prompt_is_what_the_llm_then_receives(rig: StartRig, promp
 
 
 async def test_what_waits_is_shown_before_it_is_sent(rig: StartRig, prompt: Starter) -> None:
-    """A call that somebody is asked about and a message that was queued come first; neither is in the request yet."""
+    """A call that waits for approval and a queued message are listed; neither is in the request yet."""
     async with rig(catalog(), steps([call("publish", version="1.2"), say("done")])) as r:
         run = await r.start("publish")
         await status_of(run, "waiting_approval")
@@ -131,12 +131,12 @@ async def test_what_waits_is_shown_before_it_is_sent(rig: StartRig, prompt: Star
         assert (code, err) == (0, "")
         screen = out.decode()
         assert "\x1b" not in screen
-        assert "  a message that waits: and\\x1b[2J hurry\n" in screen
+        assert "  a queued message: and\\x1b[2J hurry\n" in screen
         assert "transcript" in screen
 
 
-async def test_a_closed_thread_shows_what_would_be_sent_on(rig: StartRig, prompt: Starter, database_url: str) -> None:
-    """Of a run that is over, and folded, the prompt is what was sent last and the answer: the agent is as recorded."""
+async def test_a_closed_thread_shows_its_next_prompt(rig: StartRig, prompt: Starter, database_url: str) -> None:
+    """After a compaction, the prompt of a closed run is its last request and the answer, for the recorded agent."""
 
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:
@@ -167,8 +167,8 @@ async def test_a_closed_thread_shows_what_would_be_sent_on(rig: StartRig, prompt
     assert [each["kind"] for each in view["waits"]] == ["say"]
 
 
-async def test_a_fold_that_is_due_is_the_next_request(rig: StartRig, prompt: Starter) -> None:
-    """Where the transcript is about to be folded, that is what is sent: with the instruction behind everything."""
+async def test_a_compaction_that_is_due_is_the_next_request(rig: StartRig, prompt: Starter) -> None:
+    """If a context compaction is due, the prompt is its request, with the instruction at the end."""
 
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:
@@ -186,7 +186,7 @@ async def test_a_fold_that_is_due_is_the_next_request(rig: StartRig, prompt: Sta
 
 
 async def test_a_thread_without_prompt_says_so(prompt: Starter, rig: StartRig) -> None:
-    """No such thread, or none that a worker has loaded: a sentence, and the exit code that says which."""
+    """An unknown thread, or one that no worker has loaded, gives a message and the right exit code."""
     async with rig(catalog(), steps([])) as r:
         code, out, err = await prompt("nowhere")
         assert (code, out) == (3, b"")

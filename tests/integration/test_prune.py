@@ -1,4 +1,4 @@
-"""Pruning the permanent record: what may go, and what goes with it."""
+"""Pruning the permanent record: which threads are listed, and what is deleted with them."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -20,12 +20,12 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def thread() -> str:
-    """The id of a thread of the test's own."""
+    """A new thread id."""
     return f"prune-{uuid4().hex}"
 
 
 async def record(pool: AsyncConnectionPool, thread: str, *, age: timedelta, finished: bool = True) -> None:
-    """Put a thread of two events into the record, the last of which is that old."""
+    """Put a thread of two events into the record, the last of that age."""
     log = EventLog()
     log.append(UserMessageReceived(content="task"), at=NOW - 2 * age)
     last = RunFinished(outcome="completed") if finished else UserMessageReceived(content="more")
@@ -34,7 +34,7 @@ async def record(pool: AsyncConnectionPool, thread: str, *, age: timedelta, fini
 
 
 async def listed(pool: AsyncConnectionPool, thread: str, older_than: timedelta) -> list[Prunable]:
-    """What is listed of one thread; other tests have theirs."""
+    """Return what is listed of one thread; other tests have their own."""
     return [one for one in await prunable(pool, older_than) if one.thread == thread]
 
 
@@ -46,24 +46,24 @@ async def test_a_thread_that_ended_long_ago_is_listed(pool: AsyncConnectionPool,
     assert 200 < one.bytes < 500
 
 
-async def test_a_thread_that_ended_lately_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """What counts is the last event, not the first."""
+async def test_a_thread_that_ended_recently_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
+    """The age is that of the last event, not the first."""
     await record(pool, thread, age=30 * DAY)
     assert await listed(pool, thread, 31 * DAY) == []
 
 
 async def test_a_thread_that_has_not_ended_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """However long nothing has happened, a run that is not finished stays."""
+    """A run that has not finished stays, however old its last event is."""
     await record(pool, thread, age=300 * DAY, finished=False)
     assert await listed(pool, thread, DAY) == []
 
 
 @pytest.mark.parametrize("late", [1, 250])
 @pytest.mark.parametrize("finished", [True, False])
-async def test_signals_that_came_late_do_not_keep_a_thread_for_ever(
+async def test_late_signals_do_not_keep_a_thread_forever(
     pool: AsyncConnectionPool, thread: str, late: int, finished: bool
 ) -> None:
-    """A thread has ended when its last run has, whatever was recorded after that; one that began again has not."""
+    """A thread has ended with its last run, even if later events were recorded; a re-opened one has not."""
     log = EventLog()
     log.append(UserMessageReceived(content="task"), at=NOW - 40 * DAY)
     log.append(RunFinished(outcome="completed"), at=NOW - 40 * DAY)
@@ -77,7 +77,7 @@ async def test_signals_that_came_late_do_not_keep_a_thread_for_ever(
 
 
 async def test_a_thread_whose_end_cannot_be_read_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """Nobody can tell that it ended."""
+    """It is unknown whether it has ended."""
     for number, line in enumerate([b"\xff", b"[]", b'{"type":"run_finished"}', b'{"type":"run_finished","at":"1999"}']):
         await PostgresThreads(pool).append(f"{thread}-{number}", 0, [line])
     assert [one for one in await prunable(pool, DAY) if one.thread.startswith(thread)] == []
@@ -92,7 +92,7 @@ async def test_the_oldest_comes_first(pool: AsyncConnectionPool, thread: str) ->
 
 
 async def test_pruning_removes_the_thread_and_nothing_else(pool: AsyncConnectionPool, thread: str) -> None:
-    """Events, effects and artifacts of the thread go; those of others stay."""
+    """Events, effects and artifacts of the thread are deleted; those of others stay."""
     threads, artifacts, other = PostgresThreads(pool), PostgresArtifacts(pool), f"{thread}-other"
     for name in (thread, other):
         await record(pool, name, age=30 * DAY)
@@ -119,8 +119,8 @@ async def test_pruning_removes_the_thread_and_nothing_else(pool: AsyncConnection
         await artifacts.get(shared)
 
 
-async def test_what_a_reset_left_behind_goes_with_its_thread(pool: AsyncConnectionPool, thread: str) -> None:
-    """It is not listed by itself, keeps its artifacts while it is there, and goes when its thread does."""
+async def test_a_log_set_aside_is_pruned_with_its_thread(pool: AsyncConnectionPool, thread: str) -> None:
+    """It is not listed by itself, keeps its artifacts while it exists, and is deleted with its thread."""
     threads, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
     await record(pool, thread, age=30 * DAY)
     lines = await threads.read(thread)
@@ -136,7 +136,7 @@ async def test_what_a_reset_left_behind_goes_with_its_thread(pool: AsyncConnecti
 
 
 async def test_a_thread_that_has_grown_is_not_pruned(pool: AsyncConnectionPool, thread: str) -> None:
-    """Somebody sent a message after it was listed: nothing of it is removed."""
+    """If a message arrives after it was listed, nothing of it is deleted."""
     await record(pool, thread, age=30 * DAY)
     (one,) = await listed(pool, thread, DAY)
     await PostgresThreads(pool).append(thread, one.events, [b"{}"])
@@ -145,15 +145,15 @@ async def test_a_thread_that_has_grown_is_not_pruned(pool: AsyncConnectionPool, 
 
 
 async def test_a_thread_is_pruned_once(pool: AsyncConnectionPool, thread: str) -> None:
-    """Of two that prune at the same time one does it; an unknown thread is no error."""
+    """Of two concurrent prunes, one deletes the thread; an unknown thread is not an error."""
     await record(pool, thread, age=30 * DAY)
     ends = await asyncio.gather(*(prune(pool, thread, last_position=1) for _ in range(3)))
     assert sorted(ends) == [False, False, True]
     assert not await prune(pool, f"{thread}-unknown", last_position=0)
 
 
-async def test_what_is_put_while_others_are_pruned_is_kept(pool: AsyncConnectionPool, thread: str) -> None:
-    """A thread that refers to an artifact while its last other thread goes, has it."""
+async def test_an_artifact_stored_during_a_prune_is_kept(pool: AsyncConnectionPool, thread: str) -> None:
+    """A thread that stores an artifact while the last other thread with it is pruned keeps it."""
     artifacts, content = PostgresArtifacts(pool), f"shared {thread}".encode()
     for number in range(10):
         name = f"{thread}-{number}"

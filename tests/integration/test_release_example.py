@@ -54,7 +54,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def context_of(workspace: Path, *, key: str) -> ToolContext:
-    """What a tool is told of a call."""
+    """Return the context of a tool call."""
     return ToolContext(thread="release-1", workspace=workspace, key=key, attempt=1)
 
 
@@ -72,7 +72,7 @@ def test_the_repository_is_the_same_everywhere(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
-    """The repository is made in an empty folder or not at all."""
+    """The repository is created only in an empty folder."""
     (tmp_path / "mine.txt").touch()
 
     with pytest.raises(FileExistsError, match="not empty"):
@@ -89,8 +89,8 @@ def test_commits_since_the_last_tag(context: ToolContext) -> None:
     assert [commit.subject.partition(":")[0] for commit in found.commits] == ["chore", "feat", "docs", "feat", "fix"]
 
 
-def test_a_repository_further_up_is_not_taken(trickle: Path) -> None:
-    """A workspace inside somebody's repository is none itself: nothing there may be tagged by mistake."""
+def test_an_enclosing_repository_is_not_used(trickle: Path) -> None:
+    """A workspace inside another repository is not a repository itself, so nothing there is tagged by mistake."""
     inner = trickle / "inner"
     inner.mkdir()
 
@@ -101,7 +101,7 @@ def test_a_repository_further_up_is_not_taken(trickle: Path) -> None:
 
 
 async def test_the_tests_run_and_leave_nothing_behind(trickle: Path, context: ToolContext) -> None:
-    """They pass, or the first line says that they do not."""
+    """They pass, or the first line says that they fail."""
     assert (await run_tests(context)).startswith("Tests passed.\n")
     assert not git(trickle, "clean", "--dry-run", "-dx")
 
@@ -111,7 +111,7 @@ async def test_the_tests_run_and_leave_nothing_behind(trickle: Path, context: To
 
 
 async def test_code_that_the_llm_wrote_does_not_run(trickle: Path, context: ToolContext) -> None:
-    """Tests are allowed without asking, so they are those of the last commit."""
+    """Tests are allowed without asking, so they run from the last commit."""
     (trickle / "tests" / "test_mine.py").write_text("import os\nos.mkdir('proof')\n")
 
     with pytest.raises(ReleaseRefused, match=r"tests/test_mine\.py"):
@@ -123,7 +123,7 @@ async def test_code_that_the_llm_wrote_does_not_run(trickle: Path, context: Tool
 
 
 def test_a_tag_is_found_by_the_call_that_made_it(trickle: Path, context: ToolContext) -> None:
-    """Before: absent. After: found, with the words of the call itself. For another call: absent, and refused."""
+    """Before the call: absent. After: found, with the call's own result. For another call: absent, and refused."""
     assert find_tag("0.2.0", context) == Absent()
 
     said = tag_release("0.2.0", context)
@@ -134,7 +134,7 @@ def test_a_tag_is_found_by_the_call_that_made_it(trickle: Path, context: ToolCon
     assert not git(trickle, "status", "--porcelain")
     other = context_of(trickle, key="key-2")
     assert find_tag("0.2.0", other) == Absent()
-    with pytest.raises(ReleaseRefused, match="there already"):
+    with pytest.raises(ReleaseRefused, match="exists already"):
         tag_release("0.2.0", other)
 
 
@@ -148,14 +148,14 @@ def test_a_tag_interrupted_after_its_commit_is_made_on_that_commit(trickle: Path
 
 
 def test_a_version_that_the_changelog_does_not_mention_is_not_tagged(context: ToolContext) -> None:
-    """The changelog comes first."""
+    """The changelog must have the version first."""
     with pytest.raises(ReleaseRefused, match="does not mention"):
         tag_release("0.3.0", context)
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_publication_is_found_by_the_call_that_made_it(trickle: Path, context: ToolContext) -> None:
-    """One line, beside the repository, with version, commit and key; another call is refused."""
+    """One line beside the repository has version, commit and key; another call is refused."""
     tag_release("0.2.0", context)
     assert find_publication(context) == Absent()
 
@@ -175,29 +175,29 @@ async def test_a_publication_is_found_by_the_call_that_made_it(trickle: Path, co
 @pytest.mark.usefixtures("at_once")
 async def test_nothing_is_published_without_a_tag(trickle: Path, context: ToolContext) -> None:
     """The refusal says which tool comes first, and the registry stays as it is."""
-    with pytest.raises(ReleaseRefused, match="tag_release comes first"):
+    with pytest.raises(ReleaseRefused, match="call tag_release first"):
         await publish("0.2.0", context)
 
     assert not registry_of(trickle).exists()
 
 
-def test_a_registry_that_cannot_be_read_is_for_a_person(trickle: Path, context: ToolContext) -> None:
-    """Half a line says nothing about whether the publication happened."""
+def test_an_unreadable_registry_leaves_the_outcome_unknown(trickle: Path, context: ToolContext) -> None:
+    """Half a line does not say whether the publication happened."""
     registry_of(trickle).write_text('{"version": "0.2')
 
     assert isinstance(find_publication(context), Unknown)
 
 
 @pytest.mark.parametrize("version", ["", "v1.0.0", "1.0", "../1.0.0", "1.0.0 --force", "--help", "1.0.0\n", "01.0.0"])
-def test_only_a_version_gets_to_git_and_to_the_registry(version: str) -> None:
-    """What is no version never reaches the tool."""
+def test_only_a_version_reaches_git_and_the_registry(version: str) -> None:
+    """An invalid version never reaches the tool."""
     for name in ("tag_release", "publish"):
         with pytest.raises(ArgumentsInvalid):
             catalog.tools[name].parse(json.dumps({"version": version}))
 
 
-def test_what_leaves_the_repository_asks_and_the_rest_does_not() -> None:
-    """The policy, tool by tool; there is no shell."""
+def test_only_effects_outside_the_repository_ask() -> None:
+    """Tool by tool; there is no shell."""
     spec = catalog.spec("release", default_llm="any")
     verdicts = {tool.name: evaluate(spec.policy, ToolUse(tool.name, tool.effect)).verdict for tool in spec.tools}
 
@@ -210,7 +210,7 @@ def test_what_leaves_the_repository_asks_and_the_rest_does_not() -> None:
 
 
 def conversation(results: dict[str, str]) -> Conversation:
-    """A conversation in which each of those tools was called once, with that result."""
+    """Return a conversation in which each of those tools was called once, with that result."""
     messages: list[JSON] = [{"role": "user", "content": "Release."}]
     for number, (tool, result) in enumerate(results.items()):
         call = {"id": f"call_{number}", "type": "function", "function": {"name": tool, "arguments": "{}"}}
@@ -238,14 +238,14 @@ GONE_WELL = {
     [("fix: a leak", "1.2.4"), ("feat(api): more", "1.3.0"), ("feat!: other", "2.0.0"), ("whatever", "1.2.4")],
 )
 def test_the_script_chooses_the_version_from_the_commits(subject: str, version: str) -> None:
-    """By semantic versioning."""
+    """It follows semantic versioning."""
     reply = script(conversation({"commits_since_tag": COMMITS % subject, "read_file": GONE_WELL["read_file"]}))
 
     assert f"## {version} (2026-01-14)" in json.loads(reply.calls[0][1])["new"]
 
 
-def test_the_script_goes_on_from_any_point() -> None:
-    """Its reply follows from the results so far, and from nothing else."""
+def test_the_script_continues_from_any_point() -> None:
+    """Its reply depends only on the results so far."""
     called = [
         [name for name, _ in script(conversation(dict(list(GONE_WELL.items())[:count]))).calls]
         for count in (0, 2, 3, 4, 5, 6)
@@ -262,8 +262,8 @@ def test_the_script_goes_on_from_any_point() -> None:
 
 
 @pytest.mark.parametrize("tool", ["commits_since_tag", "edit_file", "run_tests", "tag_release", "publish"])
-def test_the_script_ends_where_a_call_fails_or_is_denied(tool: str) -> None:
-    """It says what came back, and calls nothing more."""
+def test_the_script_ends_if_a_call_fails_or_is_denied(tool: str) -> None:
+    """It replies with the result, and calls nothing more."""
     results = {}
     for name, result in GONE_WELL.items():
         results[name] = "Denied by alice: not on a Friday" if name == tool else result
@@ -276,8 +276,8 @@ def test_the_script_ends_where_a_call_fails_or_is_denied(tool: str) -> None:
     assert "not on a Friday" in (reply.text or "")
 
 
-def test_a_demo_removes_earlier_ones_that_nobody_uses(tmp_path: Path) -> None:
-    """A demo that runs keeps its folder; what is not a demo's stays."""
+def test_a_demo_removes_unused_folders_of_earlier_ones(tmp_path: Path) -> None:
+    """A running demo keeps its folder; other folders stay."""
     (tmp_path / "demo" / "notes").mkdir(parents=True)
     running = new_folder(tmp_path)
     (tmp_path / "demo" / "old").mkdir()
@@ -298,7 +298,7 @@ def test_the_demo_survives_two_kills(tmp_path: Path) -> None:
 
     assert facts["workers killed (SIGKILL)"] == "2"
     assert facts["chain of digests"] == "intact"
-    assert facts["found done after a kill, and adopted"] == "publish"
+    assert facts["effects found after a kill and adopted"] == "publish"
     assert facts["git tags: 1 expected"] == "1 done, 0 duplicated"
     assert facts["lines in the registry: 1 expected"] == "1 done, 0 duplicated"
     assert facts["rows in the ledger: 4 expected"] == "4 done, 0 duplicated"

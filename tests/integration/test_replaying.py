@@ -1,4 +1,4 @@
-"""The replay gate for users: recorded runs pass or are named, from a server and from files."""
+"""The replay check for users: recorded runs from a server and from files pass, or their divergence is named."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from holdfast import Agent, Catalog, tool
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
 from holdfast.run.contracts import WORKFLOW, RunInput
-from holdfast.runtime.audit.replay import Recorded, Replayed, latest_runs, recorded_in, replay, runs_of
+from holdfast.runtime.audit.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES
@@ -41,11 +41,11 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay
 
 @workflow.defn(name=WORKFLOW)
 class Continued:
-    """A thread of three runs."""
+    """A thread of three Temporal runs."""
 
     @workflow.run
     async def run(self, run: RunInput) -> str:
-        """Go on in a new run, twice."""
+        """Continue as new, twice."""
         task = str(run.task)
         if len(task) < 3:
             workflow.continue_as_new(RunInput(task=f"{task}x"))
@@ -53,7 +53,7 @@ class Continued:
 
 
 def altered(name: str, change: Callable[[Events], Any], folder: Path) -> Path:
-    """A recorded history with its events changed, in a file."""
+    """Return a file with a recorded history whose events were changed."""
     history = json.loads((RELEASED / f"{name}.json").read_text())
     change(history["events"])
     file = folder / f"{name}.json"
@@ -62,30 +62,30 @@ def altered(name: str, change: Callable[[Events], Any], folder: Path) -> Path:
 
 
 def first(events: Events, kind: str) -> dict[str, Any]:
-    """The first event of a type."""
+    """Return the first event of a type."""
     return next(event for event in events if event["eventType"] == f"EVENT_TYPE_{kind}")
 
 
 def renamed(events: Events) -> None:
-    """The LLM was called by an activity of another name."""
+    """Change the name of the activity that called the LLM."""
     scheduled = first(events, "ACTIVITY_TASK_SCHEDULED")
     scheduled["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "other"
 
 
 def dropped(events: Events) -> None:
-    """An event is missing, and its number with it."""
+    """Remove an event, with its number."""
     events.remove(first(events, "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES"))
 
 
 def left_out(events: Events) -> None:
-    """A release that did not set search attributes at first."""
+    """Remove the upsert of search attributes, as in a release without it."""
     dropped(events)
     for number, event in enumerate(events, start=1):
         event["eventId"] = str(number)
 
 
 def ended_otherwise(events: Events) -> None:
-    """The run failed where today's code completes."""
+    """Make the run fail where the current code completes."""
     del events[-1]["workflowExecutionCompletedEventAttributes"]
     events[-1] |= {
         "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_FAILED",
@@ -94,13 +94,13 @@ def ended_otherwise(events: Events) -> None:
 
 
 def undecodable(events: Events) -> None:
-    """What a local activity returned is of a shape that today's code does not know."""
+    """Give a local activity's result a shape that the current code cannot decode."""
     details = first(events, "MARKER_RECORDED")["markerRecordedEventAttributes"]["details"]
     details["result"]["payloads"][0]["data"] = "e30="
 
 
-def asks_for_another_transcript(events: Events) -> None:
-    """The input of an activity is another one: the SDK does not compare inputs."""
+def with_another_transcript(events: Events) -> None:
+    """Change the input of an activity, which the SDK does not compare."""
     scheduled = [event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_SCHEDULED"][1]
     earlier = first(events, "ACTIVITY_TASK_SCHEDULED")["activityTaskScheduledEventAttributes"]["input"]
     scheduled["activityTaskScheduledEventAttributes"]["input"] = earlier
@@ -109,32 +109,32 @@ def asks_for_another_transcript(events: Events) -> None:
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["worker", "strict"])
 @pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
 async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
-    """What a release recorded goes on today, and is told by its thread and run."""
+    """A history of a released version passes, and the result names its thread and run."""
     run = recorded_in(file)
-    thread, _, _ = file.stem.partition(".")  # a thread of several runs has several files
+    thread, _, _ = file.stem.partition(".")  # a thread of several Temporal runs has several files
     assert (run.thread, len(run.run_id)) == (thread, 36)
-    assert await replay(run, WORKFLOWS, strict=strict) == Replayed(run.thread, run.run_id, True)
+    assert await replay(run, WORKFLOWS, strict=strict) == ReplayResult(run.thread, run.run_id, True)
 
 
 @pytest.mark.parametrize(
     ("change", "event_id", "reason"),
     [
-        (renamed, 7, "the history has the activity 'other' where today's code asks for 'call_llm'"),
-        (dropped, 6, "today's code cannot go on with this history: Fatal error in workflow machines: History is out"),
-        (left_out, 6, "today's code does something else than the history holds: "),
-        (ended_otherwise, 35, "today's code does something else than the history holds: Complete workflow machine"),
+        (renamed, 7, "the history has activity 'other' where the current code schedules 'call_llm'"),
+        (dropped, 6, "the current code cannot continue this history: Fatal error in workflow machines: History is out"),
+        (left_out, 6, "the current code diverges from the history: "),
+        (ended_otherwise, 35, "the current code diverges from the history: Complete workflow machine"),
         (
             undecodable,
             6,
-            "today's code cannot go on with this history: Failed decoding arguments: 2 validation errors",
+            "the current code cannot continue this history: Failed decoding arguments: 2 validation errors",
         ),
-        (asks_for_another_transcript, 16, "replays, but cannot be read without a worker: event 16 of the history"),
+        (with_another_transcript, 16, "replays, but cannot be read without a worker: event 16 of the history"),
     ],
 )
 async def test_a_divergence_is_named(
     change: Callable[[Events], None], event_id: int, reason: str, tmp_path: Path
 ) -> None:
-    """Whatever differs, the first event where it does is told, with the reason in words."""
+    """The result names the first event that differs, and the reason."""
     result = await replay(recorded_in(altered("plain", change, tmp_path)), WORKFLOWS)
     assert (result.thread, result.ok, result.event_id) == ("plain", False, event_id)
     assert result.reason.startswith(reason)
@@ -142,25 +142,25 @@ async def test_a_divergence_is_named(
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 9, 20])
-async def test_a_run_that_has_not_gone_far_passes(length: int) -> None:
-    """An open run passes as far as it has come, and one that no worker has had does not keep the replay waiting."""
+async def test_an_open_run_passes(length: int) -> None:
+    """An open run passes as far as it has come; one that no worker has processed does not block the replay."""
     run = recorded_in(RELEASED / "plain.json")
-    begun = Recorded(run.thread, run.run_id, run.events[:length])
+    begun = RecordedRun(run.thread, run.run_id, run.events[:length])
     assert (await asyncio.wait_for(replay(begun, WORKFLOWS), 10)).ok
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "holds no history of a run (JSONDecodeError"),
-        ("[]", "holds no history of a run"),
-        ('{"events": []}', "holds no history of a run"),
-        ('{"events": [{"eventId": "5"}]}', "no workflow from its first event on, and not of an agent run"),
-        ('{"events": [{"eventId": "one"}]}', "holds no history of a run (ParseError"),
+        ("{", "does not hold the history of a run (JSONDecodeError"),
+        ("[]", "does not hold the history of a run"),
+        ('{"events": []}', "does not hold the history of a run"),
+        ('{"events": [{"eventId": "5"}]}', "a workflow without its first event, not of an agent run"),
+        ('{"events": [{"eventId": "one"}]}', "does not hold the history of a run (ParseError"),
     ],
 )
-def test_a_file_that_holds_no_agent_run_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    """A file that is none of ours is an error that names it, and no divergence."""
+def test_a_file_without_an_agent_run_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    """It is an error that names the file, not a divergence."""
     file = tmp_path / "history.json"
     file.write_text(text)
     with pytest.raises(HistoryFileInvalid, match=r"history\.json") as raised:
@@ -171,20 +171,20 @@ def test_a_file_that_holds_no_agent_run_is_refused(text: str, said: str, tmp_pat
 
 
 def test_a_history_of_another_workflow_is_refused(tmp_path: Path) -> None:
-    """The history of somebody else's workflow is refused by its type."""
+    """The error names its workflow type."""
 
     def change(events: Events) -> None:
         events[0]["workflowExecutionStartedEventAttributes"]["workflowType"]["name"] = "Payroll"
 
-    with pytest.raises(HistoryFileInvalid, match="a workflow of type 'Payroll', and not of an agent run"):
+    with pytest.raises(HistoryFileInvalid, match="a workflow of type 'Payroll', not of an agent run"):
         recorded_in(altered("plain", change, tmp_path))
 
 
 async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client) -> None:
-    """A thread that was continued is replayed whole, the latest run first; an unknown one is told as such."""
+    """A re-opened thread is replayed completely, latest run first; an unknown one is reported as such."""
     unsandboxed = UnsandboxedWorkflowRunner()
     worker = Worker(client, task_queue="continued", workflows=[Continued], workflow_runner=unsandboxed)
-    async with at_work(worker, leave_within=LEAVE):
+    async with running(worker, within=LEAVE):
         run = await client.start_workflow(WORKFLOW, RunInput(task="x"), id="continued", task_queue="continued")
         assert await run.result() == "xxx"
     found = [each async for each in runs_of(Threads(client), "continued")]
@@ -202,14 +202,14 @@ async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client
 async def test_the_command_line_replays_what_a_server_has(
     rig: StartRig, client: Client, stack: Stack, tmp_path: Path
 ) -> None:
-    """Open and closed runs pass by thread and by age, and a history written to a file passes or is named."""
+    """Open and closed runs pass by thread and by age; a history in a file passes, or its divergence is named."""
     shell = Shell({"HOLDFAST_HOME": str(tmp_path), **environ_of(stack)})
 
     async def starter(*words: str) -> Ran:
         return await asyncio.to_thread(shell, "replay", *words)
 
-    async with rig(CATALOG, steps([call("pay", amount=1), say("done")])) as at_work:
-        closed, waiting = await at_work.start(), await at_work.start()
+    async with rig(CATALOG, steps([call("pay", amount=1), say("done")])) as running:
+        closed, waiting = await running.start(), await running.start()
         await status_of(closed, "waiting_approval")
         await closed.signal("approve", {"request": "1", "by": "ann"})
         await closed.result()
@@ -219,7 +219,7 @@ async def test_the_command_line_replays_what_a_server_has(
         async def latest() -> list[str]:
             return [run.thread async for run in latest_runs(threads, 2)]
 
-        # Visibility lags behind.
+        # Visibility lags.
         await eventually(latest, lambda found: found == [waiting.id, closed.id])
         by_age, by_thread = await starter("--last", "2", "--json"), await starter(closed.id)
         file = tmp_path / "history.json"
@@ -238,7 +238,7 @@ async def test_the_command_line_replays_what_a_server_has(
     assert by_thread.code == 0
     assert by_thread.out.splitlines() == [
         f"ok        {closed.id}  {closed.first_execution_run_id}",
-        "1 run, and today's code goes on with it.",
+        "1 run, and today's code can resume it.",
     ]
     bad = tmp_path / "bad.json"
     bad.write_text(file.read_text().replace('"call_tool"', '"call_somebody"'))
@@ -261,10 +261,10 @@ async def test_the_command_line_replays_what_a_server_has(
         (("--file", "x", "--last", "1"), 2, "say one of THREAD, --file and --last"),
         (("--last", "0"), 2, "--last"),
         (("--file", "no-such-file.json"), 3, "there is no file 'no-such-file.json'"),
-        (("--file", "pyproject.toml"), 2, "file 'pyproject.toml' holds no history of a run"),
+        (("--file", "pyproject.toml"), 2, "file 'pyproject.toml' does not hold the history of a run"),
     ],
 )
-def test_what_cannot_be_replayed_has_a_code_of_its_own(
+def test_replay_usage_errors_have_their_own_exit_codes(
     tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     """Bad usage is 2 and a missing file 3; neither needs a server."""

@@ -1,4 +1,4 @@
-"""A secret that a tool uses, returns and raises is nowhere to be found: history, record, prompts, logs."""
+"""A secret that a tool uses, returns and raises appears nowhere: not in history, record, prompts or logs."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ from tests.integration.test_worker import refused, start
 from tests.rig import StartRig, check_thread, status_of
 
 FRAGMENT = b"hunter2"
-"""A part of each value that nothing escapes: whoever has it has the secret, however it is written."""
+"""A part of each value that no encoding changes: text that contains it leaks the secret."""
 
 STRIPE_KEY = 'sk-hunter2"\\+/live'
 OPENAI_API_KEY = "sk-proj-hunter2"
@@ -30,7 +30,7 @@ SHOWN = b"[secret STRIPE_KEY]"
 
 @tool(effect="read", secrets=("STRIPE_KEY",))
 async def leak(how: str, context: ToolContext) -> object:
-    """Tell the secret."""
+    """Return the secret."""
     key = context.secret("STRIPE_KEY")
     match how:
         case "text":
@@ -52,7 +52,7 @@ _checked: list[str] = []
 
 
 def find_payment(context: ToolContext) -> Found:
-    """Fail as a client library does, and find the payment the second time."""
+    """Fail as a client library does; find the payment the second time."""
     key = context.secret("STRIPE_KEY")
     if context.key not in _checked:
         _checked.append(context.key)
@@ -62,7 +62,7 @@ def find_payment(context: ToolContext) -> Found:
 
 @tool(effect="verifiable", check=find_payment, timeout=0.1, secrets=("STRIPE_KEY",))
 async def pay() -> str:
-    """Pay, and never hear of it."""
+    """Pay, without receiving a result."""
     await asyncio.Event().wait()
     return "paid"
 
@@ -78,7 +78,7 @@ SECRETS = Secrets({"STRIPE_KEY": STRIPE_KEY}, more=[("OPENAI_API_KEY", OPENAI_AP
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """All that a worker logs, at its most talkative; what was configured before comes back afterwards."""
+    """All that a worker logs at the most verbose level; the earlier logging configuration is restored afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level, structlog.get_config()
     stream = io.StringIO()
@@ -91,12 +91,12 @@ def log() -> Iterator[io.StringIO]:
 
 
 async def history_of(run: WorkflowHandle[object, object]) -> bytes:
-    """What Temporal has of a run, its payloads as they are."""
+    """Return what Temporal has of a run, with encoded payloads."""
     return b"\n".join(event.SerializeToString() for event in (await run.fetch_history()).events)
 
 
 def database_of(url: str, thread: str) -> bytes:
-    """Every row of every table of ours; that it has the thread's is checked."""
+    """Return every row of every Holdfast table, after checking that the thread's are among them."""
     with psycopg.connect(url) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'").fetchall()
         rows = b""
@@ -107,11 +107,9 @@ def database_of(url: str, thread: str) -> bytes:
     return rows
 
 
-async def test_a_secret_is_nowhere_but_in_its_tool(
-    rig: StartRig, client: Client, stack: Stack, log: io.StringIO
-) -> None:
-    """Returned as text, as JSON, beyond what the log holds, raised, raised by a check, told by the provider: what is
-    recorded, sent to the LLM and logged has its name in its place, and the run replays.
+async def test_a_secret_never_leaves_its_tool(rig: StartRig, client: Client, stack: Stack, log: io.StringIO) -> None:
+    """Returned as text or JSON, beyond the clipped part, raised, raised by a check, or sent by the provider: its name
+    replaces it in everything that is recorded, sent to the LLM or logged, and the run replays.
     """
     script = steps(
         [
@@ -135,7 +133,7 @@ async def test_a_secret_is_nowhere_but_in_its_tool(
     assert [SHOWN.decode() in result for result in results] == [True, True, False, True, False, True]
     assert results[0] == "the key is [secret STRIPE_KEY]"
     assert results[3] == "ValueError: wrong key [secret STRIPE_KEY]"
-    assert "'OPENAI_API_KEY' is not one that the tool declares" in results[4]
+    assert "the tool does not declare the secret 'OPENAI_API_KEY'" in results[4]
     assert results[5] == "paid with [secret STRIPE_KEY]"
     history, rows = await history_of(run), database_of(stack.database_url, run.id)
     logged = log.getvalue().encode()
@@ -157,7 +155,7 @@ async def test_a_worker_that_lacks_a_secret_is_not_built(rig: StartRig, monkeypa
 
 
 def test_a_worker_that_lacks_a_secret_does_not_start(tmp_path: Path) -> None:
-    """It says so before it starts anything, in one error; with the variable it would have gone on."""
+    """It reports one error before it starts anything; with the variable it would have started."""
     (tmp_path / "mine.py").write_text(
         "from holdfast import Agent, Catalog, ToolContext, tool\n\n"
         "@tool(secrets=('STRIPE_KEY', 'BANK_PIN'))\ndef pay(context: ToolContext) -> None:\n    'Pay.'\n\n"

@@ -1,7 +1,7 @@
-"""A decision that came after its worker's death, before anybody noticed: it lies in a queue that nobody polls.
+"""A decision that arrived after its worker died waits in a sticky queue that no worker polls.
 
-The worker that dies is played here by bare calls of Temporal's: it completes a workflow task, polls its sticky queue,
-and then never again. `test_takeover` kills a real one.
+Raw calls of Temporal's API play the worker that dies: it completes a workflow task, polls its sticky queue, and then
+never again. `test_takeover` kills a real one.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 
 from holdfast.run.contracts import WORKFLOW
-from holdfast.runtime.takeover.sticky_queues import give_task_back
+from holdfast.runtime.takeover.sticky_queues import release_task
 from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity
 from tests.rig import eventually
@@ -33,12 +33,12 @@ DEAD = "holdfast:elsewhere:0123456789abcdef:4711:1"
 ME = WorkerIdentity("here", "fedcba9876543210", 1, 1)
 
 
-class Doomed:
-    """A worker of one run, which ends without a word."""
+class DyingWorker:
+    """A worker of one run, which dies without notice."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.normal = TaskQueue(name=f"doomed-{uuid4().hex[:8]}", kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
+        self.normal = TaskQueue(name=f"dying-{uuid4().hex[:8]}", kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
         self.sticky = TaskQueue(
             name=f"{DEAD}-{uuid4().hex}",
             kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY,
@@ -46,17 +46,17 @@ class Doomed:
         )
 
     async def work(self) -> WorkflowHandle[Any, Any]:
-        """Do a run's first two workflow tasks, the second from the sticky queue, and die."""
+        """Process a run's first two workflow tasks, the second from the sticky queue, and die."""
         run = await self.client.start_workflow(WORKFLOW, id=f"run-{uuid4().hex[:8]}", task_queue=self.normal.name)
         await self.complete(await self.poll(self.normal))
         polling = asyncio.create_task(self.poll(self.sticky))
-        await eventually(self.pollers, bool)  # a queue that nobody polls is passed over
+        await eventually(self.pollers, bool)  # the server skips a sticky queue without pollers
         await run.signal("approve", {})
         await self.complete(await polling)
         return run
 
     async def pollers(self) -> int:
-        """How many the server has seen at the sticky queue."""
+        """Return how many pollers the server has seen at the sticky queue."""
         asked = DescribeTaskQueueRequest(
             namespace=self.client.namespace,
             task_queue=self.sticky,
@@ -65,16 +65,16 @@ class Doomed:
         return len((await self.client.workflow_service.describe_task_queue(asked)).pollers)
 
     async def poll(self, queue: TaskQueue) -> PollWorkflowTaskQueueResponse:
-        """Take a task."""
+        """Poll a task."""
         poll = PollWorkflowTaskQueueRequest(namespace=self.client.namespace, task_queue=queue, identity=DEAD)
         task = await self.client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=30))
         assert task.task_token
         return task
 
     async def complete(self, task: PollWorkflowTaskQueueResponse) -> None:
-        """Decide nothing, and ask for the next task in the sticky queue."""
+        """Complete the task without commands, and ask for the next one in the sticky queue."""
         sticky = StickyExecutionAttributes(worker_task_queue=self.sticky)
-        sticky.schedule_to_start_timeout.FromTimedelta(timedelta(minutes=1))  # whatever ends it sooner is ours
+        sticky.schedule_to_start_timeout.FromTimedelta(timedelta(minutes=1))  # only a takeover ends it sooner
         await self.client.workflow_service.respond_workflow_task_completed(
             RespondWorkflowTaskCompletedRequest(
                 namespace=self.client.namespace, task_token=task.task_token, sticky_attributes=sticky, identity=DEAD
@@ -83,28 +83,28 @@ class Doomed:
 
 
 @pytest.fixture
-async def doomed(client: Client) -> Doomed:
-    """One of them."""
-    return Doomed(client)
+async def dying(client: Client) -> DyingWorker:
+    """A dying worker."""
+    return DyingWorker(client)
 
 
 @pytest.fixture
-async def dead(doomed: Doomed) -> AsyncIterator[WorkflowHandle[Any, Any]]:
+async def dead(dying: DyingWorker) -> AsyncIterator[WorkflowHandle[Any, Any]]:
     """A run whose worker is dead."""
-    run = await doomed.work()
+    run = await dying.work()
     yield run
     await run.terminate()
 
 
 async def waits_for(run: WorkflowHandle[Any, Any]) -> list[HistoryEvent]:
-    """The events since its last completed task."""
+    """Return the events since its last completed task."""
     events = list((await run.fetch_history()).events)
     last = max(n for n, event in enumerate(events) if event.HasField("workflow_task_completed_event_attributes"))
     return events[last + 1 :]
 
 
 def is_freed(events: list[HistoryEvent]) -> bool:
-    """Whether the task was taken out of the dead worker's queue, and waits on the workflow's own."""
+    """Return whether the task was removed from the dead worker's queue, and waits in the workflow's own."""
     failed = [each for each in events if each.HasField("workflow_task_failed_event_attributes")]
     if len(failed) != 1:
         return False
@@ -117,61 +117,61 @@ def is_freed(events: list[HistoryEvent]) -> bool:
     )
 
 
-async def test_a_decision_that_lies_in_a_dead_workers_queue_goes_to_any(
-    doomed: Doomed, dead: WorkflowHandle[Any, Any]
+async def test_a_decision_in_a_dead_workers_queue_goes_to_any_worker(
+    dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
-    """It is given back with the reason, and waits on the workflow's own queue then; nothing else is ended."""
+    """Its task is failed with the reason and then waits in the workflow's own queue; no other task is ended."""
     await dead.signal("approve", {})
     (_, scheduled) = await waits_for(dead)
-    assert scheduled.workflow_task_scheduled_event_attributes.task_queue == doomed.sticky
+    assert scheduled.workflow_task_scheduled_event_attributes.task_queue == dying.sticky
     wanted = {"activities": 0, "workflows": 1}
-    queue = doomed.normal.name
+    queue = dying.normal.name
     await eventually(
-        lambda: sweep(doomed.client, queue, gone=lambda who: who == DEAD, me=ME), lambda found: found == wanted
+        lambda: sweep(dying.client, queue, gone=lambda who: who == DEAD, me=ME), lambda found: found == wanted
     )
     assert is_freed(await waits_for(dead))
-    # A second look finds nothing more: who was last to have it lives.
-    assert await sweep(doomed.client, queue, gone=lambda who: who == DEAD, me=ME) == {"activities": 0, "workflows": 0}
+    # A second sweep finds nothing more: the last worker that had it is alive.
+    assert await sweep(dying.client, queue, gone=lambda who: who == DEAD, me=ME) == {"activities": 0, "workflows": 0}
     assert is_freed(await waits_for(dead))
-    assert (await doomed.poll(doomed.normal)).attempt == 1
+    assert (await dying.poll(dying.normal)).attempt == 1
 
 
-async def test_an_update_that_lies_in_a_dead_workers_queue_goes_to_any(
-    doomed: Doomed, dead: WorkflowHandle[Any, Any]
+async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
+    dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
-    """Such a task enters history when it is begun: that one waits the server says, and where, the task before it."""
+    """Its task enters history only when it starts: the server says that it waits, and the task before it says where."""
     accepted = WorkflowUpdateStage.ACCEPTED
     update = asyncio.create_task(dead.start_update("approve", {}, wait_for_stage=accepted))
     await eventually(dead.describe, lambda found: found.raw_description.HasField("pending_workflow_task"))
     await eventually(
-        lambda: sweep(doomed.client, doomed.normal.name, gone=lambda who: who == DEAD, me=ME),
+        lambda: sweep(dying.client, dying.normal.name, gone=lambda who: who == DEAD, me=ME),
         lambda found: found["workflows"] == 1,
     )
     assert is_freed(await waits_for(dead))
-    assert len((await doomed.poll(doomed.normal)).messages) == 1
+    assert len((await dying.poll(dying.normal)).messages) == 1
     update.cancel()
     await asyncio.wait([update])
 
 
-async def test_a_decision_for_a_living_worker_is_left_to_it(doomed: Doomed, dead: WorkflowHandle[Any, Any]) -> None:
-    """Without the proof its queue is not polled, however long a task lies there."""
+async def test_a_decision_for_a_live_worker_is_left_to_it(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
+    """Without proof of death its queue is not polled, however long a task waits there."""
     await dead.signal("approve", {})
     before = await waits_for(dead)
     await eventually(
-        lambda: sweep(doomed.client, doomed.normal.name, gone=lambda _: False, me=ME),
+        lambda: sweep(dying.client, dying.normal.name, gone=lambda _: False, me=ME),
         lambda found: found == {"activities": 0, "workflows": 0},
     )
     assert await waits_for(dead) == before
-    assert (await doomed.poll(doomed.sticky)).workflow_execution.workflow_id == dead.id
+    assert (await dying.poll(dying.sticky)).workflow_execution.workflow_id == dead.id
 
 
-async def test_a_task_that_was_taken_is_given_back_though_its_taker_is_stopped(
-    doomed: Doomed, dead: WorkflowHandle[Any, Any]
+async def test_a_polled_task_is_failed_even_if_the_sweep_is_cancelled(
+    dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
-    """Cancelled in the middle of it, taking and giving back are done before the cancellation takes effect."""
+    """Polling and failing the task complete before the cancellation takes effect."""
     await dead.signal("approve", {})
-    queues = {"sticky_queue": doomed.sticky.name, "task_queue": doomed.normal.name}
-    taking = asyncio.create_task(give_task_back(doomed.client, **queues, failure=WORKER_DIED, me=str(ME)))
+    queues = {"sticky_queue": dying.sticky.name, "task_queue": dying.normal.name}
+    taking = asyncio.create_task(release_task(dying.client, **queues, failure=WORKER_DIED, me=str(ME)))
     await asyncio.sleep(0)
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -180,7 +180,7 @@ async def test_a_task_that_was_taken_is_given_back_though_its_taker_is_stopped(
 
 
 class Lossy:
-    """A client whose wire loses the first answer to a failed task; the SDK sends the same again then."""
+    """A client that loses the first answer to a failed task, so that the SDK sends it again."""
 
     def __init__(self, client: Client) -> None:
         self.namespace = client.namespace
@@ -194,10 +194,10 @@ class Lossy:
         return await self._respond(request, **options)
 
 
-async def test_a_task_whose_answer_is_lost_is_given_back_once(doomed: Doomed, dead: WorkflowHandle[Any, Any]) -> None:
-    """Its token is good for one answer: sent again, it ends no other task, and the server's refusal is no failure."""
+async def test_a_task_whose_answer_is_lost_is_failed_once(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
+    """Its token is valid once: sent again, it ends no other task, and the server's refusal is not a failure."""
     await dead.signal("approve", {})
-    queues = {"sticky_queue": doomed.sticky.name, "task_queue": doomed.normal.name}
-    lossy = cast(Client, Lossy(doomed.client))
-    assert await give_task_back(lossy, **queues, failure=WORKER_DIED, me=str(ME))
+    queues = {"sticky_queue": dying.sticky.name, "task_queue": dying.normal.name}
+    lossy = cast(Client, Lossy(dying.client))
+    assert await release_task(lossy, **queues, failure=WORKER_DIED, me=str(ME))
     assert is_freed(await waits_for(dead))

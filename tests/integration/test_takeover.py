@@ -1,7 +1,7 @@
-"""A worker that was killed is taken over from by its siblings; one that lives, or was frozen, never is.
+"""Siblings take over the work of a killed worker, but never that of a live or frozen one.
 
-Whether a call was taken over shows in its next attempt, which begins with the failure of the one before: `WorkerDied`,
-or a heartbeat time-out where Temporal was the first to notice.
+A takeover shows in the call's next attempt, which starts with the failure of the one before: `WorkerDied`,
+or a heartbeat time-out if Temporal noticed first.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ CATALOG = Catalog(
 
 
 def me() -> WorkerIdentity:
-    """This process."""
+    """Return this process."""
     found = this_process()
     assert found is not None
     return found
 
 
 async def attempts(run: WorkflowHandle[Any, Any]) -> list[str]:
-    """What ended each attempt that was followed by another: `WorkerDied`, or a time-out's words."""
+    """Return what ended each attempt that was followed by another: `WorkerDied`, or a time-out's message."""
     failures = []
     async for event in run.fetch_history_events():
         if event.HasField("activity_task_started_event_attributes"):
@@ -67,44 +67,44 @@ async def attempts(run: WorkflowHandle[Any, Any]) -> list[str]:
 
 
 async def at_rest(run: WorkflowHandle[Any, Any]) -> bool:
-    """Whether nothing of the run is under way, its record neither."""
+    """Return whether no call of the run and no write of its record is in progress."""
     described = (await run.describe()).raw_description
     return not described.pending_activities and not described.HasField("pending_workflow_task")
 
 
-async def under_way(run: WorkflowHandle[Any, Any]) -> list[PendingActivityInfo]:
-    """The run's calls that have not ended."""
+async def running_calls(run: WorkflowHandle[Any, Any]) -> list[PendingActivityInfo]:
+    """Return the run's calls that have not ended."""
     return list((await run.describe()).raw_description.pending_activities)
 
 
 async def called(rig: Rig) -> None:
-    """Wait until the LLM is asked."""
+    """Wait until the LLM is called."""
     await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
 
 
-async def swept(rig: Rig, gone: Any, wanted: dict[str, int]) -> None:
-    """Sweep until that much is ended at once: a run that has just begun may not be listed yet."""
+async def sweep_until(rig: Rig, gone: Any, wanted: dict[str, int]) -> None:
+    """Sweep until that many are ended in one pass: a new run may not be listed yet."""
     await eventually(lambda: sweep(rig.client, rig.task_queue, gone=gone, me=me()), lambda ended: ended == wanted)
 
 
-async def test_a_dead_workers_call_is_made_again_at_once(rig: StartRig) -> None:
-    """Its activity is given back, to be retried without delay, and the run goes on as if nothing had happened."""
+async def test_a_dead_workers_call_is_retried_at_once(rig: StartRig) -> None:
+    """Its activity is failed, to be retried without delay, and the run continues normally."""
     async with rig(CATALOG, lambda _: hang(), identity=DOOMED) as at_work:
         run = await at_work.start()
         await called(at_work)
         at_work.llm.script = steps([say("done")])
-        await swept(at_work, lambda identity: identity == DOOMED, {"activities": 1, "workflows": 1})
+        await sweep_until(at_work, lambda identity: identity == DOOMED, {"activities": 1, "workflows": 1})
         assert (await run.result())["result"] == "done"
         assert await attempts(run) == [WORKER_DIED]
 
 
-async def test_a_dead_workers_workflows_go_to_any_other(rig: StartRig) -> None:
-    """A run that waits for a person is not kept for the worker that has it cached; what it waits for stays."""
+async def test_a_dead_workers_workflows_go_to_any_other_worker(rig: StartRig) -> None:
+    """A run that waits for a person is not kept for the worker that has it cached; it keeps waiting."""
     async with rig(CATALOG, steps([call("ship"), say("done")]), identity=DOOMED) as at_work:
         run = await at_work.start()
         await status_of(run, "waiting_approval")
         await eventually(lambda: at_rest(run), bool)
-        await swept(at_work, lambda identity: identity == DOOMED, {"activities": 0, "workflows": 1})
+        await sweep_until(at_work, lambda identity: identity == DOOMED, {"activities": 0, "workflows": 1})
         before = (await run.fetch_history()).events
         await run.signal("approve", {"request": "1", "by": "alice"})
         assert (await run.result())["result"] == "done"
@@ -114,32 +114,32 @@ async def test_a_dead_workers_workflows_go_to_any_other(rig: StartRig) -> None:
         assert queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 
-async def test_the_claims_of_the_living_stay(rig: StartRig) -> None:
-    """Of this process, and of those that nobody here can judge: nothing is ended, whatever the hints say."""
+async def test_the_claims_of_live_workers_stay(rig: StartRig) -> None:
+    """Nothing is ended of this process, or of those whose state cannot be proved here, whatever the hints say."""
     for identity in (str(me()), DOOMED, "4711@build-7"):
         async with rig(CATALOG, lambda _: hang(), identity=identity) as at_work:
             run = await at_work.start()
             await called(at_work)
-            await swept(at_work, lambda identity: identity == "nobody", {"activities": 0, "workflows": 0})
+            await sweep_until(at_work, lambda identity: identity == "nobody", {"activities": 0, "workflows": 0})
 
             def gone(identity: str) -> bool:
                 found = parse_identity(identity)
                 return found is not None and is_gone(found, seen_from=me())
 
-            await swept(at_work, gone, {"activities": 0, "workflows": 0})
+            await sweep_until(at_work, gone, {"activities": 0, "workflows": 0})
             (pending,) = (await run.describe()).raw_description.pending_activities
             assert (pending.attempt, pending.last_worker_identity) == (1, identity)
             await run.terminate()
 
 
-async def test_siblings_take_over_as_soon_as_a_process_is_gone(rig: StartRig, client: Client, tmp_path: Path) -> None:
-    """Two of them watch a third one that works; it is killed, its call is made again, and nobody remembers it."""
+async def test_siblings_take_over_as_soon_as_a_process_has_ended(rig: StartRig, client: Client, tmp_path: Path) -> None:
+    """Two of them watch a third one that works; it is killed, its call is retried, and its registration removed."""
     doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     victim = identity_of(doomed.pid, me())
     async with rig(CATALOG, lambda _: hang(), identity=str(victim)) as at_work:
         queue, address = at_work.task_queue, client.service_client.config.target_host
         registry = WorkerRegistry(tmp_path, address, client.namespace, queue)
-        registry.enter(victim)
+        registry.add(victim)
         async with (
             taking_over(client, home=tmp_path, task_queue=queue) as name,
             taking_over(client, home=tmp_path, task_queue=queue),
@@ -157,31 +157,31 @@ async def test_siblings_take_over_as_soon_as_a_process_is_gone(rig: StartRig, cl
 
 
 async def test_takeover_can_be_switched_off(client: Client, tmp_path: Path) -> None:
-    """Then a worker has Temporal's own identity, and no file of it lies anywhere."""
+    """The worker then has Temporal's default identity, and no registry file."""
     async with taking_over(client, home=tmp_path, task_queue="q", wanted=False) as name:
         assert name is None
         assert list(tmp_path.iterdir()) == []
 
 
-async def test_without_a_registry_a_worker_works_all_the_same(client: Client, tmp_path: Path) -> None:
-    """A state folder that cannot be written costs the takeover, not the worker."""
+async def test_without_a_registry_a_worker_still_works(client: Client, tmp_path: Path) -> None:
+    """A state folder that cannot be written disables the takeover, not the worker."""
     (tmp_path / "workers").write_text("in the way")
     async with taking_over(client, home=tmp_path, task_queue="q") as name:
         assert name == str(me())
 
 
-async def test_queues_of_any_name_are_looked_through(client: Client) -> None:
+async def test_queues_of_any_name_are_swept(client: Client) -> None:
     """Quotes in a task queue's name are part of the name."""
     for queue in ("it's", 'a "b"', "back\\slash", "\\'", "a' OR WorkflowType != 'x"):
         assert await sweep(client, queue, gone=lambda _: True, me=me()) == {"activities": 0, "workflows": 0}
 
 
-# Processes, killed and frozen: a worker that owns the stack, and two beside it. Whichever has the run is the victim.
+# Killed and frozen processes: a worker that owns the stack, and two beside it. The victim is the one that has the run.
 
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[ScriptedLLM]:
-    """An LLM that outlives the workers."""
+    """An LLM that keeps running when workers are killed."""
     with ScriptedLLM() as llm:
         yield llm
 
@@ -201,7 +201,7 @@ def siblings(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 class Scene:
-    """A run of the three workers, and its workspace."""
+    """A run on the three workers, and its workspace."""
 
     def __init__(self, client: Client, siblings: tuple[WorkerProcess, ...], folder: Path) -> None:
         self.client = client
@@ -210,13 +210,13 @@ class Scene:
         folder.mkdir()
 
     async def start(self) -> WorkflowHandle[Any, Any]:
-        """Start it."""
+        """Start the run."""
         run = issued(RunInput(task="do it", workspace=str(self.folder)))
         queue = self.siblings[0].task_queue
         return await self.client.start_workflow(WORKFLOW, run, id=f"scene-{uuid4().hex[:8]}", task_queue=queue)
 
     async def holder(self, run: WorkflowHandle[Any, Any]) -> WorkerProcess:
-        """The worker that has the run's call under way, or else its last workflow task."""
+        """Return the worker that runs the run's call, or else its last workflow task."""
         pending = (await run.describe()).raw_description.pending_activities
         names = [each.last_worker_identity for each in pending if each.last_worker_identity]
         identity = parse_identity(names[0] if names else await _last_worker(run))
@@ -231,14 +231,14 @@ async def _last_worker(run: WorkflowHandle[Any, Any]) -> str:
 
 @pytest.fixture
 async def scenes(siblings: tuple[WorkerProcess, ...], tmp_path: Path) -> Callable[[], Scene]:
-    """As many scenes as wanted."""
+    """Yield as many scenes as wanted."""
     client = await connect_stack(siblings[0].stack)
     numbers = count()
     return lambda: Scene(client, siblings, tmp_path / f"scene-{next(numbers)}")
 
 
 async def taken_over(play: Callable[[], Awaitable[list[str]]]) -> None:
-    """Play until a death was noticed by a sibling. On a machine that stands still for seconds Temporal may be first."""
+    """Repeat until a sibling noticed a death; on a machine that stalls for seconds, Temporal may notice first."""
     ended = [await play()]
     while WORKER_DIED not in ended[-1]:
         assert len(ended) < 3, f"Temporal was first every time: {ended}"
@@ -246,8 +246,8 @@ async def taken_over(play: Callable[[], Awaitable[list[str]]]) -> None:
 
 
 @pytest.mark.slow
-async def test_killed_in_mid_llm_call_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """The sibling gives the call back, and one of them makes it again."""
+async def test_killed_during_an_llm_call_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
+    """The sibling fails the call, and one of the workers retries it."""
 
     async def play() -> list[str]:
         scene = scenes()
@@ -266,8 +266,10 @@ async def test_killed_in_mid_llm_call_beside_a_sibling(llm: ScriptedLLM, scenes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["mail", "ship"])
-async def test_killed_in_mid_effect_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene], tool: str) -> None:
-    """The next attempt finds the ledger's lock gone with the process, and the effect that was begun: it has one."""
+async def test_killed_during_an_effect_beside_a_sibling(
+    llm: ScriptedLLM, scenes: Callable[[], Scene], tool: str
+) -> None:
+    """The next attempt finds the ledger's lock released, and the effect started: it happens only once."""
 
     async def play() -> list[str]:
         scene = scenes()
@@ -295,7 +297,7 @@ async def test_killed_in_mid_effect_beside_a_sibling(llm: ScriptedLLM, scenes: C
 
 @pytest.mark.slow
 async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """A run that waits for a person is freed by the sibling, and a decision that comes then goes to any worker."""
+    """The sibling frees a run that waits for a person, and a later decision goes to any worker."""
     scene = scenes()
     llm.script = steps([call("ship"), say("done")])
     run = await scene.start()
@@ -316,10 +318,10 @@ async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: C
 
 
 @pytest.mark.slow
-async def test_a_decision_before_the_next_process_is_there(
+async def test_a_decision_before_the_next_process_starts(
     llm: ScriptedLLM, siblings: tuple[WorkerProcess, ...], scenes: Callable[[], Scene], tmp_path: Path
 ) -> None:
-    """The only worker is killed, a person decides, and the next process has the decision as soon as it is up."""
+    """The only worker is killed, a person decides, and the next process gets the decision as soon as it starts."""
     queue = f"alone-{uuid4().hex[:8]}"
     environ = {"HOLDFAST_CATALOG": "tests.integration.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
     worker = WorkerProcess(siblings[0].home, beside=siblings[0], HOLDFAST_TASK_QUEUE=queue, **environ)
@@ -338,7 +340,7 @@ async def test_a_decision_before_the_next_process_is_there(
         worker.start()
         assert (await run.result())["result"] == "done"
         assert len((scene.folder / "effects").read_text().splitlines()) == 1
-        await check_thread(scene.client, run)  # a history with a task that failed reads, and replays, like any other
+        await check_thread(scene.client, run)  # a history with a failed task can be read and replayed like any other
         failed = [event.workflow_task_failed_event_attributes for event in (await run.fetch_history()).events]
         return [each.failure.application_failure_info.type for each in failed]
 
@@ -350,7 +352,7 @@ async def test_a_decision_before_the_next_process_is_there(
 
 @pytest.mark.slow
 async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """Both see the death; no attempt that came next is ended by the slower of the two, though it is under way."""
+    """Both notice the death; the slower one does not end the next attempt, which is already running."""
     llm.script, asked = (lambda _: hang()), len(llm.requests)
     runs = [(scene := scenes(), await scene.start()) for _ in range(9)]
     await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count == asked + len(runs))
@@ -359,14 +361,14 @@ async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: C
     victim.kill()
     await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count >= asked + len(runs) + len(held))
     hint = f":{victim.pid}:"
-    victim.start()  # a third one that looks
-    registry = victim.home / "workers"  # from which the dead are removed after the second look
+    victim.start()  # a third one that sweeps
+    registry = victim.home / "workers"  # dead workers are removed from it after the second sweep
     await eventually(
         lambda: asyncio.to_thread(lambda: any(hint in each.name for each in registry.iterdir())),
         lambda known: not known,
     )
     for run in held:
-        for each in await under_way(run):
+        for each in await running_calls(run):
             assert each.attempt == 2 or each.last_failure.application_failure_info.type != WORKER_DIED
     for _, run in runs:
         await run.terminate()
@@ -374,7 +376,7 @@ async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: C
 
 @pytest.mark.slow
 async def test_a_frozen_worker_keeps_its_claims(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """A storm of freezes: the sibling ends nothing, and what Temporal takes for dead in the end is not by our word."""
+    """In a storm of freezes the sibling ends nothing; only Temporal's own time-outs do."""
     scene = scenes()
     llm.script, asked = (lambda _: hang()), len(llm.requests)
     run = await scene.start()

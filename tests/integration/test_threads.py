@@ -1,4 +1,4 @@
-"""Threads that span several Temporal runs: read, followed, continued, talked to, checked and pruned as one."""
+"""Threads that span several Temporal runs: read, followed, re-opened, messaged, verified and pruned as one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -35,9 +35,9 @@ from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.decisions import decide
 from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.listing import overview
+from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say
-from holdfast.runtime.client.prune import candidates
+from holdfast.runtime.client.prune import list_prunable
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -47,7 +47,7 @@ from holdfast.runtime.stores.blocks import Block, pack, unpack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.prune import prunable, prune
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from tests.rig import LEAVE, PATIENCE, Rig, StartRig, eventually
@@ -70,7 +70,7 @@ def pay(amount: int) -> str:
 
 
 def catalog(**limits: Any) -> Catalog:
-    """An agent that looks without asking."""
+    """Return an agent that looks without asking."""
     policy = Policy(rules=(allow("look"),))
     return Catalog(
         agents=[Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))], tools=[look, pay]
@@ -78,7 +78,7 @@ def catalog(**limits: Any) -> Catalog:
 
 
 def script(conversation: Conversation) -> Reply:
-    """Answer the last message, at length or late where it says so."""
+    """Answer the last message; at length or late if it says so."""
     said = conversation.last_user_message
     number = sum(message["role"] == "user" for message in conversation.messages)
     if "long" in said:
@@ -94,25 +94,25 @@ async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
         yield pool
 
 
-class Away:
+class Unavailable:
     """A permanent record that does not answer."""
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Nothing is kept."""
+        """Fail."""
         raise ConnectionError("the database is away")
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """Nothing is read."""
+        """Fail."""
         raise ConnectionError("the database is away")
 
     async def length(self, thread: str) -> int:
-        """Nothing is known."""
+        """Fail."""
         raise ConnectionError("the database is away")
 
 
 @dataclass
 class Site:
-    """A worker at work in another namespace."""
+    """A running worker in another namespace."""
 
     client: Client
     llm: ScriptedLLM
@@ -120,7 +120,7 @@ class Site:
 
 
 def both(rig: Rig | Site, pool: AsyncConnectionPool) -> tuple[Threads, Threads]:
-    """The threads of a rig, with their permanent record and without."""
+    """Return the threads of a rig, with their permanent record and without."""
     return (
         Threads(rig.client, task_queue=rig.task_queue, record=PostgresThreads(pool)),
         Threads(rig.client, task_queue=rig.task_queue),
@@ -128,31 +128,31 @@ def both(rig: Rig | Site, pool: AsyncConnectionPool) -> tuple[Threads, Threads]:
 
 
 def fresh() -> str:
-    """A thread id of a test's own."""
+    """Return a new thread id."""
     return f"thread-{uuid4().hex[:8]}"
 
 
 async def all_of(events: AsyncIterator[JSON]) -> list[JSON]:
-    """What an iterator yields."""
+    """Collect what an iterator yields."""
     return [event async for event in events]
 
 
 async def until(threads: Threads, thread: str, status: str) -> JSON:
-    """Wait until a thread has that status; returns its state."""
+    """Wait until a thread has that status, and return its state."""
     state: JSON = await eventually(lambda: threads.state(thread), lambda state: state["status"] == status)
     return state
 
 
 async def run_to_end(threads: Threads, thread: str, task: str = "short") -> None:
-    """Have one run of a thread made."""
+    """Run one run of a thread to its end."""
     await threads.start(task, thread=thread)
     await until(threads, thread, "completed")
-    await threads.runs.until_closed(await threads.runs.describe(thread))  # its last events are written down by then
+    await threads.runs.until_closed(await threads.runs.describe(thread))  # its last events are recorded by then
 
 
 @pytest.fixture
 async def elsewhere(stack: Stack) -> Stack:
-    """A namespace that knows no thread, on the same server: as where Temporal has removed all that was there."""
+    """A namespace without that thread on the same server, as if Temporal had removed all its runs."""
     client = await connect_stack(stack)
     name = f"elsewhere-{uuid4().hex[:8]}"
     kept = Duration(seconds=86_400)
@@ -165,7 +165,7 @@ async def elsewhere(stack: Stack) -> Stack:
 
 @asynccontextmanager
 async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> AsyncIterator[Site]:
-    """A worker in another namespace."""
+    """Run a worker in another namespace."""
     with ScriptedLLM(script) as llm:
         async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint:
             client = await connect_stack(stack)
@@ -180,12 +180,12 @@ async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> Asyn
                 workspaces=folder,
                 debug_mode=True,
             )
-            async with at_work(worker, leave_within=LEAVE):
+            async with running(worker, within=LEAVE):
                 yield Site(client, llm, "elsewhere")
 
 
 async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """Open or closed, with its record or without, followed or read: one log without gap, and all its messages."""
+    """Open or closed, with its record or without, read or followed: one log without a gap, and all its messages."""
     async with rig(catalog(history_events=25), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
@@ -196,8 +196,8 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
         for threads in (recorded, alone):
             events = await all_of(threads.events(thread))
             assert [event["position"] for event in events] == list(range(len(events)))
-            assert len(events) >= waiting["events"]  # it may have gone on in another Temporal run since
-            settled = [event.digest for event in await threads.settled(thread)]
+            assert len(events) >= waiting["events"]  # it may have continued as new since
+            settled = [event.digest for event in await threads.recorded_events(thread)]
             assert settled[: len(events)] == [each["digest"] for each in events]
             assert (await all_of(threads.events(thread, after=4)))[0]["position"] == 5
         assert sum(event["type"] == "run_continued" for event in events) >= 2
@@ -225,15 +225,15 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
             await alone.state_at(thread, done["events"])
 
 
-async def test_a_closed_thread_goes_on(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """A second run under the same id begins with the very bytes of the first one's prompt, in one log; one that is
-    open is refused, and without an id nothing is looked for.
+async def test_a_closed_thread_is_reopened(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """A second run under the same id starts with the exact bytes of the first one's prompt, in one log; an open
+    thread is refused, and without an id no earlier run is looked up.
     """
     async with rig(catalog(), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
         await run_to_end(alone, thread)
-        first = await alone.settled(thread)
+        first = await alone.recorded_events(thread)
         again = await alone.start("slow, please", thread=thread)
         assert again.continued
         with pytest.raises(ThreadExists, match=f"starter.py say {thread}"):
@@ -250,7 +250,7 @@ async def test_a_closed_thread_goes_on(rig: StartRig, pool: AsyncConnectionPool)
         early, late = (request.body for request in r.llm.requests)
         assert late.startswith(early[: -len(b"]}")])
         rows = await eventually(
-            partial(overview, alone, status="completed"), lambda rows: thread in [row["thread"] for row in rows]
+            partial(list_threads, alone, status="completed"), lambda rows: thread in [row["thread"] for row in rows]
         )
         assert [row["thread"] for row in rows].count(thread) == 1
 
@@ -261,10 +261,10 @@ async def test_a_closed_thread_goes_on(rig: StartRig, pool: AsyncConnectionPool)
         assert "load_thread" not in scheduled
 
 
-async def test_a_thread_that_temporal_has_forgotten_goes_on(
+async def test_a_thread_that_temporal_has_removed_is_reopened(
     rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack, tmp_path: Path
 ) -> None:
-    """What only the permanent record has can be read, and is sent to the LLM again byte for byte."""
+    """A thread that only the permanent record has can be read, and is sent to the LLM again byte for byte."""
     async with rig(catalog(), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
@@ -277,7 +277,7 @@ async def test_a_thread_that_temporal_has_forgotten_goes_on(
         (early,) = (request.body for request in r.llm.requests)
     async with working(elsewhere, pool, tmp_path) as site:
         recorded, alone = both(site, pool)
-        away = Threads(site.client, record=Away())
+        away = Threads(site.client, record=Unavailable())
         with pytest.raises(ThreadNotFound):
             await alone.state(thread)
         with pytest.raises(ThreadNotFound, match="the permanent record cannot be read"):
@@ -307,8 +307,8 @@ async def test_a_thread_that_temporal_has_forgotten_goes_on(
         assert {"record", "beginning"} <= {one.what for one in partly.unchecked}
 
 
-async def test_a_message_finds_the_run_or_reopens_it(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """A run that waits takes it at once, one at work queues it or turns it away, a closed thread goes on with it."""
+async def test_a_message_goes_to_the_open_run_or_reopens_the_thread(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """A waiting run takes it at once, a busy one queues or rejects it, and a closed thread is re-opened with it."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         thread = fresh()
@@ -335,8 +335,8 @@ async def test_a_message_finds_the_run_or_reopens_it(rig: StartRig, pool: AsyncC
             await say(threads, "nobody-knows", "hello")
 
 
-async def test_a_message_left_without_a_worker_is_said_once(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """Where no worker answers, Temporal keeps the message, and the agent reads it once."""
+async def test_a_message_sent_without_a_worker_arrives_once(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """If no worker answers, Temporal keeps the message, and the agent reads it once."""
     queue, thread = f"test-{uuid4().hex[:8]}", fresh()
     async with rig(catalog(), script, task_queue=queue) as r:
         threads, _ = both(r, pool)
@@ -345,14 +345,14 @@ async def test_a_message_left_without_a_worker_is_said_once(rig: StartRig, pool:
     sent = await say(Threads(r.client, answer_within=1), thread, "second")
     assert (sent.outcome, sent.counts) == ("sent", True)
     async with rig(catalog(), script, task_queue=queue):
-        patient = Threads(r.client, answer_within=PATIENCE)  # the new worker has much to do first
+        patient = Threads(r.client, answer_within=PATIENCE)  # the new worker has much work first
         await eventually(lambda: patient.state(thread), lambda state: state["result"] == "Answer 2.")
         contents = [m["content"] for m in await all_of(patient.messages(thread))]
         assert contents == ["first", "Answer 1.", "second", "Answer 2."]
 
 
 async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack) -> None:
-    """The check names the first altered or missing row, and where; a log is not put together over it."""
+    """The verification names the first altered or missing row and its place; reading refuses the log."""
     async with rig(catalog(), script) as r:
         threads, alone = both(r, pool)
         thread = fresh()
@@ -393,14 +393,14 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
         with pytest.raises(RecordUnreadable, match="event 1 of thread"):
             await all_of(forgotten.events(thread))
         await threads.start("more", thread=thread)
-        failed = await threads.loaded(thread, within=20)
+        failed = await threads.wait_until_loaded(thread, within=20)
         assert failed is not None
         assert (failed["status"], "event 1 of thread" in failed["result"]) == ("failed", True)
         assert await threads.state(thread) == failed
 
 
-async def test_parts_that_do_not_fit_together_are_no_log(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """Where the record and Temporal hold different events, reading says so instead of mixing them."""
+async def test_parts_that_do_not_join_are_an_error(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """If the record and Temporal hold different events, reading raises an error instead of mixing them."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         thread, other = fresh(), fresh()
@@ -409,7 +409,7 @@ async def test_parts_that_do_not_fit_together_are_no_log(rig: StartRig, pool: As
         await run_to_end(threads, thread, "more")
         store = PostgresThreads(pool)
 
-        class Mixed(Away):
+        class Mixed(Unavailable):
             async def read(self, _: str, start: int = 0) -> list[bytes]:
                 return await store.read(other, start)
 
@@ -423,7 +423,7 @@ async def test_parts_that_do_not_fit_together_are_no_log(rig: StartRig, pool: As
 
 
 async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """A thread whose record ended long ago, and that is open again, is left out."""
+    """A thread whose record ended long ago, but which was re-opened, is left out."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         old, live = fresh(), fresh()
@@ -437,15 +437,15 @@ async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnecti
             )
         record = OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
         held = await r.client.start_workflow("AgentRunWorkflow", {}, id=live, task_queue="nobody")
-        found = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
+        found = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
         await held.terminate()
-        again = {one.thread for one in await candidates(threads.runs, record, older_than=timedelta(days=399))}
+        again = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
         assert (old in found, live in found) == (True, False)
         assert {old, live} <= again
 
 
 async def test_a_run_whose_worker_died_in_a_workflow_task_is_not_called_stuck(client: Client) -> None:
-    """Such a death makes another attempt of the task, as a failure does; nobody has to mend any code."""
+    """Such a death adds an attempt to the task, as a failure does, but needs no fix of the code."""
     queue = fresh()
     order, limit = issued(RunInput(task="go")), timedelta(seconds=1)
     run = await client.start_workflow(WORKFLOW, order, id=queue, task_queue=queue, task_timeout=limit)

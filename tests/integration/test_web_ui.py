@@ -1,4 +1,4 @@
-"""Temporal's Web UI in a real browser: a person reads what is asked, and approves there."""
+"""Temporal's Web UI in a real browser: a person reads the request, and approves it there."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from tests.rig import StartRig, status_of
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 PATIENCE = 30_000
-"""Milliseconds: the first page load of a cold browser on a busy machine takes its time."""
+"""Milliseconds: the first page load of a cold browser on a busy machine is slow."""
 
 pytestmark = [
     pytest.mark.browser,
@@ -26,7 +26,7 @@ pytestmark = [
 
 @tool(effect="unsafe")
 def pay(amount: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{amount}\n")
     return f"paid {amount}"
@@ -34,7 +34,7 @@ def pay(amount: int, context: ToolContext) -> str:
 
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
-    """A page of a headless browser that talks to this machine only."""
+    """A page of a headless browser that connects only to this machine."""
     quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     quiet += ["--disable-component-update", "--disable-sync", "--disable-quic"]
     async with async_playwright() as playwright:
@@ -76,10 +76,10 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
 
 
 @pytest.mark.slow
-async def test_a_person_sees_the_iterations_of_a_loop_and_lets_it_go_on_in_the_web_ui(
+async def test_a_person_sees_the_iterations_of_a_loop_and_resumes_it_in_the_web_ui(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:
-    """Iterations are child workflows that say what they do; the details say where the loop is and how it goes on."""
+    """Iterations are child workflows with summaries; the details show the loop's state and how to resume it."""
     async with rig(looped.catalog, looped.script) as r:
         looped.prepare(workspace := r.workspace / "loop", 3)
         limits = LoopLimits(iterations=2)

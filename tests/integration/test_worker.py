@@ -1,4 +1,4 @@
-"""`worker.py` starts with everything it needs, or says in one line what is missing and how to mend it."""
+"""`worker.py` starts with everything that it needs, or reports in one line what is missing and how to fix it."""
 
 import asyncio
 import os
@@ -13,17 +13,17 @@ from temporalio.worker import Worker
 
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.worker.graceful import running
 from tests.integration.forked import run
 from tests.rig import environ_of
 from workflows import WORKFLOWS
 
 LLM = "http://127.0.0.1:9/v1"
-"""An endpoint that is configured, and never asked."""
+"""An endpoint that is configured but never called."""
 
 
 def start(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run `worker.py` in a folder, with no settings but these, until it ends."""
+    """Run `worker.py` in a folder, with only these settings, until it ends."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     given = {**kept, "HOLDFAST_HOME": str(folder / "home"), **environ}
     ended = run("worker", arguments, environ=given, folder=folder)
@@ -31,7 +31,7 @@ def start(folder: Path, *arguments: str, **environ: str) -> subprocess.Completed
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """It ended with a usage error, on stderr, with these words and no traceback."""
+    """Check that it ended with a usage error on stderr, with these words and no traceback."""
     assert done.returncode == 2, done
     assert done.stderr.startswith("worker.py: "), done.stderr
     assert "Traceback" not in done.stderr
@@ -40,25 +40,25 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def test_a_worker_without_a_database_does_not_start(stack: Stack, tmp_path: Path) -> None:
-    """Effects need the ledger: the message names the variable and the way around it."""
+    """Effects need the ledger: the message names the variable and the alternative."""
     refused(start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address), "DATABASE_URL is not set", "--dev")
 
 
 def test_a_worker_whose_database_is_down_does_not_start(stack: Stack, tmp_path: Path) -> None:
-    """The message says what the database said."""
+    """The message has the database's error."""
     nowhere = f"postgresql://nobody@127.0.0.1:{any_free()}/none"
     done = start(tmp_path, **environ_of(stack), DATABASE_URL=nowhere, OPENAI_BASE_URL=LLM)
     refused(done, "the database cannot be used", "Connection refused", "Check DATABASE_URL")
 
 
 def test_a_worker_without_a_fleet_key_does_not_start(stack: Stack, tmp_path: Path) -> None:
-    """It would take anybody's orders: the message names the variable, and how to make a key."""
+    """It could not tell forged orders from real ones: the message names the variable, and how to make a key."""
     done = start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address, DATABASE_URL=stack.database_url)
     refused(done, "HOLDFAST_FLEET_KEYS is not set", "openssl rand -base64 32", "--dev")
 
 
 def test_a_worker_without_an_llm_does_not_start(stack: Stack, tmp_path: Path) -> None:
-    """The scripted LLM is for --dev alone."""
+    """The scripted LLM is only for --dev."""
     done = start(tmp_path, **environ_of(stack), DATABASE_URL=stack.database_url)
     refused(done, "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set")
 
@@ -90,30 +90,30 @@ def test_a_worker_whose_server_is_down_does_not_start(stack: Stack, tmp_path: Pa
 def test_a_catalog_that_cannot_be_used_is_explained(
     tmp_path: Path, module: str, reference: str, words: list[str]
 ) -> None:
-    """Missing module, failing import, missing name, wrong type, bad tool: in words, with the place, first of all."""
+    """Missing module, failing import, missing name, wrong type, bad tool: a message with the place, before all else."""
     (tmp_path / "mine.py").write_text(module)
     refused(start(tmp_path, "--dev", "--catalog", reference), *words)
     assert not (tmp_path / "home").exists(), "nothing was started for it"
 
 
 def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """The message names the variable, its value and what would do."""
+    """The message names the variable, its value and valid values."""
     refused(start(tmp_path, "--dev", HOLDFAST_LOG_LEVEL="loud"), "HOLDFAST_LOG_LEVEL=loud")
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """A file where the folder should be: the message names it and the variable that moves it."""
+    """A file where the folder should be: the message names it, and the variable that moves it."""
     (tmp_path / "home").write_text("")
     refused(start(tmp_path, "--dev"), "cannot be written", "HOLDFAST_HOME")
 
 
-async def test_a_worker_that_does_not_end_is_left_behind(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's last stage of a shutdown can hang; whoever ends the worker does not."""
+async def test_a_worker_that_does_not_end_is_abandoned(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last stage of the SDK's shutdown can hang; the block that runs the worker does not."""
     worker = Worker(client, task_queue=f"test-{uuid4().hex[:8]}", workflows=WORKFLOWS)
     never = asyncio.Event()
     monkeypatch.setattr(worker._bridge_worker, "finalize_shutdown", never.wait)
     with capture_logs() as logs:
-        async with at_work(worker, leave_within=0.5):
+        async with running(worker, within=0.5):
             pass
-    assert [log["event"] for log in logs] == ["worker_left_behind"]
+    assert [log["event"] for log in logs] == ["worker_abandoned"]
     never.set()

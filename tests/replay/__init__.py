@@ -1,1 +1,1 @@
-"""Recorded histories, replayed."""
+"""Replay of recorded histories."""

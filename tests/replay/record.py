@@ -1,6 +1,6 @@
-"""Record histories of today's code under `tests/replay/histories/<version>/` (`make histories`).
+"""Record histories of the current code under `tests/replay/histories/<version>/` (`make histories`).
 
-A recorded history of a released version is never changed or removed: it stands for runs that are open somewhere.
+A recorded history of a released version is never changed or removed: it represents runs that may still be open.
 """
 
 import asyncio
@@ -70,13 +70,13 @@ def glance() -> str:
 
 @tool(effect="unsafe", timeout=0.2, undo=lambda: "taken back")
 async def stall() -> str:
-    """Never come back."""
+    """Never return."""
     await asyncio.sleep(60)
     return "never"
 
 
 def clerk(name: str = "clerk", **limits: Any) -> Agent:
-    """An agent that asks to pay and may not wipe."""
+    """Return an agent that asks to pay and may not wipe."""
     policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall")))
     return Agent(name=name, instructions="Work.", policy=policy, limits=Limits(**{"max_steps": 4, **limits}))
 
@@ -86,7 +86,7 @@ PEOPLE = (Approver(name="alice", roles=("finance",), keys=(public_key(ALICE),)),
 
 
 def treasurer() -> Agent:
-    """An agent that pays when two have approved, and whose wipes are denied when nobody answers in time."""
+    """Return an agent that pays after two approvals, and whose wipes are denied at a time-out."""
     hasty = Terms(by=("alice",), escalate=(Escalation(after=0.3, by=("bob",)),), expires_after=2.5)
     rules = (ask("pay", when="args.amount > 5", terms=Terms(quorum=2, remind_every=0.5)), ask("wipe", terms=hasty))
     return Agent(
@@ -99,7 +99,7 @@ def treasurer() -> Agent:
 
 
 def keeper() -> Agent:
-    """An agent that is shown its memory, and may do anything."""
+    """Return an agent that is shown its memory, and may do anything."""
     memory = Memory(files=500, standing=300, semantic=True)
     return Agent(name="keeper", instructions="Work.", policy=Policy(rules=(allow(),)), memory=memory)
 
@@ -117,12 +117,12 @@ CATALOG = Catalog(
 
 
 async def plain(run: Handle, rig: Rig) -> None:
-    """Nothing to do but wait for the end."""
+    """Only wait for the end."""
     await run.result()
 
 
 async def approvals(run: Handle, rig: Rig) -> None:
-    """Two open requests, decided out of order, by signal and by update, with a duplicate and a denial."""
+    """Decide two open requests out of order, by signal and by update, with a duplicate and a denial."""
     await status_of(run, "waiting_approval")
     await run.signal("approve", {"request": "9", "by": "alice"})
     await run.signal("nonsense", {"request": "1"})
@@ -132,7 +132,7 @@ async def approvals(run: Handle, rig: Rig) -> None:
 
 
 async def retried(run: Handle, rig: Rig) -> None:
-    """Blocked by the provider, mended, retried."""
+    """Be blocked by the provider, fixed, and retried."""
     await status_of(run, "blocked")
     rig.llm.script = steps([call("look", at="a"), say("done")])
     await run.signal("retry", {"by": "carol"})
@@ -140,7 +140,7 @@ async def retried(run: Handle, rig: Rig) -> None:
 
 
 async def unknown_outcome(run: Handle, rig: Rig) -> None:
-    """A call that nobody can tell about, run again on a person's word, then given up."""
+    """Have a call with an unknown outcome that a person runs again, and then gives up."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"}))
     await status_of(run, "waiting_approval")
@@ -149,21 +149,21 @@ async def unknown_outcome(run: Handle, rig: Rig) -> None:
 
 
 async def step_limit(run: Handle, rig: Rig) -> None:
-    """At the limit of steps, and on."""
+    """Reach the limit of steps, and continue."""
     await status_of(run, "blocked")
     await run.signal("retry")
     await run.result()
 
 
 async def cancelled(run: Handle, rig: Rig) -> None:
-    """Cancelled while a request is open."""
+    """Cancel while a request is open."""
     await status_of(run, "waiting_approval")
     await run.cancel()
     await status_of(run, "cancelled")
 
 
 async def continued(run: Handle, rig: Rig) -> None:
-    """Over several Temporal runs, one of which begins while a request is open."""
+    """Continue as new several times, once while a request is open."""
     await status_of(run, "waiting_approval")
     for _ in range(12):
         await run.signal("whatever")
@@ -173,7 +173,7 @@ async def continued(run: Handle, rig: Rig) -> None:
 
 
 async def said(run: Handle, rig: Rig) -> None:
-    """Messages of every kind to a run that is busy, the last of which interrupts it."""
+    """Send messages of every kind to a busy run, the last of which interrupts it."""
     await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
     await answer_of(run.execute_update("say", {"message": "wait", "by": "bob"}))
     await run.signal("say", {"message": "now or never", "when_busy": "reject"})
@@ -182,14 +182,14 @@ async def said(run: Handle, rig: Rig) -> None:
 
 
 async def idle(run: Handle, rig: Rig) -> None:
-    """Open for a second after each answer; one message comes, and no other."""
+    """Stay open for a second after each answer; one message arrives, and no other."""
     await status_of(run, "waiting_message")
     await run.signal("say", "and then?")
     await run.result()
 
 
 async def reopened(run: Handle, rig: Rig) -> None:
-    """Closed from outside while a request was open, and gone on with."""
+    """Close from outside while a request is open, and re-open."""
     await status_of(run, "waiting_approval")
     await run.terminate()
     rig.llm.script = lambda _: say("done")
@@ -198,20 +198,20 @@ async def reopened(run: Handle, rig: Rig) -> None:
 
 
 async def undone(run: Handle, rig: Rig) -> None:
-    """A call that nobody can tell about, taken back."""
+    """Reverse a call with an unknown outcome."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("decide", {"decision": "undo", "request": "1", "by": "alice"}))
     await run.result()
 
 
 async def authorised(run: Handle, rig: Rig) -> None:
-    """A quorum with a reminder, changed arguments, a signature; remembered, revoked, answered in the tool's place."""
+    """A quorum with a reminder, edited arguments, a signature; a rule remembered and revoked; an answer for a call."""
 
     async def pending() -> Any:
         return (await status_of(run, "waiting_approval"))["pending"][0]
 
     request = await pending()
-    await asyncio.sleep(0.7)  # for the reminder, and for the pause to be a long one
+    await asyncio.sleep(0.7)  # for the reminder, and for a long pause
     await run.signal("approve", {"request": "1", "by": "mallory"})
     await answer_of(run.execute_update("delegate_authority", {"by": "bob", "to": "alice", "seconds": 60}))
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
@@ -229,14 +229,14 @@ async def authorised(run: Handle, rig: Rig) -> None:
 
 
 async def recalled(run: Handle, rig: Rig) -> None:
-    """Shown the workspace's files, an agent has to ask before it remembers for good."""
+    """Show an agent the workspace's files; it must ask before it stores a standing memory."""
     await status_of(run, "waiting_approval")
     await run.signal("approve", {"request": "1", "by": "alice"})
     await run.result()
 
 
 def at_length(conversation: Conversation) -> Reply:
-    """Looks at four long things, and sums up when asked."""
+    """Look at four long things, and sum up when asked."""
     if conversation.last_user_message == INSTRUCTION:
         return say("looked at three")
     looked = 3 * ("looked at three" in str(conversation.messages[1])) + conversation.replies
@@ -244,7 +244,7 @@ def at_length(conversation: Conversation) -> Reply:
 
 
 def too_long(conversation: Conversation) -> Reply:
-    """Looks at two long things, and can be sent one of them."""
+    """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
         return say("looked at one")
     if len(str(conversation.messages)) > 2_500:
@@ -254,7 +254,7 @@ def too_long(conversation: Conversation) -> Reply:
 
 
 def until_stopped(conversation: Conversation) -> Reply:
-    """Does not answer before somebody says `stop`."""
+    """Answer only after a message `stop`."""
     return say("done") if conversation.last_user_message == "stop" else hang()
 
 
@@ -304,9 +304,9 @@ BUILDERS = Catalog(
 
 
 def builds(conversation: Conversation) -> Reply:
-    """Plans two tasks, gives up at the first one once, and completes both."""
+    """Plan two tasks, give up at the first one once, and complete both."""
     brief = conversation.messages[1]["content"]
-    task = brief.partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    task = brief.partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
     if not task:
         return [call("add_task", title="one"), call("add_task", title="two"), say("planned")][conversation.replies]
     if task == "one" and "Earlier attempts" not in brief:
@@ -315,7 +315,7 @@ def builds(conversation: Conversation) -> Reply:
 
 
 async def build(run: Handle, rig: Rig) -> None:
-    """A loop that is paused, goes on, reaches its limit, and is granted more."""
+    """Pause a loop, resume it, let it reach its limit, and grant more."""
     by = {"by": "alice"}
     await run.signal("pause", by)
     await run.signal("pause", "what?")
@@ -330,8 +330,8 @@ async def record(folder: Path, only: Sequence[str]) -> None:
     """Play scenarios on a real server, and write the history of each of its Temporal runs.
 
     Args:
-        folder: Where to.
-        only: Their names; the histories of others stay. Empty for all.
+        folder: The folder to write to.
+        only: The names of the scenarios; other histories stay. Empty for all.
     """
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in (*SCENARIOS, LOOP) if name in only or not only]
@@ -342,13 +342,13 @@ async def record(folder: Path, only: Sequence[str]) -> None:
         stack = DevStack(Path(temporary) / "home", usual=Ports(any_free(), any_free(), any_free()))
         servers = await asyncio.to_thread(stack.start)
         try:
-            # A fixed identity: the default one tells the name of the machine.
+            # A fixed identity: the default one contains the machine's name.
             seals = stack_seals(servers)
             client = await connect({**stack_config(servers), "identity": "holdfast"}, seals=seals)
             await ensure_search_attributes(client)
             for name in chosen:
                 script, play, begin = SCENARIOS.get(name, (builds, build, {}))
-                own = Path(temporary) / name  # what one scenario leaves in its workspace is not another's
+                own = Path(temporary) / name  # each scenario has its own workspace
                 own.mkdir()
                 async with start_rig(
                     client,
@@ -374,7 +374,7 @@ async def record(folder: Path, only: Sequence[str]) -> None:
                     histories = [await each.fetch_history() for each in runs]
                 for number, history in enumerate(histories, start=1):
                     file = folder / (f"{name}.json" if len(histories) == 1 else f"{name}.{number}.json")
-                    # Stack traces of failed activities name the folders of the machine that recorded them.
+                    # Stack traces of failed activities contain the folders of the machine that recorded them.
                     text = history.to_json().replace(f"{ROOT}/", "").replace(sys.prefix, ".venv")
                     file.write_text(text + "\n")
                     print(f"{file.relative_to(HISTORIES.parent)}: {len(history.events)} events")

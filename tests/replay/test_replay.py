@@ -1,4 +1,4 @@
-"""I8: old runs keep running. Every recorded history of every release replays through today's code."""
+"""I8: old runs keep running. Every recorded history of every release replays through the current code."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ RECORDED = sorted(HISTORIES.rglob("*.json"))
 
 @pytest.mark.parametrize("file", RECORDED, ids=[f"{file.parent.name}/{file.stem}" for file in RECORDED])
 async def test_a_recorded_history_replays(file: Path) -> None:
-    """Today's workflow makes the very commands that the history holds."""
-    thread = file.stem.partition(".")[0]  # which names the orders of its runs
+    """The current workflow makes exactly the commands that the history holds."""
+    thread = file.stem.partition(".")[0]  # the thread id, which is in the orders of its runs
     history = WorkflowHistory.from_json(thread, file.read_text())
     await Replayer(workflows=WORKFLOWS, data_converter=data_converter, debug_mode=True).replay_workflow(history)
 
@@ -28,8 +28,8 @@ def test_every_scenario_of_this_release_is_recorded() -> None:
     assert recorded >= {*SCENARIOS, LOOP}
 
 
-async def test_a_replay_that_differs_is_noticed() -> None:
-    """The gate can fail: a history whose commands are not ours does not replay."""
+async def test_a_divergent_replay_is_detected() -> None:
+    """The check can fail: a history with other commands does not replay."""
     text = next(file for file in RECORDED if file.stem == "plain").read_text()
     history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
     with pytest.raises(Exception, match=r"(?i)nondetermin"):

@@ -1,4 +1,4 @@
-"""Somebody who reaches Temporal's port and has no fleet key: their client, their workflows, their polling."""
+"""An attacker who reaches Temporal's port but has no fleet key: a client, workflows, and polling."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +34,7 @@ from holdfast.runtime.config.stack_file import Stack
 
 
 async def reach(stack: Stack) -> Client:
-    """A stock client: it speaks pydantic, and has no key."""
+    """Connect a stock client with the pydantic converter and without a key."""
     return await Client.connect(
         stack.temporal_address, namespace=stack.namespace, data_converter=pydantic_data_converter
     )
@@ -42,11 +42,11 @@ async def reach(stack: Stack) -> Client:
 
 @workflow.defn(name="Attack")
 class Attack:
-    """Schedules an activity on somebody else's task queue, with any input."""
+    """Schedules an activity on another task queue, with any input."""
 
     @workflow.run
     async def run(self, activity: str, order: RawValue, task_queue: str) -> Any:
-        """Schedule it, and return what it returns."""
+        """Schedule the activity, and return its result."""
         return await _schedule(activity, order, task_queue)
 
     @workflow.query
@@ -57,11 +57,11 @@ class Attack:
 
 @workflow.defn(name=WORKFLOW)
 class Impostor:
-    """The same under the name of our own workflow."""
+    """The same, under the name of Holdfast's own workflow."""
 
     @workflow.run
     async def run(self, activity: str, order: RawValue, task_queue: str) -> Any:
-        """Schedule it, and return what it returns; without an activity, wait and answer queries."""
+        """Schedule the activity and return its result; without an activity, wait and answer queries."""
         if not activity:
             await workflow.wait_condition(lambda: False)
         return await _schedule(activity, order, task_queue)
@@ -73,7 +73,7 @@ class Impostor:
 
     @workflow.query
     def state(self) -> dict[str, Any]:
-        """Show what is not so."""
+        """Report a false state."""
         return {"status": "completed", "agent": "clerk", "events": 1}
 
 
@@ -90,7 +90,7 @@ async def _schedule(activity: str, order: RawValue, task_queue: str) -> Any:
 
 @asynccontextmanager
 async def attacking(client: Client) -> AsyncIterator[str]:
-    """The attacker's own worker, for the length of the block; yields its task queue."""
+    """Run the attacker's own worker for a block, and yield its task queue."""
     queue = f"attack-{uuid4().hex[:8]}"
     async with Worker(
         client,
@@ -103,12 +103,12 @@ async def attacking(client: Client) -> AsyncIterator[str]:
 
 
 def plain(data: bytes) -> RawValue:
-    """A payload of JSON that nobody sealed."""
+    """Return an unsealed JSON payload."""
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
 
 
 async def payloads_of(run: WorkflowHandle[Any, Any], activity: str) -> list[Payload]:
-    """The orders to an activity, as they stand in a run's history: sealed, for anybody to copy."""
+    """Return the sealed inputs of an activity from a run's history, as an attacker can copy them."""
     events: Sequence[HistoryEvent] = (await run.fetch_history()).events
     return [
         event.activity_task_scheduled_event_attributes.input.payloads[0]
@@ -118,7 +118,7 @@ async def payloads_of(run: WorkflowHandle[Any, Any], activity: str) -> list[Payl
 
 
 async def snatch(client: Client, task_queue: str) -> PollActivityTaskQueueResponse:
-    """Take the next activity task of a queue, as a worker would."""
+    """Poll the next activity task of a queue, as a worker would."""
     asked = PollActivityTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
@@ -140,7 +140,7 @@ async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: P
 
 
 async def forge_local_end(client: Client, task_queue: str, *, activity: str, order: str, result: Payload) -> None:
-    """Take the first workflow task of a run, as a worker would, and say that a local activity has ended in it."""
+    """Poll the first workflow task of a run, as a worker would, and report that a local activity has ended."""
     asked = PollWorkflowTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),

@@ -1,4 +1,4 @@
-"""People with keys, a clerk who pays, and what an attacker needs to try it: shared by the tests of authority."""
+"""People with keys, a clerk who pays, and an attacker's tools: shared by the tests of authority."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -27,60 +27,60 @@ SignedT = TypeVar("SignedT", bound=Signed)
 
 @tool(effect="unsafe")
 def pay(cents: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{cents}\n")
     return f"paid {cents}"
 
 
 def clerk(policy: Policy) -> Catalog:
-    """A clerk who pays under that policy."""
+    """Return a clerk who pays under that policy."""
     return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay])
 
 
 def payments(rig: Rig) -> list[int]:
-    """What was paid, in order."""
+    """Return the payments, in order."""
     paid = rig.workspace / "paid"
     return [int(line) for line in paid.read_text().splitlines()] if paid.exists() else []
 
 
 def signed(kind: type[Signed], thread: str, **said: Any) -> dict[str, Any]:
-    """A statement with the signature of who says it, or of the owner of `key`."""
+    """Return a statement signed by the person who makes it, or by the owner of `key`."""
     key = said.pop("key", None) or KEYS[said["by"]]
     return {**said, "signature": sign(key, kind.model_validate(said).signed_bytes(thread))}
 
 
 def decision(thread: str, request: dict[str, Any], **said: Any) -> dict[str, Any]:
-    """A signed decision on a request: an approval, if nothing else is said."""
+    """Return a signed decision on a request; by default an approval."""
     seen = {"decision": "approve", "request": request["request"], "digest": request["digest"]}
     return signed(Decision, thread, **{**seen, **said})
 
 
 def delegation(thread: str, by: str, to: str, **until: float) -> dict[str, Any]:
-    """A signed delegation, for an hour if nothing else is said."""
+    """Return a signed delegation of approval authority; by default for an hour."""
     end = datetime.now(UTC) + timedelta(**(until or {"hours": 1}))
     return signed(AuthorityDelegation, thread, by=by, to=to, until=end.isoformat())
 
 
 def revocation(thread: str, by: str, **what: Any) -> dict[str, Any]:
-    """A signed revocation."""
+    """Return a signed revocation."""
     return signed(Revocation, thread, by=by, **what)
 
 
 def message(thread: str, text: str, **said: Any) -> dict[str, Any]:
-    """A signed message."""
+    """Return a signed message."""
     until = datetime.now(UTC) + timedelta(hours=1)
     return signed(Message, thread, **{"message": text, "id": text, "until": until.isoformat(), **said})
 
 
 async def answer(run: WorkflowHandle[Any, Any], update: str, payload: Any) -> str:
-    """What becomes of an update."""
+    """Send an update and return its outcome."""
     told: dict[str, str] = await answer_of(run.execute_update(update, payload))
     return told["outcome"]
 
 
 async def pending(run: WorkflowHandle[Any, Any], count: int = 1) -> list[dict[str, Any]]:
-    """The open requests, when there are so many."""
+    """Wait for that many open requests, and return them."""
     requests: list[dict[str, Any]] = await eventually(
         lambda: run.query("pending_approvals"), lambda requests: len(requests) == count
     )
@@ -88,7 +88,7 @@ async def pending(run: WorkflowHandle[Any, Any], count: int = 1) -> list[dict[st
 
 
 async def request_of(run: WorkflowHandle[Any, Any], name: str = "") -> dict[str, Any]:
-    """The open request, or the one of that name."""
+    """Return the open request, or the one with that name."""
     requests = await eventually(
         lambda: run.query("pending_approvals"),
         lambda requests: any(not name or each["request"] == name for each in requests),

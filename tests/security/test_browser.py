@@ -1,4 +1,4 @@
-"""A web page in a real browser on the developer's machine, which tries to reach the embedded stack."""
+"""A web page in a real browser on the developer's machine tries to reach the embedded stack."""
 
 import asyncio
 import json
@@ -65,16 +65,16 @@ async ({ports, ids, victim}) => {
 
 
 async def blank(route: Route) -> None:
-    """Answer with an empty page, in the name of the origin that was asked."""
+    """Answer with an empty page, from the requested origin."""
     await route.fulfill(content_type="text/html", body="<!doctype html><body>a page</body>")
 
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Callable[[str], Any]]:
-    """A browser in which `evil.example` leads to this machine; yields what opens a page at an address."""
+    """Run a browser in which `evil.example` resolves to this machine; yield a function that opens a page."""
     args = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     args += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
-    # What today's Chromium refuses by itself, other browsers do not: it is our refusal that is tried here.
+    # Other browsers lack some of Chromium's own protections: these tests are about Holdfast's.
     args += ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests"]
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=args)
@@ -91,18 +91,18 @@ async def browser() -> AsyncIterator[Callable[[str], Any]]:
 
 @pytest.fixture
 async def victim(client: Client) -> WorkflowHandle[Any, Any]:
-    """A workflow that waits for somebody's approval; no worker has it."""
+    """A workflow that waits for an approval, without a worker."""
     return await client.start_workflow("Waiting", id=f"victim-{uuid4().hex}", task_queue="nobody")
 
 
 async def planted(client: Client, planned: list[str]) -> list[str]:
-    """Those of the workflows that were started."""
+    """Return those of the workflows that were started."""
     wanted = " OR ".join(f'WorkflowId = "{each}"' for each in planned)
     return [found.id async for found in client.list_workflows(wanted)]
 
 
 async def signals(victim: WorkflowHandle[Any, Any]) -> int:
-    """How many signals it was sent."""
+    """Return how many signals the workflow received."""
     events = (await victim.fetch_history()).events
     return sum(event.HasField("workflow_execution_signaled_event_attributes") for event in events)
 
@@ -113,14 +113,14 @@ def ids() -> list[str]:
 
 
 def addresses(stack: Stack, host: str) -> list[tuple[str, int]]:
-    """Everything of the stack that listens where a page can ask."""
+    """Return every address of the stack that a page can send requests to."""
     return [(host, port) for port in (stack.http_port, stack.ui_port, stack.temporal_port)]
 
 
 async def test_another_sites_page_starts_signals_and_reads_nothing(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
-    """From another site, and from another port of this machine, forms and fetches reach no workflow and no data."""
+    """From another site, or another port of this machine, forms and fetches reach no workflow and no data."""
     planned = ids()
     ports = [*addresses(stack, "127.0.0.1"), *addresses(stack, "localhost")]
     async with browser() as open_page:
@@ -133,15 +133,15 @@ async def test_another_sites_page_starts_signals_and_reads_nothing(
     assert await signals(victim) == 0
 
 
-async def test_a_page_whose_name_leads_here_starts_signals_and_reads_nothing(
+async def test_a_page_after_dns_rebinding_starts_signals_and_reads_nothing(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
-    """After DNS rebinding a page has the very origin of our ports; its name is refused all the same."""
+    """After DNS rebinding, a page has the same origin as the stack's ports; its host name is refused."""
     planned = ids()
     async with browser() as open_page:
         for host, port in addresses(stack, "evil.example"):
             if port == stack.temporal_port:
-                continue  # no page comes from there: it speaks no HTTP of browsers
+                continue  # it serves no page, as it does not speak HTTP/1.1
             page = await open_page(f"http://{host}:{port}/attack")
             attack = {"ports": [(host, port)], "ids": planned, "victim": victim.id}
             assert await page.evaluate(ATTACK, attack) == []
@@ -150,10 +150,10 @@ async def test_a_page_whose_name_leads_here_starts_signals_and_reads_nothing(
     assert await signals(victim) == 0
 
 
-async def test_the_attack_is_one_that_works_from_the_web_uis_own_page(
+async def test_the_attack_works_from_the_web_uis_own_page(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
-    """The same script, run as the Web UI's own page, reads, starts and signals: the tests above could fail."""
+    """The same script in the Web UI's own page reads, starts and signals: the tests above can fail."""
     planned = ids()
     async with browser() as open_page:
         page = await open_page(f"http://127.0.0.1:{stack.ui_port}/attack")
@@ -166,7 +166,7 @@ async def test_the_attack_is_one_that_works_from_the_web_uis_own_page(
 
 
 async def test_another_site_cannot_show_the_web_ui_in_a_frame(stack: Stack) -> None:
-    """Nobody is led to click on an invisible Web UI; a link to it opens, though."""
+    """Clickjacking is prevented: the Web UI cannot be framed, but a link to it opens."""
     async with browser() as open_page:
         page = await open_page("http://evil.example:9/attack")
         frame = f'<iframe src="http://127.0.0.1:{stack.ui_port}/"></iframe>'

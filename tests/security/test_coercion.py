@@ -1,4 +1,4 @@
-"""What is judged is what runs: no spelling of an argument or a path gets past a policy that denies what it means."""
+"""The policy judges exactly what runs: no spelling of an argument or a path bypasses a rule that denies its meaning."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ from tests.rig import StartRig, answer_of, check_thread, eventually
 
 @tool(effect="unsafe")
 def deploy(target: str, force: bool = False, times: int = 1, *, context: ToolContext) -> str:
-    """Deploy, by a line in a file that says what was received."""
+    """Deploy: append the received arguments to a file."""
     with (context.workspace / "deployed").open("a") as deployed:
         deployed.write(json.dumps([target, force, times]) + "\n")
     return f"deployed with force={force!r}"
@@ -71,17 +71,17 @@ MALFORMED = [
     "[" * 2_000,
     "",
 ]
-"""What is no arguments of this tool."""
+"""Malformed arguments of this tool."""
 
 
 def received(folder: Path) -> list[Any]:
-    """What each deployment was called with."""
+    """Return the arguments of each deployment."""
     file = folder / "deployed"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -> None:
-    """A live run whose policy denies `args.force == true`: 16 spellings and 13 malformed ones deploy nothing."""
+    """In a live run whose policy denies `args.force == true`, 16 spellings and 13 malformed ones deploy nothing."""
     forced = together(*(call_verbatim("deploy", text) for text in FORCED))
     malformed = together(*(call_verbatim("deploy", text) for text in MALFORMED))
     harmless = together(
@@ -103,7 +103,7 @@ async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -
 
 
 async def test_one_value_is_shown_approved_recorded_and_run(rig: StartRig) -> None:
-    """The request shows what will run, defaults too; log and function have the same; the LLM sees its own text."""
+    """The request shows what will run, with defaults; log and function get the same; the LLM sees its own text."""
     written = '{"times": "5", "target": "x", "force": "off"}'
     value = {"force": False, "target": "x", "times": 5}
     agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
@@ -124,7 +124,7 @@ async def test_one_value_is_shown_approved_recorded_and_run(rig: StartRig) -> No
 
 
 async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None:
-    """A person's arguments are judged as they will run: missing defaults and other spellings are refused."""
+    """A person's edited arguments are judged as they will run: missing defaults and other spellings are refused."""
     agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
     script = steps([call("deploy", target="x"), say("done")])
     async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
@@ -139,7 +139,7 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
         outcome, why = await edit(target="y")
         assert (outcome, "give every parameter, also force, times" in why) == ("malformed", True)
         assert (await edit(target="y", force=1, times=1))[0] == "malformed"
-        # As JSON schema has it, 2.0 is an integer; but it is not what would run.
+        # In JSON schema, 2.0 is an integer, but it is not the value that would run.
         assert (await edit(target="y", force=False, times=2.0))[0] == "accepted"
         assert (await run.result())["result"] == "done"
         assert received(r.workspace) == []
@@ -150,7 +150,7 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
 
 
 async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: StartRig) -> None:
-    """Only docs/ may be written: `docs/../src/app.py`, a link in docs/, an absolute path: nothing else changes."""
+    """Only docs/ may be written: `docs/../src/app.py`, a link in docs/ or an absolute path changes nothing else."""
     policy = Policy(rules=(allow("write_file", when='args.path.startsWith("docs/")'), deny("write_file")))
     agent = Agent(name="writer", instructions="Write.", policy=policy)
 
@@ -181,7 +181,7 @@ async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: St
 
 
 async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: StartRig) -> None:
-    """A tool of the user's own takes `str`; the policy judges `paths`, and the secret stays where it is."""
+    """A user's tool takes `str`; the policy judges `paths`, and the secret is not read."""
 
     @tool(effect="read")
     def show(path: str, context: ToolContext) -> str:
@@ -219,7 +219,7 @@ Attempt = Callable[..., Any]
 
 @pytest.fixture
 def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Attempt:
-    """Have a worker that has this tool in its catalog run an order; the effect's key is the same within a test."""
+    """Have a worker with this tool in its catalog run an order; the effect key is the same within a test."""
     key = uuid4().hex
 
     async def run(catalogued: Tool, arguments: str) -> ToolOutcome:
@@ -239,7 +239,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
 
 
 def other_deploy(target: str, force: bool = True, times: int = 1, *, context: ToolContext) -> str:
-    """Deploy, as another worker's release has it: by force, where nothing is said of it."""
+    """Deploy, as in another worker's release: by force unless the arguments say otherwise."""
     return str(deploy(target, force, times, context=context))
 
 
@@ -258,25 +258,25 @@ def other_deploy(target: str, force: bool = True, times: int = 1, *, context: To
         "",
     ],
 )
-async def test_a_worker_runs_no_order_that_it_reads_as_something_else(
+async def test_a_worker_refuses_an_order_that_it_reads_differently(
     attempt: Attempt, tmp_path: Path, arguments: str
 ) -> None:
-    """A worker with another catalog refuses what is not, byte for byte, what its own tool would be called with."""
+    """A worker with another catalog refuses arguments that differ in any byte from its own tool's canonical form."""
     outcome = await attempt(tool(name="deploy", effect="unsafe")(other_deploy), arguments)
     assert outcome.status == "invalid"
     assert outcome.content.startswith("Not called: ")
     assert received(tmp_path) == []
 
 
-async def test_an_order_in_its_own_form_runs(attempt: Attempt, tmp_path: Path) -> None:
+async def test_an_order_in_canonical_form_runs(attempt: Attempt, tmp_path: Path) -> None:
     """The control: the canonical form of the same arguments runs, once."""
     for _ in range(2):
         assert (await attempt(deploy, '{"force":true,"target":"x","times":1}')).status == "ok"
     assert received(tmp_path) == [["x", True, 1]]
 
 
-async def test_an_effect_that_broke_off_is_never_called_not_called(attempt: Attempt, tmp_path: Path) -> None:
-    """It was started on one worker, and another cannot read its arguments: the outcome is unknown."""
+async def test_an_interrupted_effect_is_never_reported_as_not_started(attempt: Attempt, tmp_path: Path) -> None:
+    """One worker started it, and another cannot decode its arguments: the outcome is unknown."""
 
     class Killed(BaseException):
         """Stands for the end of the process."""

@@ -1,4 +1,4 @@
-"""An approver has seen what runs: a display that cuts says so, and offers nothing that lets the rest run."""
+"""An approver has seen what runs: a display that clips a call says so, and offers no way to run it."""
 
 import io
 import json
@@ -25,15 +25,15 @@ JSON = dict[str, Any]
 
 
 def details(command: str) -> tuple[str, ApprovalRequest]:
-    """The Web UI's page of a run that asks to run a command, and the request."""
+    """Return the Web UI's details of a run that asks to run a command, and the request."""
     run = at_work()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     return current_details(run.state), run.state.authority.requests[0]
 
 
-def test_the_web_ui_offers_no_approval_of_what_it_cut() -> None:
-    """Beyond 4,000 characters it says how much is missing, shows the digest, and no signal lets the call run."""
+def test_the_web_ui_offers_no_approval_of_a_clipped_call() -> None:
+    """Beyond 4,000 characters it shows how much is missing and the digest, but no signal that lets the call run."""
     page, request = details("x" * SHOWN_CHARS + HIDDEN)
 
     assert HIDDEN not in page
@@ -45,7 +45,7 @@ def test_the_web_ui_offers_no_approval_of_what_it_cut() -> None:
 
 
 def test_the_web_ui_offers_approval_of_what_it_shows() -> None:
-    """Up to that length all is shown, and the signal with it."""
+    """Up to that length it shows the whole call, and the signal."""
     page, _ = details("x" * (SHOWN_CHARS - 200) + HIDDEN)
 
     assert HIDDEN in page
@@ -53,8 +53,8 @@ def test_the_web_ui_offers_approval_of_what_it_shows() -> None:
     assert "signal `approve`" in page
 
 
-def test_a_task_that_is_cut_says_so() -> None:
-    """The task stands above each request: what of it is missing is said, too."""
+def test_a_clipped_task_says_so() -> None:
+    """The task stands above each request, and shows how much of it is missing."""
     run = at_work()
     state = replace(run.state, task="y" * QUOTED_CHARS + HIDDEN)
 
@@ -65,7 +65,7 @@ def test_a_task_that_is_cut_says_so() -> None:
 
 
 def slack(arguments: JSON, kind: RequestKind = "approval") -> str:
-    """The message in Slack about a request, as text."""
+    """Return the Slack message about a request, as text."""
     request = ApprovalRequest(
         id="1", kind=kind, number=0, tool="pay", arguments=json.dumps(arguments), digest="d" * 64, why="why",
         asked_at=datetime(2026, 1, 1, tzinfo=UTC), undoable=True,
@@ -76,7 +76,7 @@ def slack(arguments: JSON, kind: RequestKind = "approval") -> str:
 
 
 def buttons(message: str) -> list[str]:
-    """The decisions that the message has buttons for."""
+    """Return the decisions that the message has buttons for."""
     actions = [block for block in json.loads(message)["blocks"] if block["type"] == "actions"]
     return [json.loads(element["value"])["decision"] for block in actions for element in block["elements"]]
 
@@ -85,11 +85,11 @@ def buttons(message: str) -> list[str]:
     "arguments",
     [
         {"command": "x" * ARGUMENT_CHARS + HIDDEN},
-        {"command": "&" * (ARGUMENT_CHARS // 3) + HIDDEN},  # as Slack writes it, five times as long
+        {"command": "&" * (ARGUMENT_CHARS // 3) + HIDDEN},  # Slack's escaping makes it five times as long
     ],
 )
-def test_slack_has_no_button_for_what_it_does_not_show(arguments: JSON) -> None:
-    """Where it is cut: the digest, how to look, a button to deny, and none to approve."""
+def test_slack_has_no_approve_button_for_a_clipped_call(arguments: JSON) -> None:
+    """For a clipped call it shows the digest, how to read the rest, and a button to deny, but none to approve."""
     message = slack(arguments)
 
     assert HIDDEN not in message
@@ -102,7 +102,7 @@ def test_slack_has_no_button_for_what_it_does_not_show(arguments: JSON) -> None:
 
 
 def test_slack_has_both_buttons_for_what_it_shows() -> None:
-    """All of a short call is there."""
+    """A short call is shown completely, with both buttons."""
     message = slack({"command": HIDDEN})
 
     assert HIDDEN in message
@@ -111,8 +111,8 @@ def test_slack_has_both_buttons_for_what_it_shows() -> None:
     assert "starter.py approve t 1" in message
 
 
-def test_slack_shows_the_very_value_of_what_would_end_its_block() -> None:
-    """Three backticks are written as JSON escapes: nothing else than the value, and no markup of the LLM's."""
+def test_slack_escapes_text_that_would_end_its_block() -> None:
+    """Three backticks are written as JSON escapes: the same value, without markup by the LLM."""
     message = slack({"command": "```*bold*"})
 
     sections = [block["text"]["text"] for block in json.loads(message)["blocks"] if block["type"] == "section"]
@@ -122,8 +122,8 @@ def test_slack_shows_the_very_value_of_what_would_end_its_block() -> None:
     assert buttons(message) == ["approve", "deny"]
 
 
-def test_a_doubtful_call_that_was_cut_cannot_be_run_again_from_slack() -> None:
-    """`absent` runs the call again, and `undo` runs its reversal: neither is offered unseen."""
+def test_a_clipped_unknown_call_cannot_be_rerun_from_slack() -> None:
+    """`absent` runs the call again, and `undo` runs its reversal: neither is offered for a clipped call."""
     message = slack({"command": "x" * ARGUMENT_CHARS + HIDDEN}, "reconcile")
 
     assert "--absent" not in message
@@ -133,13 +133,13 @@ def test_a_doubtful_call_that_was_cut_cannot_be_run_again_from_slack() -> None:
 
 
 @pytest.mark.parametrize("command", ["x\n" * 900, "y" * 20_000], ids=["many lines", "one long line"])
-def test_the_live_view_takes_no_approval_of_what_has_no_room(command: str) -> None:
-    """Where the terminal is too small for a call, the key that approves does nothing, and `deny` works."""
+def test_the_live_view_takes_no_approval_of_a_clipped_call(command: str) -> None:
+    """If the terminal is too small for a call, the key that approves does nothing, and `deny` works."""
     view, request = live(command + "\n" + HIDDEN)
     screen = shown(view)
 
     assert HIDDEN not in screen
-    assert "not all is shown" in screen
+    assert "more is not shown" in screen
     assert request.digest in screen
     assert "[a]" not in screen
     assert "[d]" in screen
@@ -150,7 +150,7 @@ def test_the_live_view_takes_no_approval_of_what_has_no_room(command: str) -> No
 
 
 def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
-    """All of a short call is there, and the key."""
+    """A short call is shown completely, with the key."""
     view, _ = live(HIDDEN)
 
     assert HIDDEN in shown(view)
@@ -160,7 +160,7 @@ def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
 
 
 def live(command: str) -> tuple[View, ApprovalRequest]:
-    """The view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
+    """Return the view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
     run = at_work()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
@@ -172,7 +172,7 @@ def live(command: str) -> tuple[View, ApprovalRequest]:
 
 
 def shown(view: View) -> str:
-    """What stands on the terminal."""
+    """Return the text on the terminal."""
     console = Console(width=200, height=24, file=io.StringIO())
     console.print(view)
     assert isinstance(console.file, io.StringIO)

@@ -1,4 +1,4 @@
-"""An edit is a new call: it is judged like the LLM's own, and under other terms it is another request."""
+"""An edited call is a new call: it is judged like the LLM's own, and under other terms it is a new request."""
 
 from holdfast import Policy, Terms, ask, deny
 from holdfast.authority.policy import allow
@@ -18,8 +18,8 @@ RESERVED = Policy(
 )
 
 
-async def test_an_edit_smuggles_nothing_past_the_rule_it_falls_under(rig: StartRig) -> None:
-    """`pay(100)` edited into `pay(99,999,900)` is asked anew of those who decide such payments; the editor does not."""
+async def test_an_edit_cannot_bypass_the_rule_of_the_new_arguments(rig: StartRig) -> None:
+    """`pay(100)` edited into `pay(99,999,900)` asks the approvers of such payments anew, not the editor."""
     async with rig(clerk(RESERVED), steps([call("pay", cents=100), say("done")])) as r:
         run = await r.start()
         first = await request_of(run)
@@ -32,7 +32,7 @@ async def test_an_edit_smuggles_nothing_past_the_rule_it_falls_under(rig: StartR
         assert await answer(run, "decide", decision(run.id, first, by="bob")) == "duplicate"
         assert await answer(run, "decide", decision(run.id, second, by="alice")) == "not_entitled"
         assert payments(r) == []
-        # Also on the way back: Dave decides on large payments, and not on small ones.
+        # The reverse, too: Dave decides on large payments, not on small ones.
         back = decision(run.id, second, by="dave", arguments={"cents": 100})
         assert await answer(run, "decide", back) == "judged_anew"
         (third,) = await pending(run)
@@ -44,7 +44,7 @@ async def test_an_edit_smuggles_nothing_past_the_rule_it_falls_under(rig: StartR
 
 
 async def test_an_edit_is_denied_allowed_or_counted_as_the_policy_says(rig: StartRig) -> None:
-    """Into what the policy denies: refused. Under the same rule and terms: it counts. Into what is allowed: it runs."""
+    """If the policy denies the result, it is refused; under the same rule and terms, it counts; if allowed, it runs."""
     script = steps([call("pay", cents=100), call("pay", cents=200), say("done")])
     async with rig(clerk(RESERVED), script) as r:
         run = await r.start()

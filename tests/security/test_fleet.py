@@ -1,4 +1,4 @@
-"""Reaching Temporal is no authority: what somebody without a fleet key tries at Temporal's port."""
+"""Access to Temporal gives no authority: what an attacker without a fleet key tries at Temporal's port."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ CANARY = "canary"
 
 @tool(effect="unsafe")
 def pay(cents: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{context.key} {cents}\n")
     return f"paid {cents}"
@@ -60,13 +60,13 @@ PAYING = steps([call("pay", cents=1), say("done"), say("hello again")])
 
 
 def paid(rig: Rig) -> int:
-    """How many payments were made."""
+    """Return how many payments were made."""
     file = rig.workspace / "paid"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 async def failure_of(run: WorkflowHandle[Any, Any]) -> ApplicationError:
-    """Why a workflow failed."""
+    """Return why a workflow failed."""
     with pytest.raises(WorkflowFailureError) as failed:
         await run.result()
     cause: BaseException | None = failed.value.cause
@@ -77,7 +77,7 @@ async def failure_of(run: WorkflowHandle[Any, Any]) -> ApplicationError:
 
 
 async def closed(rig: Rig, **start: Any) -> WorkflowHandle[Any, Any]:
-    """A run that has paid once, approved, and is over."""
+    """Return a closed run that has paid once, with approval."""
     run = await rig.start(**start)
     await status_of(run, "waiting_approval")
     await run.signal("approve", {"request": "1", "by": "alice"})
@@ -87,7 +87,7 @@ async def closed(rig: Rig, **start: Any) -> WorkflowHandle[Any, Any]:
 
 
 def forged_snapshot() -> dict[str, Any]:
-    """A state of the attacker's own making: no policy, and a call that only has to start."""
+    """Return a forged state: no policy, and a call that is ready to start."""
     cleared = CallState(number=1, call=ToolCall(id="x", name="pay", arguments='{"cents":666}'), phase="allowed")
     state = RunState(thread="forged", steps=Steps(count=1, limit=50), calls=Calls(current=(cleared,), count=1))
     told: dict[str, Any] = {"snapshot": json.loads(RunSnapshot(state=state).model_dump_json(exclude_defaults=True))}
@@ -108,8 +108,10 @@ def forged_snapshot() -> dict[str, Any]:
         pytest.param(lambda _: {"task": 5}, id="what cannot be read"),
     ],
 )
-async def test_a_plain_start_cannot_claim_authority(rig: StartRig, stack: Stack, tmp_path: Path, claim: Any) -> None:
-    """A start without a seal that carries more than a task and an agent's name fails at once, and runs nothing."""
+async def test_an_unsealed_start_cannot_claim_authority(
+    rig: StartRig, stack: Stack, tmp_path: Path, claim: Any
+) -> None:
+    """An unsealed start with more than a task and an agent's name fails at once, and runs nothing."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         run = await stranger.start_workflow(
@@ -119,8 +121,8 @@ async def test_a_plain_start_cannot_claim_authority(rig: StartRig, stack: Stack,
         assert paid(r) == 0
 
 
-async def test_a_loop_takes_no_plain_start(rig: StartRig, stack: Stack) -> None:
-    """A loop works in any folder: only who has the fleet key starts one."""
+async def test_a_loop_needs_a_sealed_start(rig: StartRig, stack: Stack) -> None:
+    """A loop works in any folder, so starting one needs the fleet key."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         loop = {"workspace": str(r.workspace), "task": "build it"}
@@ -128,8 +130,8 @@ async def test_a_loop_takes_no_plain_start(rig: StartRig, stack: Stack) -> None:
         assert (await failure_of(run)).type == START_REFUSED
 
 
-async def test_a_plain_start_with_a_task_runs_under_the_agents_own_policy(rig: StartRig, stack: Stack) -> None:
-    """The Web UI and the `temporal` command can start a run and approve what it asks, without any key."""
+async def test_an_unsealed_start_with_a_task_runs_under_the_agents_own_policy(rig: StartRig, stack: Stack) -> None:
+    """The Web UI and the `temporal` command can start a run and approve its requests, without a key."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         run = await stranger.start_workflow(
@@ -141,8 +143,8 @@ async def test_a_plain_start_with_a_task_runs_under_the_agents_own_policy(rig: S
         assert (await run.result())["result"] == "done"
 
 
-async def test_one_setting_refuses_plain_starts(rig: StartRig, stack: Stack) -> None:
-    """With HOLDFAST_PLAIN_STARTS=false a run needs a sealed start."""
+async def test_one_setting_refuses_unsealed_starts(rig: StartRig, stack: Stack) -> None:
+    """With HOLDFAST_PLAIN_STARTS=false, a run needs a sealed start."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING, plain_starts=False) as r:
         run = await stranger.start_workflow(
@@ -152,16 +154,16 @@ async def test_one_setting_refuses_plain_starts(rig: StartRig, stack: Stack) -> 
         await r.client.get_workflow_handle((await r.start()).id).terminate()
 
 
-async def test_without_a_key_our_own_client_starts_plain_runs_alone(rig: StartRig, stack: Stack) -> None:
-    """It says what is missing, before anything is sent."""
+async def test_a_client_without_a_key_makes_only_plain_starts(rig: StartRig, stack: Stack) -> None:
+    """For other starts it reports what is missing, before it sends anything."""
     async with rig(DESK, PAYING) as r:
         threads = Threads(await reach(stack), task_queue=r.task_queue)
         with pytest.raises(FleetKeyMissing, match="HOLDFAST_FLEET_KEYS"):
             await threads.start("go", workspace=str(r.workspace))
 
 
-async def test_no_activity_takes_an_order_that_is_not_sealed(rig: StartRig, stack: Stack) -> None:
-    """A stranger's workflow that schedules our activities gets nothing done, for any of them."""
+async def test_no_activity_accepts_an_unsealed_order(rig: StartRig, stack: Stack) -> None:
+    """Another workflow that schedules Holdfast's activities achieves nothing, with any of them."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
         (r.workspace / "secret").write_text(CANARY)
@@ -189,7 +191,7 @@ async def test_no_activity_takes_an_order_that_is_not_sealed(rig: StartRig, stac
         assert paid(r) == 0
 
 
-async def test_an_order_is_good_for_the_run_that_gave_it(rig: StartRig, stack: Stack) -> None:
+async def test_an_order_is_valid_only_for_its_own_run(rig: StartRig, stack: Stack) -> None:
     """Sealed orders copied from a run's history do nothing in another workflow, nor in a later run of the same id."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
@@ -207,8 +209,8 @@ async def test_an_order_is_good_for_the_run_that_gave_it(rig: StartRig, stack: S
         assert await r.threads.read(victim.id) == record
 
 
-async def test_a_copied_start_begins_nothing(rig: StartRig, stack: Stack) -> None:
-    """Sealed inputs copied from history: for another thread, for the same thread again, and after their time."""
+async def test_a_copied_start_starts_nothing(rig: StartRig, stack: Stack) -> None:
+    """Sealed inputs copied from history fail for another thread, for the same thread again, and after they expire."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         victim = await closed(r)
@@ -225,8 +227,8 @@ async def test_a_copied_start_begins_nothing(rig: StartRig, stack: Stack) -> Non
         assert paid(r) == 1
 
 
-async def test_a_copied_start_of_a_continued_thread_counts_once(rig: StartRig, stack: Stack) -> None:
-    """The thread itself remembers which starts have begun a run."""
+async def test_a_copied_start_of_a_reopened_thread_counts_once(rig: StartRig, stack: Stack) -> None:
+    """The thread itself records which starts have started a run."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         victim = await closed(r)
@@ -240,8 +242,8 @@ async def test_a_copied_start_of_a_continued_thread_counts_once(rig: StartRig, s
         assert (await failure_of(again)).type == START_REFUSED
 
 
-async def test_a_snapshot_is_good_for_its_own_chain_of_runs(rig: StartRig, stack: Stack) -> None:
-    """What a run handed on to its next Temporal run, approvals included, starts no other run."""
+async def test_a_snapshot_is_valid_only_for_its_own_chain_of_runs(rig: StartRig, stack: Stack) -> None:
+    """A run's snapshot for its next Temporal run, with its approvals, starts no other run."""
     agent = DESK.agents["clerk"]
     agent = agent.model_copy(update={"limits": agent.limits.model_copy(update={"history_events": 20})})
     script = steps([*(call("read_secret") for _ in range(4)), say("read")])
@@ -263,7 +265,7 @@ async def test_a_snapshot_is_good_for_its_own_chain_of_runs(rig: StartRig, stack
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["unsealed", "sealed by another fleet"])
 async def test_a_forged_answer_never_counts(rig: StartRig, stack: Stack, sealed: bool) -> None:
-    """Who takes an activity from the task queue cannot say what it came to: the run does not believe it."""
+    """An attacker who polls an activity from the task queue cannot forge its result: the run rejects it."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING, no_remote_activities=True) as r:
         run = await r.start()
@@ -286,7 +288,7 @@ async def test_a_forged_answer_never_counts(rig: StartRig, stack: Stack, sealed:
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["unsealed", "sealed by another fleet"])
 async def test_a_forged_end_of_a_local_activity_never_counts(rig: StartRig, stack: Stack, sealed: bool) -> None:
-    """Who takes a workflow task cannot give a run an agent of their own: our worker loads the agent itself."""
+    """An attacker who polls a workflow task cannot give a run another agent: a real worker loads the agent itself."""
     stranger, queue = await reach(stack), f"forged-{uuid4().hex[:8]}"
     run = await stranger.start_workflow(WORKFLOW, {"task": "go", "agent": "clerk"}, id=queue, task_queue=queue)
     order = order_name(workflow_id=run.id, first_run_id=run.first_execution_run_id or "", number=1)
@@ -306,7 +308,7 @@ async def test_a_forged_end_of_a_local_activity_never_counts(rig: StartRig, stac
 
 
 async def test_an_impostor_cannot_answer_for_a_run(rig: StartRig, stack: Stack) -> None:
-    """A workflow under a thread's id that shows what is not so: our clients refuse its answers, and say so."""
+    """If a workflow with a thread's id reports a false state, clients reject its answers, and say so."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
         thread = f"t-{uuid4().hex[:8]}"
@@ -318,7 +320,7 @@ async def test_an_impostor_cannot_answer_for_a_run(rig: StartRig, stack: Stack) 
 
 
 async def test_a_forged_history_does_not_enter_the_record(rig: StartRig, stack: Stack) -> None:
-    """A run of somebody's own under a closed thread's id is not caught up with when the thread is continued."""
+    """A forged run under a closed thread's id is not recorded when the thread is re-opened."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
         victim = await closed(r)
@@ -335,7 +337,7 @@ async def test_a_forged_history_does_not_enter_the_record(rig: StartRig, stack: 
 
 
 async def test_seals_leave_payloads_readable(rig: StartRig, stack: Stack) -> None:
-    """The Web UI shows inputs and results as JSON: the seal is in the metadata, the data is as it was."""
+    """The Web UI shows inputs and results as JSON: the seal is in the metadata, and the data is unchanged."""
     async with rig(DESK, PAYING) as r:
         run = await closed(r)
         (order,) = await payloads_of(run, "call_tool")
@@ -349,16 +351,14 @@ async def test_seals_leave_payloads_readable(rig: StartRig, stack: Stack) -> Non
 
 
 def test_a_worker_without_a_key_does_not_start(tmp_path: Path) -> None:
-    """It says how to make one."""
+    """The error says how to make a key."""
     settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
     with pytest.raises(SettingsError, match=r"HOLDFAST_FLEET_KEYS is not set.*openssl rand"):
         required_seals(settings, {"target_host": "temporal:7233"})
 
 
-async def test_encryption_takes_neither_plain_text_nor_what_was_copied(
-    stack: Stack, tmp_path: Path, database_url: str
-) -> None:
-    """With encryption on: a plain snapshot is refused, and a ciphertext of another thread is not even decrypted."""
+async def test_encryption_refuses_plain_and_copied_payloads(stack: Stack, tmp_path: Path, database_url: str) -> None:
+    """With encryption on, a plain snapshot is refused, and a ciphertext of another thread is not even decrypted."""
     stranger = await reach(stack)
     key = EncryptionKey("k", bytes(32), "")
     mine, its = [await connect_stack(stack, codec=EncryptionCodec([key])) for _ in range(2)]

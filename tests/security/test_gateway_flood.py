@@ -1,4 +1,4 @@
-"""A gateway under fire: by nobody, by one caller with much time, and by bodies that nobody asked for."""
+"""A gateway under load: by unknown callers, by one persistent caller, and by unwanted bodies."""
 
 import asyncio
 import base64
@@ -14,7 +14,7 @@ from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.connections import CONNECTIONS, HEADER_SECONDS
 from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import ADDRESSES, Quota, Quotas, address_of
 from tests.integration.test_gateway import TRUSTING, bearer, site
 from tests.rig import StartRig
@@ -22,7 +22,7 @@ from tests.rig import StartRig
 
 @pytest.fixture
 async def url(rig: StartRig) -> AsyncIterator[str]:
-    """A gateway with nothing but its own limits, and no run behind it."""
+    """Run a gateway with only its own limits, and no run behind it."""
     async with site(rig, slack_secret="of the Slack app", codec=_codec(), ui="http://ui.example") as gateway:
         yield str(gateway.http.base_url)
 
@@ -35,14 +35,14 @@ Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def connect(url: str) -> Pair:
-    """A bare connection."""
+    """Open a raw connection."""
     host, _, port = url.partition("://")[2].strip("/").rpartition(":")
     return await asyncio.open_connection(host, int(port))
 
 
 @asynccontextmanager
 async def half_open(url: str, count: int, start: bytes) -> AsyncIterator[list[Pair]]:
-    """So many connections that have each sent the start of a request, and never its end."""
+    """Open connections that have each sent the start of a request, and never its end."""
     pairs: list[Pair] = []
     try:
         for _ in range(count):
@@ -56,7 +56,7 @@ async def half_open(url: str, count: int, start: bytes) -> AsyncIterator[list[Pa
 
 
 async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[int]:
-    """What a caller with a token is answered, on new connections."""
+    """Return the answers that a caller with a token gets, on new connections."""
     found = []
     for _ in range(fresh):
         async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=10) as http:
@@ -65,7 +65,7 @@ async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[i
 
 
 async def closed(pair: Pair) -> bool:
-    """Whether the other side has hung up."""
+    """Return whether the other side has closed the connection."""
     with suppress(ConnectionError):
         async with asyncio.timeout(0.1):
             while data := await pair[0].read(65_536):
@@ -78,16 +78,16 @@ async def closed(pair: Pair) -> bool:
     [b"", b"GET /pending HTTP/1.1\r\nHost: x\r\n", b"POST /pending HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"],
     ids=["nothing", "half a header", "half a body"],
 )
-async def test_a_thousand_half_sent_requests_shut_nobody_out(url: str, start: bytes) -> None:
-    """While 1,000 connections send nothing further, a caller with a token gets every answer, and soon."""
+async def test_a_thousand_unfinished_requests_block_nobody(url: str, start: bytes) -> None:
+    """While 1,000 connections send nothing more, a caller with a token gets every answer quickly."""
     async with half_open(url, 1_000, start):
         began = time.monotonic()
         assert await answers(url, "/threads/nobody-knows-this") == [404] * 20
         assert time.monotonic() - began < 20
 
 
-async def test_headers_have_to_come_soon_however_they_trickle(url: str) -> None:
-    """A byte now and then buys no time; nor does it on a connection that had an answer before."""
+async def test_slow_headers_time_out(url: str) -> None:
+    """Sending a byte now and then does not extend the time, nor on a connection that had an answer before."""
 
     async def lasts(pair: Pair) -> float:
         began = time.monotonic()
@@ -109,8 +109,8 @@ async def test_headers_have_to_come_soon_however_they_trickle(url: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/threads/x/decisions", "/codec/decode", "/nothing", "/slack/actions"])
-async def test_nobody_has_a_long_body_read(url: str, path: str) -> None:
-    """Who shows no token or a wrong one is refused after a few bytes, whatever length the headers announce."""
+async def test_unauthenticated_bodies_are_not_read(url: str, path: str) -> None:
+    """A caller without a valid token is refused after a few bytes, whatever length the headers declare."""
     for headers in ("", "Authorization: Bearer wrong\r\n", "Holdfast-Signature: x\r\n"):
         reader, writer = await connect(url)
         writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: 15000000\r\n\r\n".encode())
@@ -125,13 +125,13 @@ async def test_nobody_has_a_long_body_read(url: str, path: str) -> None:
         first = (await asyncio.wait_for(status, 10)).decode()
         writer.close()
         assert first.split()[1] in ("401", "404", "413"), first
-        assert sent <= 2 * UNKNOWN_BYTES  # some of it lies in the buffers of the kernel
-        if path != "/slack/actions":  # Slack signs the body, so that a little of it has to be read
+        assert sent <= 2 * UNKNOWN_BYTES  # some of it is in the kernel's buffers
+        if path != "/slack/actions":  # Slack signs the body, so a little of it must be read
             assert first.split()[1] != "413"
 
 
 async def test_slow_bodies_of_unknown_callers_are_few(url: str) -> None:
-    """Where a body has to be read to know who sends it, an address has few of them under way at once."""
+    """If a body must be read to authenticate its sender, an address has only a few of them in progress."""
     start = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
     with_token = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 9\r\n\r\n{"
     async with half_open(url, 25, start) as plain, half_open(url, 25, with_token) as wrong:
@@ -168,7 +168,7 @@ async def test_one_token_that_follows_everything_leaves_room_for_another(rig: St
 
 
 async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: StartRig) -> None:
-    """Beyond its rate a caller hears 429 and when to come back; another caller does not notice."""
+    """Beyond its rate a caller gets 429 with a delay; another caller is unaffected."""
     async with limited(rig, each_caller=Quota(at_once=4, a_second=5, burst=10)) as http:
         asked = [http.get("/threads/x", headers=bearer("of-dashboard")) for _ in range(100)]
         answered = await asyncio.gather(*asked)
@@ -180,7 +180,7 @@ async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: Sta
 
 
 async def test_guessing_tokens_is_slow_and_harms_no_other(rig: StartRig) -> None:
-    """An address that shows wrong tokens hears 429 after a few; right ones from the same address still count."""
+    """An address that sends wrong tokens gets 429 after a few; valid ones from the same address still work."""
     async with limited(rig, each_address=Quota(at_once=16, a_second=1, burst=10)) as http:
         guesses = [(await http.get("/pending", headers=bearer(f"guess-{n}"))).status_code for n in range(30)]
         assert guesses.count(401) <= 13
@@ -196,25 +196,25 @@ async def limited(rig: StartRig, **shares: Any) -> AsyncIterator[httpx2.AsyncCli
         yield gateway.http
 
 
-def test_the_flood_is_larger_than_what_is_kept() -> None:
-    """1,000 connections are more than the gateway keeps: the test above could fail."""
+def test_the_flood_exceeds_the_limit_of_connections() -> None:
+    """1,000 connections are more than the gateway keeps: the test above can fail."""
     assert CONNECTIONS < 1_000
 
 
 def test_what_is_remembered_of_callers_is_bounded() -> None:
-    """A million addresses fill no memory; addresses of one IPv6 network count as one."""
+    """A million addresses use bounded memory; addresses of one IPv6 network count as one."""
     shares = Quotas(Quota(at_once=1, a_second=1, burst=1), now=lambda: 0.0)
     for number in range(ADDRESSES + 500):
         shares.take(str(number))
     assert len(shares._left) == ADDRESSES
-    with pytest.raises(Trouble):
+    with pytest.raises(HTTPProblem):
         shares.take(str(ADDRESSES + 499))
     assert address_of(("2001:db8::1", 1)) == address_of(("2001:db8::ffff", 2)) == "2001:db8::/64"
     assert address_of(("10.0.0.1", 1)) != address_of(("10.0.0.2", 1))
 
 
 def test_a_share_comes_back_with_time() -> None:
-    """After some silence a caller has its burst again, and never more than that."""
+    """After a quiet time a caller has its full burst again, and never more."""
     at = [0.0]
     shares = Quotas(Quota(at_once=1, a_second=2, burst=4), now=lambda: at[0])
 
@@ -222,7 +222,7 @@ def test_a_share_comes_back_with_time() -> None:
         for count in range(100):
             try:
                 shares.take("alice")
-            except Trouble:
+            except HTTPProblem:
                 return count
         return 100
 

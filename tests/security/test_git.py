@@ -1,6 +1,6 @@
-"""The memory tools' git runs nothing and writes nowhere else, and takes nobody else's files, whatever `.git` has.
+"""The memory tools' git runs no program, writes nowhere else and reads no foreign files, whatever `.git` contains.
 
-Each attack is made twice where bubblewrap works: with git confined, and without.
+If bubblewrap works, each attack runs twice: with git confined, and without.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import pytest
 
 from examples.release.git import commit_of
 from examples.release.git import git as release_git
-from examples.stage.git import GitFailed as ReleaseGitFailed
+from examples.shared.git import GitFailed as ReleaseGitFailed
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.memory import git as git_module
 from holdfast.runtime.memory.git import GitFailed
@@ -35,7 +35,7 @@ SECRET = "somebody else's\n"
 
 @pytest.fixture(params=["confined", "plain"])
 def boxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Git in bubblewrap, and without it."""
+    """Run with git in bubblewrap, and without."""
     if request.param == "plain":
         monkeypatch.setattr(git_module, "is_confined", lambda: False)
     elif not git_module.is_confined():
@@ -44,23 +44,23 @@ def boxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @dataclass(frozen=True)
 class Ground:
-    """A prepared folder, and what an attack must not reach."""
+    """A prepared folder, and the files that an attack must not reach."""
 
     root: Path
 
     @property
     def ran(self) -> Path:
-        """Made by a planted program."""
+        """Created by a planted program."""
         return self.root.parent / "ran"
 
     @property
     def canary(self) -> Path:
-        """A file elsewhere, which a planted link leads to."""
+        """A file elsewhere that a planted link points to."""
         return self.root.parent / "canary"
 
     @property
     def victim(self) -> Path:
-        """Somebody else's repository."""
+        """Another repository."""
         return self.root.parent / "victim"
 
     @property
@@ -69,20 +69,20 @@ class Ground:
         return f"touch '{self.ran}'; cat"
 
     def git(self, *arguments: str, at: Path | None = None) -> str:
-        """What a person, or an attacker's command, does."""
+        """Run git as a person does, or an attacker's command."""
         done = subprocess.run(
             ["git", *PERSON, *arguments], cwd=at or self.root, capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
     def script(self, path: Path) -> None:
-        """A program that leaves a trace."""
+        """Create a program that leaves a trace."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\ntouch '{self.ran}'\n")
         path.chmod(0o755)
 
     def link(self, name: str, to: Path | None = None) -> None:
-        """Put a link in a file's or folder's place in `.git`."""
+        """Replace a file or folder in `.git` by a link."""
         path = self.root / ".git" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(path):
@@ -90,7 +90,7 @@ class Ground:
         path.symlink_to(to or self.canary)
 
     def require_unharmed(self) -> None:
-        """Nothing ran, nothing was written elsewhere, and nobody else's file was committed."""
+        """Check that nothing ran, nothing was written elsewhere, and no foreign file was committed."""
         assert not self.ran.exists(), "a planted program ran"
         assert self.canary.read_text() == SECRET, "a file elsewhere was written"
         assert self.git("log", "--format=%s", at=self.victim) == "Theirs"
@@ -120,7 +120,7 @@ Plant = Callable[[Ground], object]
 
 
 def setting(*settings: str) -> Plant:
-    """Set in the repository's configuration; `PROGRAM` stands for a command that leaves a trace."""
+    """Set the repository's configuration; `PROGRAM` stands for a command that leaves a trace."""
 
     def plant(ground: Ground) -> None:
         for each in settings:
@@ -131,7 +131,7 @@ def setting(*settings: str) -> Plant:
 
 
 def attributes(text: str, *settings: str, info: bool = False) -> Plant:
-    """Attributes, and settings."""
+    """Set attributes and settings."""
 
     def plant(ground: Ground) -> None:
         (ground.root / (".git/info/attributes" if info else ".gitattributes")).write_text(text)
@@ -141,12 +141,12 @@ def attributes(text: str, *settings: str, info: bool = False) -> Plant:
 
 
 def hook(name: str) -> Plant:
-    """A hook."""
+    """Plant a hook."""
     return lambda ground: ground.script(ground.root / ".git" / "hooks" / name)
 
 
 def included(name: str) -> Plant:
-    """A filter in a file that the configuration includes."""
+    """Plant a filter in a file that the configuration includes."""
 
     def plant(ground: Ground) -> None:
         (ground.root / ".git" / "more").write_text(f'[filter "x"]\n\tclean = "{ground.program}"\n')
@@ -157,14 +157,14 @@ def included(name: str) -> Plant:
 
 
 def of_work_tree(ground: Ground) -> None:
-    """A filter in `config.worktree`."""
+    """Plant a filter in `config.worktree`."""
     ground.git("config", "extensions.worktreeConfig", "true")
     ground.git("config", "--worktree", "filter.x.clean", ground.program)
     (ground.root / ".gitattributes").write_text("*.txt filter=x\n")
 
 
 def nested(*, linked: bool) -> Plant:
-    """A repository inside, whose own configuration has a filter; tracked as a submodule or not."""
+    """Plant a repository inside with a filter in its own configuration; tracked as a submodule or not."""
 
     def plant(ground: Ground) -> None:
         inner = ground.root / "inner"
@@ -185,7 +185,7 @@ def nested(*, linked: bool) -> Plant:
 
 
 def program_of(name: str, *settings: str) -> Plant:
-    """Settings that name a program file; `FILE` stands for it."""
+    """Set settings that name a program file; `FILE` stands for it."""
 
     def plant(ground: Ground) -> None:
         program = ground.root / name
@@ -210,7 +210,7 @@ RUN_BY_GIT: dict[str, Plant] = {
     "config.worktree": of_work_tree,
     "nested submodule": nested(linked=True),
 }
-"""What plain git runs in `add` and `commit`."""
+"""The attacks that plain git runs in `add` and `commit`."""
 
 NOT_RUN_HERE: dict[str, Plant] = {
     "nested repository": nested(linked=False),
@@ -228,7 +228,7 @@ NOT_RUN_HERE: dict[str, Plant] = {
 @pytest.mark.usefixtures("boxed")
 @pytest.mark.parametrize("name", [*RUN_BY_GIT, *NOT_RUN_HERE])
 def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> None:
-    """Looking and committing run no filter, hook, monitor, signer or other program, and the commit is made."""
+    """Status and commit run no filter, hook, monitor, signer or other program, and the commit is made."""
     (RUN_BY_GIT | NOT_RUN_HERE)[name](ground)
     repository = Repository(ground.root)
     assert repository.state().problem == ""
@@ -239,7 +239,7 @@ def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> Non
 
 @pytest.mark.parametrize("name", RUN_BY_GIT)
 def test_the_programs_are_run_by_plain_git(name: str, ground: Ground) -> None:
-    """The attacks are real: git by itself runs each of them."""
+    """The attacks are real: plain git runs each of them."""
     RUN_BY_GIT[name](ground)
     for arguments in (["status"], ["add", "--all"], ["commit", "-m", "x"]):
         subprocess.run(["git", *PERSON, *arguments], cwd=ground.root, capture_output=True, check=False)
@@ -258,7 +258,7 @@ LINKS = [
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("to", ["file", "folder"])
 def test_no_link_in_a_git_folder_is_followed(name: str, to: str, ground: Ground) -> None:
-    """A link anywhere where git reads or writes is refused by name, before anything is changed."""
+    """A link anywhere that git reads or writes is refused by name, before anything is changed."""
     ground.link(name, ground.victim / ".git" / "objects" if to == "folder" else None)
     with pytest.raises(GitFailed, match=r"is a link|is incomplete"):
         Repository(ground.root).commit_once("k", "x", change=lambda: pytest.fail("it was changed"))
@@ -267,7 +267,7 @@ def test_no_link_in_a_git_folder_is_followed(name: str, to: str, ground: Ground)
 
 @pytest.mark.usefixtures("boxed")
 def test_a_link_among_the_objects_is_not_followed(ground: Ground) -> None:
-    """256 links for all folders in which new objects could go: refused, and nothing arrives there."""
+    """Links for all 256 folders of new objects are refused, and nothing is written through them."""
     outside = ground.root.parent / "outside"
     outside.mkdir()
     for number in range(256):
@@ -281,7 +281,7 @@ def test_a_link_among_the_objects_is_not_followed(ground: Ground) -> None:
 
 @pytest.mark.usefixtures("boxed")
 def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
-    """A log that is a file elsewhere by another name stays as it is; the commit is made."""
+    """A log that is a hard link to a file elsewhere stays unchanged; the commit is made."""
     log = ground.root / ".git" / "logs" / "HEAD"
     log.unlink()
     os.link(ground.canary, log)
@@ -291,7 +291,7 @@ def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
 @pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("boxed")
 def test_links_that_come_and_go_are_not_followed(ground: Ground, times: int) -> None:
-    """While somebody swaps files of `.git` for links to a file elsewhere, that file is never written."""
+    """While files of `.git` are swapped for links to a file elsewhere, that file is never written."""
     stop = threading.Event()
     names = ("index", "logs/HEAD", "COMMIT_EDITMSG", "index.lock", "refs/heads/main")
 
@@ -322,7 +322,7 @@ def test_links_that_come_and_go_are_not_followed(ground: Ground, times: int) -> 
 
 
 def of(text: str) -> Plant:
-    """`.git` as a file."""
+    """Make `.git` a file."""
 
     def plant(ground: Ground) -> None:
         (ground.root / ".git").rename(ground.root / "moved")
@@ -332,36 +332,36 @@ def of(text: str) -> Plant:
 
 
 def linked_folder(ground: Ground) -> None:
-    """`.git` as a link."""
+    """Make `.git` a link."""
     (ground.root / ".git").rename(ground.root / "moved")
     (ground.root / ".git").symlink_to(ground.victim / ".git")
 
 
 def forged_work_tree(ground: Ground) -> None:
-    """`.git` names a linked work tree of the victim's, which is another folder."""
+    """Make `.git` name a linked work tree of the victim, which is another folder."""
     ground.git("worktree", "add", "--quiet", "-b", "side", str(ground.root.parent / "theirs-linked"), at=ground.victim)
     of(f"gitdir: {ground.victim}/.git/worktrees/theirs-linked\n")(ground)
 
 
 def common(ground: Ground) -> None:
-    """`.git/commondir`."""
+    """Plant `.git/commondir`."""
     (ground.root / ".git" / "commondir").write_text(f"{ground.victim}/.git\n")
 
 
 def alternates(ground: Ground) -> None:
-    """A HEAD whose commit is in the victim's objects."""
+    """Plant a HEAD whose commit is in the victim's objects."""
     head = ground.git("rev-parse", "HEAD", at=ground.victim)
     (ground.root / ".git" / "refs" / "heads" / "main").write_text(f"{head}\n")
     (ground.root / ".git" / "objects" / "info" / "alternates").write_text(f"{ground.victim}/.git/objects\n")
 
 
 def head(content: str) -> Plant:
-    """A HEAD."""
+    """Plant a HEAD."""
     return lambda ground: (ground.root / ".git" / "HEAD").write_text(content)
 
 
 def bare(ground: Ground) -> None:
-    """A repository of files that `write_file` can write, without a `.git`, and with a work tree elsewhere."""
+    """Plant a repository made of files that `write_file` can write, without a `.git`, with a work tree elsewhere."""
     (ground.root / ".git").rename(ground.root.parent / "moved")
     for name in ("objects/x", "refs/x"):
         (ground.root / name).parent.mkdir()
@@ -394,8 +394,8 @@ ELSEWHERE: dict[str, tuple[Plant, str]] = {
 
 @pytest.mark.usefixtures("boxed")
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_a_folder_does_not_lead_to_somebody_elses_repository(name: str, ground: Ground) -> None:
-    """What names other git folders, work trees, objects or formats is refused in words; neither side changes."""
+def test_a_folder_cannot_redirect_git_to_another_repository(name: str, ground: Ground) -> None:
+    """Redirections to other git folders, work trees, objects or formats are refused; neither repository changes."""
     plant, words = ELSEWHERE[name]
     plant(ground)
     with pytest.raises(GitFailed, match=words):
@@ -405,7 +405,7 @@ def test_a_folder_does_not_lead_to_somebody_elses_repository(name: str, ground: 
 
 @pytest.mark.usefixtures("boxed")
 def test_a_bare_repository_inside_is_plain_files(ground: Ground) -> None:
-    """Where the workspace has its own `.git`, files that look like a repository are committed like others."""
+    """If the workspace has its own `.git`, files that look like a repository are committed like others."""
     inner = ground.root / "inner"
     inner.mkdir()
     ground.git("init", "--quiet", "--bare", at=inner)
@@ -418,7 +418,7 @@ def test_a_bare_repository_inside_is_plain_files(ground: Ground) -> None:
 
 @pytest.mark.usefixtures("boxed")
 def test_the_workers_environment_does_not_reach_git(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`GIT_*` variables and a configuration at home change nothing."""
+    """`GIT_*` variables and the user's configuration have no effect."""
     home = ground.root.parent / "home"
     ground.script(home / "hooks" / "pre-commit")
     (home / ".gitconfig").write_text(f'[core]\n\thooksPath = {home}/hooks\n\tfsmonitor = "{ground.program}"\n')
@@ -435,8 +435,8 @@ def test_the_workers_environment_does_not_reach_git(ground: Ground, monkeypatch:
 
 
 @pytest.mark.usefixtures("boxed")
-def test_what_is_not_run_is_said_once(ground: Ground) -> None:
-    """The first commit names hooks, filters and settings that are not heeded; filtered files are named each time."""
+def test_ignored_programs_are_reported_once(ground: Ground) -> None:
+    """The first commit names the ignored hooks, filters and settings; filtered files are named each time."""
     hook("pre-commit")(ground)
     attributes("*.bin filter=lfs\n", "filter.lfs.clean=PROGRAM", "filter.lfs.required=true")(ground)
     (ground.root / "large.bin").write_bytes(b"content")
@@ -456,7 +456,7 @@ def test_what_is_not_run_is_said_once(ground: Ground) -> None:
 
 @pytest.mark.usefixtures("boxed")
 def test_a_pointer_of_a_filtered_file_stays(ground: Ground) -> None:
-    """A file whose filter stores something else in git keeps what is stored, though its content differs."""
+    """A file for which a filter stores other content in git keeps the stored content."""
     ground.git("config", "filter.lfs.clean", "echo pointer")
     (ground.root / ".gitattributes").write_text("*.bin filter=lfs\n")
     (ground.root / "large.bin").write_bytes(b"content")
@@ -470,8 +470,8 @@ def test_a_pointer_of_a_filtered_file_stays(ground: Ground) -> None:
 
 
 @pytest.mark.usefixtures("boxed")
-def test_people_find_everything_where_git_keeps_it(ground: Ground) -> None:
-    """After our commit, a person's git sees a clean tree, a sound repository, and the commit in its reflog."""
+def test_plain_git_sees_the_commit(ground: Ground) -> None:
+    """After the commit, plain git sees a clean tree, a valid repository, and the commit in its reflog."""
     ground.git("config", "core.autocrlf", "input")
     ground.git("pack-refs", "--all")
     ground.git("gc", "--quiet")
@@ -487,9 +487,9 @@ def test_people_find_everything_where_git_keeps_it(ground: Ground) -> None:
 @pytest.mark.usefixtures("boxed")
 @pytest.mark.parametrize("name", RUN_BY_GIT)
 def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: Ground) -> None:
-    """Its git looks, commits and tags in a user's repository in the same way."""
+    """Its git reads, commits and tags in a user's repository in the same way."""
     RUN_BY_GIT[name](ground)
-    ground.ran.unlink(missing_ok=True)  # the attacker's own git may have run the hook
+    ground.ran.unlink(missing_ok=True)  # plain git may have run the hook in the setup
     release_git(ground.root, "status", "--porcelain", "--untracked-files=all", "-z")
     release_git(ground.root, "add", "--", "new.txt")
     release_git(ground.root, "commit", "--quiet", "-m", "chore: release", "--", "new.txt")
@@ -501,7 +501,7 @@ def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: G
 
 
 async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(rig: StartRig, tmp_path: Path, stack: Stack) -> None:
-    """`starter.py loop DIR`: filters and hooks do not run; what leads elsewhere blocks the loop before any LLM call."""
+    """`starter.py loop DIR`: filters and hooks do not run; a redirection blocks the loop before any LLM call."""
     tmp_path.joinpath("at").mkdir()
     ground = Ground(tmp_path / "at" / "workspace")
     for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):
@@ -515,7 +515,7 @@ async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(rig: StartRig, tmp
     RUN_BY_GIT["filter"](ground)
     RUN_BY_GIT["nested submodule"](ground)
     hook("pre-commit")(ground)
-    ground.ran.unlink(missing_ok=True)  # the attacker's own git ran the hook
+    ground.ran.unlink(missing_ok=True)  # plain git ran the hook in the setup
     async with rig(catalog(), diligent) as at_work:
         shell = Shell(at_work, stack, tmp_path / "home")
         done = await asyncio.to_thread(shell.json, "loop", str(ground.root), "--wait")

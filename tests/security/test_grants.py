@@ -1,4 +1,4 @@
-"""A grant authorises one effect: in no other run, under no other number, and no rule counts without its decisions."""
+"""A decision authorises one effect: in no other run, under no other number; no rule counts without its decisions."""
 
 import pytest
 from temporalio.client import WorkflowFailureError
@@ -16,8 +16,8 @@ from tests.unit.test_authority import pays
 SIGNED = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
 
 
-async def test_a_signed_approval_is_worth_nothing_in_another_run_of_the_thread(rig: StartRig) -> None:
-    """One signature pays once: three more runs of the same thread id ask again, whatever door it is sent by."""
+async def test_a_signed_approval_is_invalid_in_another_run_of_the_thread(rig: StartRig) -> None:
+    """One signature pays once: three more runs of the same thread id ask again, by update or by signal."""
     async with rig(clerk(SIGNED), steps([call("pay", cents=100), say("done"), *[call("pay", cents=100)] * 3])) as r:
         run = await r.start(thread="thrice")
         approval = decision("thrice", await request_of(run), by="alice")
@@ -39,8 +39,8 @@ async def test_a_signed_approval_is_worth_nothing_in_another_run_of_the_thread(r
         assert payments(r) == [100]
 
 
-async def test_a_signed_approval_is_worth_nothing_for_the_next_call_alike(rig: StartRig) -> None:
-    """Two calls of one run with the same arguments are two effects, and take two signatures."""
+async def test_a_signed_approval_is_invalid_for_the_next_identical_call(rig: StartRig) -> None:
+    """Two calls of one run with the same arguments are two effects, and need two signatures."""
     async with rig(clerk(SIGNED), steps([call("pay", cents=7), call("pay", cents=7), say("done")])) as r:
         run = await r.start()
         approval = decision(run.id, await request_of(run), by="alice")
@@ -55,7 +55,7 @@ async def test_a_signed_approval_is_worth_nothing_for_the_next_call_alike(rig: S
 
 
 def forged_past(*, spec: Policy) -> Thread:
-    """A thread as an attacker writes it, under a policy that takes names on trust: Alice has remembered a payment."""
+    """Return a thread forged under a policy without signatures: Alice has remembered a payment."""
     parameters = {"type": "object"}
     thread = at_work(agent_spec(tools=(tool_spec("pay", parameters=parameters),), policy=spec, limits=Limits()))
     thread.reply(pays(cents=100))
@@ -67,7 +67,7 @@ def forged_past(*, spec: Policy) -> Thread:
 
 
 async def plant(rig: Rig, thread: str, past: Thread, *, without: str = "") -> None:
-    """Write a forged past into the permanent record, in a chain of digests that is right."""
+    """Write a forged past into the permanent record, with a correct chain of digests."""
     log = EventLog()
     for event in past.log:
         named = {"thread": thread} if event.type == "run_started" else {}
@@ -77,7 +77,7 @@ async def plant(rig: Rig, thread: str, past: Thread, *, without: str = "") -> No
 
 
 async def test_a_forged_rule_in_the_record_lets_nothing_run(rig: StartRig) -> None:
-    """A whole forged past, decision included, without Alice's signature: the continued thread asks like any other."""
+    """A forged past with a decision, but without Alice's signature: the re-opened thread asks like any other."""
     past = forged_past(spec=Policy(rules=(ask("pay"),)))
     script = steps([call("pay", cents=100), call("pay", cents=100), say("done")])
     async with rig(clerk(SIGNED), script) as r:
@@ -92,8 +92,8 @@ async def test_a_forged_rule_in_the_record_lets_nothing_run(rig: StartRig) -> No
 
 
 @pytest.mark.parametrize("without", ["decision_received", "approval_requested"])
-async def test_a_record_with_a_rule_from_nowhere_is_not_read(rig: StartRig, without: str) -> None:
-    """A remembered rule without the decision that makes it, or a decision on nothing: the run fails, and says where."""
+async def test_a_record_with_an_unfounded_rule_is_not_read(rig: StartRig, without: str) -> None:
+    """If a remembered rule lacks its decision, or a decision its request, the run fails and names the event."""
     past = forged_past(spec=Policy(rules=(ask("pay"),)))
     assert any(isinstance(event, RuleRemembered) for event in past.log)
     async with rig(clerk(SIGNED), steps([call("pay", cents=100), say("done")])) as r:

@@ -1,4 +1,4 @@
-"""What an attempt at an LLM call leaves to the next one goes into a sealed reply: nobody else can put words there."""
+"""What an attempt at an LLM call passes to the next one is in a sealed reply, so nobody else can inject text."""
 
 import asyncio
 import dataclasses
@@ -28,7 +28,7 @@ OTHER = ORDER.model_copy(update={"order": "2.abc"})
 
 
 def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> ActivityEnvironment:
-    """An attempt whose earlier ones have left these details."""
+    """Return an attempt whose earlier ones have left these details."""
     env = ActivityEnvironment()
     context = ActivitySerializationContext(
         namespace="default",
@@ -45,12 +45,12 @@ def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> Act
 
 
 def left(**where: Any) -> tuple[Any, ...]:
-    """What an attempt leaves somewhere."""
+    """Return the details that an attempt leaves somewhere."""
     return attempt(**where).run(heartbeat_details, OUTAGE, ORDER)
 
 
-def test_an_attempt_finds_what_the_one_before_has_left() -> None:
-    """The guard of this module: sealed with the fleet's key, for this call of this thread."""
+def test_an_attempt_finds_the_details_of_the_one_before() -> None:
+    """The control: they are sealed with the fleet key, for this call of this thread."""
     assert attempt(left()).run(earlier_failures, ORDER) == OUTAGE
     assert attempt().run(earlier_failures, ORDER) is None
 
@@ -70,13 +70,13 @@ def test_an_attempt_finds_what_the_one_before_has_left() -> None:
     ],
     ids=["plain", "unsealed", "garbage", "numbers", "forged", "unknown key", "copied thread", "altered", "copied call"],
 )
-def test_a_heartbeat_of_somebody_else_is_dropped(details: Any) -> None:
-    """Whoever takes an activity task can write its heartbeat: no word of it counts, and no attempt fails for it."""
+def test_a_forged_heartbeat_is_dropped(details: Any) -> None:
+    """Whoever polls an activity task can write its heartbeat: its text is ignored, and no attempt fails for it."""
     assert attempt(details).run(earlier_failures, ORDER) is None
 
 
-def test_a_secret_that_a_provider_repeats_is_not_left() -> None:
-    """Errors are redacted where they leave an activity; a heartbeat leaves it, too."""
+def test_a_secret_in_a_providers_error_is_not_left_in_heartbeats() -> None:
+    """Errors are redacted before they leave an activity, and so are heartbeats."""
     env = attempt()
     beats: list[Any] = []
     env.on_heartbeat = lambda *details: beats.append(details)
@@ -91,8 +91,8 @@ def test_a_secret_that_a_provider_repeats_is_not_left() -> None:
         assert word in beats.pop()[1]
 
 
-async def test_a_long_attempt_does_not_erase_what_the_ones_before_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each periodic heartbeat repeats it: a worker that is killed then has handed on all but its own attempt."""
+async def test_a_long_attempt_keeps_the_details_of_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each periodic heartbeat repeats them: if the worker is killed, only its own attempt's are lost."""
     monkeypatch.setattr("activities.heartbeats.INTERVAL", 0.001)
     details = left()
     env = attempt(details)

@@ -1,4 +1,4 @@
-"""The embedded stack's HTTP ports, asked as a web page's requests would: by another name, from another origin."""
+"""The embedded stack's HTTP ports refuse what a web page could send: to another host name, from another origin."""
 
 import asyncio
 import http.client
@@ -16,7 +16,7 @@ from temporalio.client import Client
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.temporal_server import HTTP_HOSTS
-from holdfast.runtime.devstack.web_ui_guard import why_not
+from holdfast.runtime.devstack.web_ui_guard import refusal
 from tests.rig import eventually
 
 EVIL = "http://evil.example"
@@ -26,7 +26,7 @@ START = json.dumps({"workflowType": {"name": "Planted"}, "taskQueue": {"name": "
 def ask(
     port: int, method: str, path: str, *, host: str, headers: Mapping[str, str] | None = None, ip: str = "127.0.0.1"
 ) -> tuple[int, dict[str, str], str]:
-    """Send a request under any `Host`; returns status, headers and body."""
+    """Send a request with any `Host`, and return status, headers and body."""
     connection = http.client.HTTPConnection(ip, port, timeout=20)
     try:
         body = START if method == "POST" else None
@@ -38,32 +38,32 @@ def ask(
 
 
 def planting() -> str:
-    """The path that starts a workflow of an id that nobody has."""
+    """Return a path that starts a workflow with a new id."""
     return f"/api/v1/namespaces/default/workflows/planted-{uuid4().hex}"
 
 
-async def is_there(client: Client, path: str) -> bool:
-    """Whether the workflow of that path was started."""
+async def was_started(client: Client, path: str) -> bool:
+    """Return whether the workflow of that path was started."""
     found = [each async for each in client.list_workflows(f'WorkflowId = "{path.rpartition("/")[2]}"')]
     return bool(found)
 
 
 def secret_host(stack: Stack) -> str:
-    """The one name that Temporal's HTTP API answers to, from its command line."""
+    """Return the only name that Temporal's HTTP API answers to, from its command line."""
     argv = processes.command_line(psutil.Process(stack.temporal_pid))
     (value,) = [each.partition("=")[2] for each in argv if each.startswith(f"{HTTP_HOSTS}=")]
     return str(json.loads(value)[0])
 
 
 def csrf(stack: Stack) -> dict[str, str]:
-    """What the Web UI's own page sends along when it changes something."""
+    """Return the headers that the Web UI's own page sends with a change."""
     _, headers, _ = ask(stack.ui_port, "GET", "/api/v1/settings", host=f"127.0.0.1:{stack.ui_port}")
     token = headers["set-cookie"].partition("=")[2].partition(";")[0]
     return {"Cookie": f"_csrf={token}", "X-CSRF-TOKEN": token}
 
 
-async def test_temporals_http_api_takes_nothing_that_a_page_can_send(stack: Stack, client: Client) -> None:
-    """Temporal's HTTP API answers to one secret name only: a form post by any other starts nothing."""
+async def test_temporals_http_api_accepts_nothing_that_a_page_can_send(stack: Stack, client: Client) -> None:
+    """Temporal's HTTP API answers only to one secret name: a form post to any other starts nothing."""
     path = planting()
     for host in (f"127.0.0.1:{stack.http_port}", f"localhost:{stack.http_port}", "evil.example", "", "x.invalid"):
         status, _, body = ask(stack.http_port, "POST", path, host=host, headers={"Content-Type": "text/plain"})
@@ -71,18 +71,18 @@ async def test_temporals_http_api_takes_nothing_that_a_page_can_send(stack: Stac
         status, _, body = ask(stack.http_port, "GET", "/api/v1/namespaces", host=host)
         assert status in (400, 403), (host, body)
         assert "namespaceInfo" not in body
-    assert not await is_there(client, path)
+    assert not await was_started(client, path)
 
-    # The attempt is one that would work: under the secret name, it does.
+    # The control: with the secret name, the attack works.
     status, _, body = ask(
         stack.http_port, "POST", path, host=secret_host(stack), headers={"Content-Type": "text/plain"}
     )
     assert status == 200, body
-    assert await eventually(lambda: is_there(client, path), bool)
+    assert await eventually(lambda: was_started(client, path), bool)
 
 
 async def web_ui(stack: Stack) -> None:
-    """Wait until the Web UI has found its server: for a second or so after the start, it says that it has not."""
+    """Wait until the Web UI has found its server, about a second after the start."""
     await eventually(
         lambda: asyncio.to_thread(ask, stack.ui_port, "GET", "/api/v1/namespaces", host=f"127.0.0.1:{stack.ui_port}"),
         lambda answer: bool(answer[0] == 200),
@@ -90,7 +90,7 @@ async def web_ui(stack: Stack) -> None:
 
 
 async def test_the_web_ui_answers_by_its_own_names_only(stack: Stack) -> None:
-    """Under a foreign `Host`, as after DNS rebinding, the Web UI shows neither a page nor data."""
+    """With a foreign `Host`, as after DNS rebinding, the Web UI shows neither a page nor data."""
     await web_ui(stack)
     for path in ("/", "/api/v1/namespaces", "/api/v1/settings", "/_app/version.json"):
         for host in ("evil.example", f"evil.example:{stack.ui_port}", f"127.0.0.1.evil.example:{stack.ui_port}", ""):
@@ -121,17 +121,17 @@ async def test_the_web_ui_changes_nothing_for_another_sites_page(stack: Stack, c
     for headers in foreign:
         status, _, body = ask(stack.ui_port, "POST", path, host=host, headers={**tokens, **headers})
         assert status == 403, (headers, body)
-    assert not await is_there(client, path)
+    assert not await was_started(client, path)
 
     own = {**tokens, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
     status, _, body = ask(stack.ui_port, "POST", path, host=host, headers=own)
     assert status == 200, body
-    assert await eventually(lambda: is_there(client, path), bool)
+    assert await eventually(lambda: was_started(client, path), bool)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has more than one loopback address")
-def test_the_web_ui_itself_is_where_no_page_finds_it(stack: Stack) -> None:
-    """Temporal's own Web UI listens at a random one of 16 million addresses, not where pages look."""
+def test_the_web_uis_own_port_is_hidden_from_pages(stack: Stack) -> None:
+    """Temporal's own Web UI listens at a random one of 16 million addresses, which a page cannot guess."""
     argv = processes.command_line(psutil.Process(stack.temporal_pid))
     ip, port = processes.option(argv, "--ui-ip"), int(processes.option(argv, "--ui-port") or 0)
 
@@ -140,11 +140,11 @@ def test_the_web_ui_itself_is_where_no_page_finds_it(stack: Stack) -> None:
     assert ip != "127.0.0.1"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
-    assert ask(port, "GET", "/healthz", host="x", ip=ip)[0] == 200  # it is there
+    assert ask(port, "GET", "/healthz", host="x", ip=ip)[0] == 200  # it exists
 
 
-def test_the_grpc_port_speaks_no_http_of_pages(stack: Stack) -> None:
-    """What a form can send to Temporal's gRPC port gets no answer of HTTP/1.1 at all."""
+def test_the_grpc_port_does_not_answer_http(stack: Stack) -> None:
+    """A form post to Temporal's gRPC port gets no HTTP/1.1 answer."""
     with pytest.raises((http.client.HTTPException, OSError)):
         ask(stack.temporal_port, "POST", planting(), host=f"127.0.0.1:{stack.temporal_port}")
 
@@ -193,12 +193,12 @@ def test_the_grpc_port_speaks_no_http_of_pages(stack: Stack) -> None:
     ],
 )
 def test_what_passes_the_guard(method: str, headers: dict[str, str], passes: bool) -> None:
-    """Names and origins are compared whole: nothing that merely contains a right one passes."""
+    """Names and origins are compared as a whole: one that merely contains a valid one is refused."""
     sent: Any = [(name.encode(), value.encode()) for name, value in headers.items()]
 
-    assert (why_not(method, sent) is None) is passes
+    assert (refusal(method, sent) is None) is passes
 
 
 def test_two_hosts_are_none() -> None:
     """A request with two `Host` headers is refused: programs differ on which one counts."""
-    assert why_not("GET", [(b"host", b"localhost"), (b"host", b"evil.example")]) is not None
+    assert refusal("GET", [(b"host", b"localhost"), (b"host", b"evil.example")]) is not None

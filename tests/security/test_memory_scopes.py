@@ -1,4 +1,4 @@
-"""What is remembered for a person is recalled for that person's own threads alone, and not for who claims the name."""
+"""A person's memories are recalled only for their own threads, not for a claimed name."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,19 +33,19 @@ TOKENS = CallersFile(
 
 
 def catalog() -> Catalog:
-    """An agent with a semantic memory, part of which it is shown from the start."""
+    """Return an agent with a semantic memory, part of which is in its prompt from the start."""
     memory = Memory(semantic=True, standing=500)
     return Catalog(agents=[Agent(name="clerk", instructions="Work.", memory=memory, policy=POLICY)], tools=[])
 
 
 def script(conversation: Conversation) -> Reply:
-    """After each message: recalls, tries to write for the person, says that it is done."""
+    """After each message, recall, try to write for the person, and finish."""
     turn = conversation.replies % 3
     return [call("recall", query=""), call("remember", text="planted", scope="user"), say("Done.")][turn]
 
 
 class Ground:
-    """A worker, a person with two secrets in their memory, and what a run came to know of them."""
+    """A worker, a person with two secrets in their memory, and what a run learnt of them."""
 
     def __init__(self, rig: Rig, database_url: str) -> None:
         self.rig = rig
@@ -54,7 +54,7 @@ class Ground:
         self.database_url = database_url
 
     async def prepare(self) -> None:
-        """Remember two things for the person."""
+        """Remember two items for the person."""
         async with open_pool(self.database_url, size=1) as pool:
             for standing in (True, False):
                 text = f"{self.secret} {'always' if standing else 'asked for'}"
@@ -62,26 +62,26 @@ class Ground:
                 await PostgresMemories(pool).remember(new, key=uuid4().hex)
 
     async def plain(self, thread: str, **given: Any) -> WorkflowHandle[Any, Any]:
-        """Start a run as anybody at Temporal's port can."""
+        """Start a run unsealed, as anyone at Temporal's port can."""
         return await self.rig.client.start_workflow(
             WORKFLOW, {"task": "go", "by": self.user, **given}, id=thread, task_queue=self.rig.task_queue
         )
 
     def told(self) -> list[str]:
-        """What of the secrets the LLM was sent."""
+        """Return which of the secrets the LLM was sent."""
         words = ("always", "asked for")
         return [
             word for word in words if any(f"{self.secret} {word}".encode() in r.body for r in self.rig.llm.requests)
         ]
 
     async def planted(self) -> bool:
-        """Whether something was written for the person."""
+        """Return whether an item was written for the person."""
         async with open_pool(self.database_url, size=1) as pool:
             found = await PostgresMemories(pool).recall("", [f"user:{self.user}"], limit=20)
         return any("planted" in item.text for item in found.items)
 
     async def require_nothing(self, run: WorkflowHandle[Any, Any]) -> None:
-        """Nothing of the person's was shown, recalled or written."""
+        """Check that nothing of the person's was shown, recalled or written."""
         assert self.told() == []
         assert not await self.planted()
         last = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][-1]
@@ -90,7 +90,7 @@ class Ground:
 
 @pytest.fixture
 async def ground(rig: StartRig, database_url: str) -> AsyncIterator[Ground]:
-    """The above."""
+    """A worker with that person."""
     async with rig(catalog(), script) as at_work:
         ground = Ground(at_work, database_url)
         await ground.prepare()
@@ -98,34 +98,34 @@ async def ground(rig: StartRig, database_url: str) -> AsyncIterator[Ground]:
 
 
 def fresh() -> str:
-    """A thread id."""
+    """Return a new thread id."""
     return f"test-{uuid4().hex[:8]}"
 
 
 async def test_a_persons_own_run_reaches_their_memory(ground: Ground) -> None:
-    """A start that one of our own processes made, for the person it knows: shown, recalled and written."""
+    """With a sealed start for an authenticated person, their items are shown, recalled and written."""
     run = await ground.rig.start(by=ground.user)
     await run.result()
     assert ground.told() == ["always", "asked for"]
     assert await ground.planted()
 
 
-async def test_who_starts_a_run_by_itself_reaches_nobodys_memory(ground: Ground) -> None:
-    """A plain start with another's name, as from the Web UI or the `temporal` command."""
+async def test_an_unsealed_start_reaches_nobodys_memory(ground: Ground) -> None:
+    """An unsealed start may claim any name, as from the Web UI or the `temporal` command."""
     run = await ground.plain(fresh())
     await run.result()
     await ground.require_nothing(run)
 
 
-async def test_a_name_that_the_starter_does_not_vouch_for_reaches_nothing(ground: Ground) -> None:
-    """Our own process started it, for somebody whom it only has by name."""
+async def test_an_unproven_name_reaches_nothing(ground: Ground) -> None:
+    """The start is sealed, but the person is not authenticated."""
     run = await ground.rig.start(by=ground.user, by_proven=False)
     await run.result()
     await ground.require_nothing(run)
 
 
 async def test_a_later_proven_start_does_not_prove_an_earlier_claim(ground: Ground) -> None:
-    """A thread whose user was claimed by a plain start stays without memory, whoever continues it."""
+    """A thread whose user was claimed by an unsealed start stays without memory, whoever re-opens it."""
     thread = fresh()
     await (await ground.plain(thread)).result()
     threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
@@ -136,8 +136,8 @@ async def test_a_later_proven_start_does_not_prove_an_earlier_claim(ground: Grou
 
 
 @pytest.mark.parametrize("by", ["mallory", ""])
-async def test_another_who_speaks_closes_the_persons_memory(by: str, ground: Ground) -> None:
-    """In an open thread of the person's, a message by somebody else, or by nobody, is not answered from it."""
+async def test_a_message_by_another_person_closes_the_memory(by: str, ground: Ground) -> None:
+    """In a person's open thread, a message by someone else, or by nobody, is not answered from their memory."""
     run = await ground.rig.start(by=ground.user, idle_limit=60)
     await status_of(run, "waiting_message")
     asked = len([event for event in await events_of(run) if isinstance(event, ToolCallFinished)])
@@ -153,7 +153,7 @@ async def test_another_who_speaks_closes_the_persons_memory(by: str, ground: Gro
 
 @asynccontextmanager
 async def gateway(ground: Ground) -> AsyncIterator[httpx2.AsyncClient]:
-    """A gateway for the ground's worker."""
+    """Run a gateway for the worker."""
     threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
     app = build_app(threads, Callers(TOKENS, POLICY), key=None)
     async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
@@ -162,7 +162,7 @@ async def gateway(ground: Ground) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.mark.parametrize(("token", "reached"), [("alice", True), ("bob", False)])
 async def test_the_gateways_token_says_whose_memory_it_is(token: str, reached: bool, ground: Ground) -> None:
-    """Whoever continues a thread over HTTP acts for the token's owner, whatever name the message claims."""
+    """A caller who re-opens a thread over HTTP acts for the token's owner, not for a name in the message."""
     ground.user = "alice"
     await ground.prepare()
     ground.rig.llm.script = lambda conversation: say("Done.")
@@ -184,16 +184,16 @@ async def test_the_gateways_token_says_whose_memory_it_is(token: str, reached: b
 
 
 def script_after_one(conversation: Conversation) -> Reply:
-    """The script's first two turns, in a thread that has had a reply."""
+    """The script's first two replies, in a thread that has had a reply."""
     return [call("recall", query=""), say("Done.")][min(conversation.replies - 1, 1)]
 
 
 async def test_the_command_line_acts_for_its_own_person(ground: Ground, stack: Stack, tmp_path: Path) -> None:
-    """`start --by` with another's name gives the task in that name, and does not reach their memory."""
+    """`start --by` with another name gives the task in that name, but does not reach their memory."""
     shell = Shell(ground.rig, stack, tmp_path / "home")
     shown = await asyncio.to_thread(shell.json, "start", "go", "--by", ground.user, "--wait")
     await ground.require_nothing(ground.rig.client.get_workflow_handle(shown["thread"]))
-    ground.user = "dana"  # as HOLDFAST_BY says
+    ground.user = "dana"  # as in HOLDFAST_BY
     await ground.prepare()
     await asyncio.to_thread(shell.json, "start", "go", "--wait")
     assert ground.told() == ["always", "asked for"]

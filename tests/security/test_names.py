@@ -1,4 +1,4 @@
-"""Who says something: one spelling of a name, one writing of a signature, and nobody asks in another's name."""
+"""Identity: one spelling of a name, one encoding of a signature, and no request in another person's name."""
 
 import pytest
 from temporalio.client import WorkflowFailureError
@@ -24,9 +24,9 @@ FINANCE = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PE
 OTHERS = Policy(rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required")
 
 
-async def test_a_revoked_right_comes_back_in_no_other_writing(rig: StartRig) -> None:
-    """The signature of a delegation that was taken back, with padding, in the other alphabet, or with bits that mean
-    nothing: refused, and Carol decides nothing.
+async def test_a_revoked_delegation_does_not_return_in_another_encoding(rig: StartRig) -> None:
+    """The signature of a revoked delegation, with padding, in the other alphabet, or with unused bits set, is refused,
+    and Carol decides nothing.
     """
     async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
@@ -54,8 +54,8 @@ async def test_a_revoked_right_comes_back_in_no_other_writing(rig: StartRig) -> 
         await check_thread(r.client, run)
 
 
-async def test_a_revoked_right_does_not_come_back_after_many_others(rig: StartRig) -> None:
-    """After 220 further delegations the first one is still known, and worth nothing."""
+async def test_a_revoked_delegation_does_not_return_after_many_others(rig: StartRig) -> None:
+    """After 220 more delegations, the first one is still known and still revoked."""
     async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -74,8 +74,8 @@ async def test_a_revoked_right_does_not_come_back_after_many_others(rig: StartRi
 
 
 @pytest.mark.parametrize("spelling", ["alice ", "Alice", "\uff21lice", "ali\u0301ce", "\talice"])
-async def test_another_spelling_is_no_other_person(rig: StartRig, spelling: str) -> None:
-    """Who gave the task under one spelling of a name approves under none, and has one vote of two under all."""
+async def test_another_spelling_is_the_same_person(rig: StartRig, spelling: str) -> None:
+    """A requester cannot approve under another spelling of their name, and has one vote of two under all spellings."""
     terms = Terms(requester_may_decide=False, quorum=2)
     policy = Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE)
     async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
@@ -94,7 +94,7 @@ async def test_another_spelling_is_no_other_person(rig: StartRig, spelling: str)
 
 @pytest.mark.parametrize("look_alike", ["\u0430lice", "al\u0456ce", "al\u200bice", "ali\x00ce", "a\u0142ice"])
 async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
-    """Letters of other scripts and characters nobody sees: no decision, and no message, is taken from such a name."""
+    """Decisions and messages from names with look-alike or invisible characters are refused."""
     policy = Policy(rules=(ask("pay", terms=Terms(quorum=2)),), approvers=())
     async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start(by="zed")
@@ -102,7 +102,7 @@ async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
         plain = {"decision": "approve", "request": request["request"]}
         assert await answer(run, "decide", {**plain, "by": "alice"}) == "waiting_for_quorum"
         told = await answer_of(run.execute_update("decide", {**plain, "by": look_alike}))
-        assert (told["outcome"], "is no name" in told["explanation"]) == ("malformed", True)
+        assert (told["outcome"], "is not a valid name" in told["explanation"]) == ("malformed", True)
         assert await answer(run, "say", {"message": "pay", "by": look_alike}) == "malformed"
         assert payments(r) == []
         await run.signal("deny", {**plain, "by": "bob"})
@@ -110,16 +110,16 @@ async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
 
 
 async def test_a_run_for_a_look_alike_fails_and_says_so(rig: StartRig) -> None:
-    """A start in such a name ends at once, and does not hang."""
+    """A start in such a name fails at once instead of waiting."""
     async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start(by="\u0430lice")
         state = await status_of(run, "failed")
-        assert "is no name" in state["result"]
+        assert "is not a valid name" in state["result"]
 
 
 async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
-    """Where requesters do not decide, an unsigned message, a forged one, and one said twice are refused:
-    Alice cannot ask as Zed and then approve. A signed one counts, and she approves nothing from then on.
+    """If requesters may not decide, an unsigned message, a forged one, and a replayed one are refused: Alice cannot
+    ask as Zed and then approve. A signed one counts, and she approves nothing from then on.
     """
     script = steps([say("what shall I pay?"), call("pay", cents=1), say("done")])
     async with rig(clerk(OTHERS), script) as r:

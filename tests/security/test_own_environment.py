@@ -1,4 +1,4 @@
-"""A command that a run starts looks for the secrets of the worker that started it."""
+"""A command that a run starts tries to read the secrets of its worker."""
 
 import os
 import subprocess
@@ -15,14 +15,14 @@ WORKER = """
 import asyncio, concurrent.futures.thread, ctypes, os, sys
 from pathlib import Path
 from holdfast.runtime.workspace.shell import run_shell
-from holdfast.runtime.hardening import PR_SET_DUMPABLE, close_to_others
+from holdfast.runtime.hardening import PR_SET_DUMPABLE, protect_process
 
 uid, close = int(sys.argv[1]), sys.argv[2] == "close"
 if uid:
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # as a process that was started by this user has it
 if close:
-    close_to_others()
+    protect_process()
 assert os.environ["OPENAI_API_KEY"] == sys.argv[4][::-1]
 getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
@@ -34,7 +34,7 @@ os._exit(0)
 
 
 def seen(command: str, *, close: bool, uid: int = 0) -> str:
-    """What a command of `run_command` prints, of a worker that has closed itself to others or has not."""
+    """Return what a command of `run_command` prints, with a worker that has protected itself or not."""
     done = subprocess.run(
         [sys.executable, "-c", WORKER, str(uid), "close" if close else "open", command, SECRET[::-1]],
         cwd=REPOSITORY,
@@ -54,7 +54,7 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as anothe
 
 @linux
 def test_a_command_does_not_read_the_workers_environment() -> None:
-    """Neither through the parent's number nor by looking at all processes, as root too."""
+    """Neither through its parent's process id nor by searching all processes, as root too."""
     look = "cat /proc/PARENT/environ /proc/$PPID/environ | tr '\\0' '\\n'; ps eww PARENT 2>/dev/null"
 
     assert SECRET in seen(look, close=False)
@@ -65,14 +65,14 @@ def test_a_command_does_not_read_the_workers_environment() -> None:
 @root
 @pytest.mark.parametrize("what", ["environ", "mem", "maps", "fd/0"])
 def test_a_command_of_the_same_user_cannot_look_into_the_worker(what: str) -> None:
-    """The kernel refuses the worker's environment, memory and files to processes of its own user."""
+    """The kernel denies processes of the same user the worker's environment, memory and files."""
     look = f"head -c 1 < /proc/PARENT/{what} > /dev/null 2>&1 || exec 3< /proc/PARENT/{what} && echo OPEN; true"
 
     assert "OPEN" in seen(look, close=False, uid=54321)
     assert "OPEN" not in seen(look, close=True, uid=54321)
 
 
-def test_a_worker_that_is_root_says_so() -> None:
+def test_a_worker_that_is_root_warns() -> None:
     """One line, with what to do."""
     assert "\n" not in ROOT_NOTICE
     assert "account of its own" in ROOT_NOTICE

@@ -1,4 +1,4 @@
-"""A path is checked and used as one: whoever swaps a folder or a file for a link meanwhile gains nothing by it."""
+"""A path is checked and used in one step: swapping a folder or a file for a link meanwhile gains nothing."""
 
 import errno
 import os
@@ -44,17 +44,17 @@ while True:
     for pair in pairs:
         swap(*pair)
 """
-"""Swaps each of the names given with the link beside it, as fast as it can."""
+"""Swaps each given name with the link beside it, as fast as possible."""
 
 
 @pytest.fixture(params=["openat2", "walk"])
 def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of opening what is below a folder."""
+    """Both ways of opening a path below a folder."""
     name: str = request.param
     if name == "openat2" and not beneath.has_openat2():
         pytest.skip("this kernel has no openat2, or does not let us use it")
     monkeypatch.setattr(beneath, "has_openat2", lambda: name == "openat2")
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the disk's speed is not what is tried here
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the disk's speed is not under test
     return name
 
 
@@ -75,7 +75,7 @@ def root(tmp_path: Path) -> Path:
 
 @contextmanager
 def swapping(root: Path, *names: str) -> Iterator[None]:
-    """Another process swaps these names of the workspace with links out of it."""
+    """Run another process that swaps these names of the workspace with links out of it."""
     with subprocess.Popen([sys.executable, "-c", SWAPS, *names], cwd=root, stdout=subprocess.PIPE) as swaps:
         assert swaps.stdout
         swaps.stdout.readline()
@@ -86,7 +86,7 @@ def swapping(root: Path, *names: str) -> Iterator[None]:
 
 
 def seen(outside: Path) -> dict[str, tuple[int, int, str]]:
-    """Everything outside: content, and when each file and folder was changed last."""
+    """Return the state of everything outside: content, and when each file and folder last changed."""
     return {
         str(path): (path.stat().st_mtime_ns, path.stat().st_ctime_ns, path.read_text() if path.is_file() else "")
         for path in (outside, *outside.rglob("*"))
@@ -94,7 +94,7 @@ def seen(outside: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def attempt(kind: int, context: ToolContext, number: int) -> str:
-    """One use of a file tool on a path that is being swapped; what it returns."""
+    """Use a file tool once on a path that is being swapped, and return its result."""
     where = ("d/f", "d/deep/f", "f")[number % 3]
     match kind:
         case 0:
@@ -129,7 +129,7 @@ def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Pa
 
 
 def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
-    """A search reads in a process of its own, and follows no link there either."""
+    """A search reads in a separate process, and follows no link there either."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     with swapping(root, "d", "f"):
         for _ in range(60):
@@ -138,7 +138,7 @@ def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
 
 
 def test_memory_files_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
-    """Memory files may be links within the workspace; one that leads out meanwhile is neither read nor written."""
+    """Memory files may be links within the workspace; one that is swapped to lead outside is not used."""
     before, outcomes = seen(root.parent / "outside"), Counter[str]()
     with swapping(root, TASKS):
         for number in range(400):
@@ -152,8 +152,8 @@ def test_memory_files_stay_inside_under_a_race(root: Path, mechanism: str) -> No
     assert outcomes["refused"] > 4, f"it was no race: {outcomes}"
 
 
-def test_the_race_is_one_that_can_be_won(root: Path) -> None:
-    """The same attack gets what is outside from code that checks a path, and then opens it by its name."""
+def test_the_race_can_be_won(root: Path) -> None:
+    """The same attack succeeds against code that checks a path and then opens it by name."""
     with swapping(root, "d", "f"):
         ends = time.monotonic() + 60
         while time.monotonic() < ends:
@@ -165,7 +165,7 @@ def test_the_race_is_one_that_can_be_won(root: Path) -> None:
 
 @pytest.mark.parametrize("use", [read_file, list_files, search_files])
 def test_names_of_the_kernel_are_no_way_out(use: object, root: Path, mechanism: str) -> None:
-    """`/proc/self/root`, `/proc/self/cwd`, `/dev/fd` and a link to them are outside, whatever they point to."""
+    """`/proc/self/root`, `/proc/self/cwd`, `/dev/fd` and links to them count as outside, wherever they point."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     with beneath.held(root) as held:
         (root / "self").symlink_to("/proc/self")
@@ -175,11 +175,11 @@ def test_names_of_the_kernel_are_no_way_out(use: object, root: Path, mechanism: 
         for path in paths:
             with pytest.raises(OutsideWorkspace):
                 (use("x", path, context=context) if use is search_files else use(path, context=context))  # type: ignore[operator]
-        with pytest.raises(OutsideWorkspace):  # inside by where it leads, and still a link
+        with pytest.raises(OutsideWorkspace):  # its target is inside, but it is a link
             (use("x", "here/f", context=context) if use is search_files else use("here/f", context=context))  # type: ignore[operator]
 
 
-def test_a_proc_file_system_has_no_magic_links_for_us(mechanism: str) -> None:
+def test_magic_links_of_proc_are_not_followed(mechanism: str) -> None:
     """Even with /proc itself as the workspace, `self/root` and `self/fd/…` lead nowhere."""
     context = ToolContext(thread="t", workspace=Path("/proc"), key="k", attempt=1)
     for path in (f"{os.getpid()}/root/etc/passwd", f"{os.getpid()}/cwd/pyproject.toml", "self/status"):
@@ -187,7 +187,7 @@ def test_a_proc_file_system_has_no_magic_links_for_us(mechanism: str) -> None:
             read_file(path, context=context)
 
 
-def test_a_file_that_turns_into_a_pipe_hangs_nobody(root: Path, mechanism: str) -> None:
+def test_a_file_swapped_for_a_pipe_does_not_block(root: Path, mechanism: str) -> None:
     """A file that is swapped for a pipe before it is opened is refused, and no call waits for a writer."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     (root / "f.link").unlink()
@@ -203,7 +203,7 @@ def test_a_file_that_turns_into_a_pipe_hangs_nobody(root: Path, mechanism: str) 
 
 
 def test_a_search_among_pipes_and_devices_ends(root: Path) -> None:
-    """Pipes, sockets and devices among the files named to a search are passed over."""
+    """A search skips pipes, sockets and devices among its files."""
     os.mkfifo(root / "pipe")
     (root / "text").write_text("needle")
     with beneath.held(root) as held:
@@ -213,7 +213,7 @@ def test_a_search_among_pipes_and_devices_ends(root: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 def test_a_device_is_not_opened(root: Path, mechanism: str) -> None:
-    """A device file in the workspace is neither read nor written, and stays one."""
+    """A device file in the workspace is neither read nor written, and stays in place."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     try:
         os.mknod(root / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
@@ -227,7 +227,7 @@ def test_a_device_is_not_opened(root: Path, mechanism: str) -> None:
 
 
 def test_a_hard_link_is_replaced_and_never_written_through(root: Path, mechanism: str) -> None:
-    """A file that has a second name outside: a write gives the workspace's name new content, and leaves the other."""
+    """Writing a file that has another name outside changes the workspace's file and not the other."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     secret = root.parent / "outside" / "f"
     secret.chmod(0o4755)
@@ -240,7 +240,7 @@ def test_a_hard_link_is_replaced_and_never_written_through(root: Path, mechanism
 
 
 def test_both_mechanisms_refuse_the_same(root: Path) -> None:
-    """The walk and the kernel agree on what opens, and on what does not."""
+    """The walk and the kernel agree on which paths open."""
     if not beneath.has_openat2():
         pytest.skip("this kernel has no openat2, or does not let us use it")
     paths = [".", "d", "d/f", "d/deep/f", "d.link", "d.link/f", "f.link", "f/x", "none", "none/x", "..", "d/../f"]
@@ -255,12 +255,12 @@ def test_both_mechanisms_refuse_the_same(root: Path) -> None:
                         os.close(descriptor)
                     except OSError:
                         answers.append(None)
-                # Alone, `..` within the folder is the kernel's to resolve; our paths have none.
+                # The kernel alone would resolve `..` within the folder, but checked paths have none.
                 assert answers[0] == answers[1] or path == "d/../f", (path, flags, answers)
 
 
 def test_no_descriptor_is_left_open(root: Path, mechanism: str) -> None:
-    """Whatever is refused, in whatever place, every folder that was opened is closed."""
+    """Wherever a path is refused, every opened folder is closed."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     before = open_descriptors()
     for number in range(200):
@@ -274,7 +274,7 @@ def test_no_descriptor_is_left_open(root: Path, mechanism: str) -> None:
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process has open; 0 where that cannot be told."""
+    """Return how many descriptors this process has open; 0 if that is unknown."""
     return len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
 
 
@@ -294,13 +294,13 @@ from holdfast.tools.decorator import ToolContext
 assert not beneath.has_openat2()
 print(read_file("d/f", context=ToolContext(thread="t", workspace=Path(sys.argv[1]), key="k", attempt=1)))
 """
-"""Forbids openat2 to itself, as some containers do, and reads a file."""
+"""Blocks openat2 for itself, as some containers do, and reads a file."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="openat2 is Linux's")
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
-def test_where_the_kernel_refuses_the_call_folders_are_walked(number: int, root: Path) -> None:
-    """In a container that forbids openat2 (seccomp), the tools work all the same."""
+def test_without_openat2_folders_are_walked(number: int, root: Path) -> None:
+    """In a container that blocks openat2 (seccomp), the tools still work."""
     done = subprocess.run(
         [sys.executable, "-c", FORBIDDEN, root, str(number)], capture_output=True, text=True, check=False
     )

@@ -1,6 +1,6 @@
-"""`temporal workflow reset`, and runs that are closed in mid-call: no effect is made twice, nor said to be prevented.
+"""`temporal workflow reset` and runs closed in mid-call: no effect happens twice, or is wrongly reported as prevented.
 
-Each test takes a real run back on the real server, to any workflow task, as whoever reaches Temporal's port can.
+Each test resets a real run on the real server to any workflow task, as anyone who reaches Temporal's port can.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
 from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.audit.verify import Verified, verify
+from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.reading.record import Evidence
@@ -32,13 +32,13 @@ Run = WorkflowHandle[Any, Any]
 
 
 def made(folder: Path) -> list[str]:
-    """The effects that there have been, in order."""
+    """Return the effects that have happened, in order."""
     file = folder / "made"
     return file.read_text().splitlines() if file.exists() else []
 
 
 def make(context: ToolContext, what: str) -> str:
-    """Have an effect, which everybody can see."""
+    """Perform an observable effect."""
     with (context.workspace / "made").open("a") as file:
         file.write(f"{what}\n")
     return what
@@ -63,14 +63,14 @@ def look(at: str) -> str:
 
 
 def catalog(**limits: Any) -> Catalog:
-    """An agent that asks before it pays, and not before it sends a mail."""
+    """Return an agent that asks before it pays, but not before it sends a mail."""
     policy = Policy(rules=(ask("pay"), allow("mail"), allow("look")))
     agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
     return Catalog(agents=[agent], tools=[pay, mail, look])
 
 
 async def reset(rig: Rig, run: Run, *, to: int, again: bool = True) -> Run:
-    """Take a run back to the workflow task that this event completed; signals that came later are sent `again`."""
+    """Reset a run to the workflow task that this event completed; later signals are sent `again`."""
     request = ResetWorkflowExecutionRequest(
         namespace=rig.client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id or run.first_execution_run_id or ""),
@@ -84,13 +84,13 @@ async def reset(rig: Rig, run: Run, *, to: int, again: bool = True) -> Run:
 
 
 async def tasks_of(run: Run) -> list[int]:
-    """Where a run can be reset to."""
+    """Return the events that a run can be reset to."""
     history = (await run.fetch_history()).events
     return [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")]
 
 
 async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:
-    """Decide what is asked until the run ends, and return its result."""
+    """Decide every request until the run ends, and return its result."""
     current = rig.client.get_workflow_handle(run.id)
     while (await status_of(current, "waiting_approval", "completed"))["status"] != "completed":
         for request in await current.query("pending_approvals"):
@@ -99,8 +99,8 @@ async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:
     return result
 
 
-async def verified(rig: Rig, stack: Stack, thread: str) -> Verified:
-    """What `starter.py verify` says of a thread."""
+async def verified(rig: Rig, stack: Stack, thread: str) -> Verification:
+    """Return the verification of a thread, as `starter.py verify` makes it."""
     async with open_pool(stack.database_url, size=2) as pool:
         store = PostgresThreads(pool)
         evidence = Evidence(partial(effects_of, pool), store.asides, PostgresArtifacts(pool))
@@ -108,7 +108,7 @@ async def verified(rig: Rig, stack: Stack, thread: str) -> Verified:
 
 
 def clerk(conversation: Conversation) -> Reply:
-    """Looks, pays and sends mails, some of it side by side, and one payment twice."""
+    """Look, pay and send mails, some in parallel, and one payment twice."""
     plan: list[Reply] = [
         call("look", at="the books"),
         together(call("pay", amount=1), call("mail", to="ann")),
@@ -123,7 +123,7 @@ ALL = ["mailed ann", "paid 1", "paid 2", "paid 2"]
 
 
 class Numbering:
-    """An LLM that, once it has been `changed`, makes the same calls in other steps and under other numbers."""
+    """An LLM that, once it is `changed`, makes the same calls in other steps and under other numbers."""
 
     changed = False
 
@@ -166,7 +166,7 @@ FEW = slice(1, None, 5)
 async def test_no_reset_to_any_task_repeats_an_effect(
     rig: StartRig, stack: Stack, renumbers: bool, which: slice
 ) -> None:
-    """Whichever task it is taken back to, whatever numbers the LLM gives its calls then: each effect once."""
+    """After a reset to any task, however the LLM numbers its calls then, each effect has happened once."""
     llm = Numbering()
     async with rig(catalog(), llm) as r:
         run = await r.start()
@@ -186,7 +186,7 @@ async def test_no_reset_to_any_task_repeats_an_effect(
 async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
     rig: StartRig, stack: Stack, limit: int
 ) -> None:
-    """Each Temporal run of a thread can be taken back, also one that has gone on in another."""
+    """Each Temporal run of a thread can be reset, also one that has continued as new."""
     async with rig(catalog(history_events=limit), clerk) as r:
         run = await r.start(thread=f"chain-{uuid4().hex[:6]}")
         assert await finish(r, run) == "done"
@@ -202,8 +202,8 @@ async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
         assert found.ok, (found.where, found.position, found.reason)
 
 
-async def test_a_run_of_a_thread_with_a_past_is_not_taken_for_closed_when_it_is_reset(rig: StartRig) -> None:
-    """Taken back to its very beginning, it does not read its own events as those of a run before it."""
+async def test_a_reopened_run_reset_to_its_beginning_does_not_read_its_own_events(rig: StartRig) -> None:
+    """After a reset to its very beginning, a run does not load its own events as those of an earlier run."""
     async with rig(catalog(), steps([say("nothing"), call("pay", amount=1), say("done"), *[say("done")] * 3])) as r:
         first = await r.start(thread=f"past-{uuid4().hex[:6]}")
         await first.result()
@@ -217,8 +217,8 @@ async def test_a_run_of_a_thread_with_a_past_is_not_taken_for_closed_when_it_is_
         assert events[0].position == 5, "it goes on behind the first run's events"
 
 
-async def test_a_request_that_opens_again_says_what_has_happened_and_so_does_its_denial(rig: StartRig) -> None:
-    """Who is asked again reads that it was paid, and a denial does not claim to have prevented it."""
+async def test_a_request_reopened_by_a_reset_says_what_has_happened(rig: StartRig) -> None:
+    """The new request says that the payment happened, and a denial does not claim to have prevented it."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         await finish(r, run)
@@ -226,13 +226,13 @@ async def test_a_request_that_opens_again_says_what_has_happened_and_so_does_its
         asked = next(event.event_id for event in (await run.fetch_history()).events if _signals(event))
         again = await reset(r, run, to=max(each for each in await tasks_of(run) if each < asked), again=False)
         (request,) = await eventually(
-            lambda: again.query("pending_approvals"), lambda asked: "made before" in str(asked)
+            lambda: again.query("pending_approvals"), lambda asked: "ran before" in str(asked)
         )
-        assert "it was made before, as call 1, and came to: ok: paid 1" in request["why"]
+        assert "it ran before, as call 1, with the outcome ok: paid 1" in request["why"]
         assert await finish(r, again, "deny") == "done"
         (denied,) = [event for event in await check_thread(r.client, again) if isinstance(event, ToolCallFinished)]
         assert denied.status == "denied"
-        assert "came to: ok: paid 1. That was not taken back." in denied.content
+        assert "with the outcome ok: paid 1. That was not undone." in denied.content
 
 
 def _signals(event: Any) -> bool:
@@ -240,7 +240,7 @@ def _signals(event: Any) -> bool:
 
 
 class Bank:
-    """Takes a transfer, or does not, and never says so."""
+    """Accepts a transfer or not, but never answers."""
 
     books = True
 
@@ -253,7 +253,7 @@ class Bank:
         return "never"
 
     def booked(self, amount: int, context: ToolContext) -> Found | Absent:
-        """Whether it was booked."""
+        """Return whether it was booked."""
         return Found("booked") if f"transferred {amount}" in made(context.workspace) else Absent()
 
 
@@ -262,10 +262,10 @@ class Bank:
     [("verifiable", True, "ok"), ("verifiable", False, "cancelled"), ("unsafe", True, "unknown")],
     ids=["found", "absent", "nobody-can-tell"],
 )
-async def test_a_thread_that_was_closed_in_mid_payment_settles_it_when_it_goes_on(
+async def test_a_thread_closed_in_mid_payment_settles_it_when_reopened(
     rig: StartRig, effect: str, books: bool, status: str
 ) -> None:
-    """The tool's check says what became of it; where there is none, nobody can tell; and nothing is made again."""
+    """The tool's check decides what happened; without one the outcome is unknown; and nothing is repeated."""
     bank = Bank()
     bank.books = books
     check = bank.booked if effect == "verifiable" else None

@@ -1,4 +1,4 @@
-"""A run lives through a flood: of signals that mean nothing, of refused decisions and of messages, and stays small."""
+"""A run survives a flood of meaningless signals, refused decisions and messages, and stays small."""
 
 import asyncio
 import random
@@ -45,15 +45,15 @@ NAMES = st.sampled_from(
 
 
 def waiting(policy: Policy | None = None) -> Thread:
-    """A thread with an open request, in memory."""
+    """Return a thread with an open request, in memory."""
     thread = at_work(agent_spec(**({"policy": policy} if policy else {})))
     thread.reply(calls("pay"))
     return thread
 
 
 @given(NAMES, PAYLOADS)
-def test_a_refused_event_has_a_kilobyte_whatever_was_sent(name: str, payload: Any) -> None:
-    """Outcome, why, who, and digest and size of what was sent: never its body."""
+def test_a_refused_event_takes_at_most_a_kilobyte(name: str, payload: Any) -> None:
+    """It has outcome, reason, sender, and digest and size of the payload, but never the payload."""
     thread = waiting()
     for event in on_signal(thread.state, name, payload, at=thread.at):
         if refusals.is_refused(event):
@@ -63,8 +63,8 @@ def test_a_refused_event_has_a_kilobyte_whatever_was_sent(name: str, payload: An
             assert len(event.sent_digest) == 64
 
 
-def test_what_is_refused_beyond_a_hundred_is_one_number() -> None:
-    """Everything that arrives is recorded: the first hundred refusals one by one, the others as number and digest."""
+def test_refusals_beyond_a_hundred_are_only_counted() -> None:
+    """Everything that arrives is recorded: the first hundred refusals individually, the others as number and digest."""
     thread = waiting()
     before = len(thread.log)
     for number in range(refusals.RECORDED + 50):
@@ -78,7 +78,7 @@ def test_what_is_refused_beyond_a_hundred_is_one_number() -> None:
 
 
 def strange(chance: random.Random, number: int) -> tuple[str, Any]:
-    """A signal that somebody may send who wants a run to grow."""
+    """Return a signal of the kind that an attacker sends to make a run grow."""
     by, text = f"m{number}", chance.choice(["x", BIG, "\x00" * 3_000, "é" * 1_999, '"' * 1_900])
     match chance.randrange(6):
         case 0:
@@ -97,8 +97,8 @@ def strange(chance: random.Random, number: int) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_strangers_cannot_make_the_snapshot_too_large_to_be_carried(count: int) -> None:
-    """Whatever arrives, state and transcript have room in a snapshot beside the events that travel with them."""
+def test_strangers_cannot_make_the_snapshot_too_large(count: int) -> None:
+    """Whatever arrives, state and transcript fit a snapshot beside the events that it carries."""
     people = tuple(Approver(name=f"a{number}") for number in range(40))
     thread = waiting(Policy(rules=(ask("pay"),), approvers=people, terms=Terms(quorum=20)))
     chance = random.Random(count)
@@ -110,8 +110,8 @@ def test_strangers_cannot_make_the_snapshot_too_large_to_be_carried(count: int) 
 
 
 @pytest.mark.parametrize("reply", [None, calls("look")])
-def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> None:
-    """An LLM call under way is given up, a tool under way is stopped; the next Temporal run asks again."""
+def test_a_run_near_temporals_limits_waits_for_nothing(reply: Any) -> None:
+    """It gives up a running LLM call and stops a running tool; the next Temporal run asks again."""
     thread = at_work()
     if reply:
         thread.reply(reply)
@@ -122,7 +122,7 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
         (under_way,) = thread.waiting(ToolRequest)
         thread.fail(under_way, "CancelledError", cancelled=True)
     thread.crowded = False
-    if thread.run is before:  # what is unwritten is written down first
+    if thread.run is before:  # unrecorded events are recorded first
         thread.archive()
     assert thread.run is not before
     assert thread.waiting(LLMRequest)
@@ -130,8 +130,8 @@ def test_a_run_that_temporal_would_soon_end_waits_for_nothing(reply: Any) -> Non
     thread.check_whole()
 
 
-def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
-    """So much is kept until the past is there; the rest is counted, and an update says so."""
+def test_signals_while_a_thread_is_loaded_are_bounded() -> None:
+    """Up to a limit they are kept until the past is loaded; the rest are counted, and an update reports that."""
     thread = Thread(resume=True)
     for number in range(held_inputs.HELD + 30):
         thread.signal("say", {"message": f"m{number}"})
@@ -143,8 +143,8 @@ def test_what_comes_while_a_thread_is_loaded_is_bounded() -> None:
     assert counted.count >= 30
 
 
-def test_a_run_moves_on_also_while_its_thread_is_loaded() -> None:
-    """What it holds by then travels with it, also in the place of what is no JSON."""
+def test_a_run_continues_as_new_also_while_its_thread_is_loaded() -> None:
+    """It carries the kept signals over, with a placeholder for invalid JSON."""
     thread = Thread(resume=True)
     before = thread.run
     thread.signal("say", {"message": "hear me"})
@@ -159,7 +159,7 @@ def test_a_run_moves_on_also_while_its_thread_is_loaded() -> None:
 
 
 async def flood(run: WorkflowHandle[Any, Any], count: int, *, senders: int, big: int) -> dict[str, int]:
-    """Send a run so many signals of all kinds, one in `big` with 90 KB; what the server refused, by its words."""
+    """Send a run that many signals of all kinds, one in `big` with 90 KB; return the server's refusals, by message."""
     refused: dict[str, int] = {}
     left = iter(range(count))
 
@@ -181,7 +181,7 @@ async def flood(run: WorkflowHandle[Any, Any], count: int, *, senders: int, big:
                     refused[error.message] = refused.get(error.message, 0) + 1
                     if "limit for signal events" not in error.message:
                         raise
-                    await asyncio.sleep(0.05)  # somebody who does not give up
+                    await asyncio.sleep(0.05)  # a persistent sender
 
     await asyncio.gather(*(send() for _ in range(senders)))
     return refused
@@ -191,10 +191,10 @@ MANY = pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)
 
 
 @pytest.mark.parametrize("count", [300, MANY])
-async def test_a_flooded_run_moves_on_and_takes_the_right_approval(
+async def test_a_flooded_run_continues_as_new_and_takes_the_right_approval(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Of so many signals few are events, the run goes on in new Temporal runs, and what was asked is still decided."""
+    """Few of the signals become events, the run continues as new, and its request is still decided."""
     if count < 1_000:
         monkeypatch.setattr(rollover, "SIGNAL_LIMIT", 100)
         monkeypatch.setattr(refusals, "RECORDED", 20)
@@ -215,7 +215,7 @@ async def test_a_flooded_run_moves_on_and_takes_the_right_approval(
 
 
 async def decided(run: WorkflowHandle[Any, Any], payload: dict[str, Any]) -> str:
-    """The outcome of a decision, also while the run moves on."""
+    """Return the outcome of a decision, also while the run continues as new."""
 
     async def ask() -> str:
         try:
@@ -228,7 +228,7 @@ async def decided(run: WorkflowHandle[Any, Any], payload: dict[str, Any]) -> str
 
 
 async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> None:
-    """A validator refuses it with outcome and reason, before it is an event."""
+    """A validator refuses it with outcome and reason, before it becomes an event."""
     async with rig(clerk(Policy(approvers=(Approver(name="alice"),))), PAY) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -244,8 +244,8 @@ async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> Non
         assert not [event for event in await events_of(run) if refusals.is_refused(event)]
 
 
-async def test_a_refusal_that_none_of_our_workers_has_sealed_is_not_believed(client: Client) -> None:
-    """Who polls the task queue may fail an update, and cannot say in our words that it was refused."""
+async def test_an_unsealed_refusal_is_rejected(client: Client) -> None:
+    """An attacker who polls the task queue can fail an update, but cannot forge a run's refusal."""
     failure = Failure(message="accepted", application_failure_info=ApplicationFailureInfo(type="accepted"))
     answer = {"outcome": "accepted", "explanation": ""}
     failure.application_failure_info.details.CopyFrom(PayloadConverter.default.to_payloads_wrapper([answer]))

@@ -1,4 +1,4 @@
-"""A signed request is for one gateway: what was recorded at one is no use at another."""
+"""A signed request is for one gateway: recorded at one, it is useless at another."""
 
 import json
 from uuid import uuid4
@@ -11,7 +11,7 @@ from tests.rig import StartRig
 
 
 async def test_a_signature_for_one_gateway_is_refused_by_another(rig: StartRig) -> None:
-    """Gateway B refuses what was signed for gateway A, whatever `Host` it is sent with, and decides nothing."""
+    """Gateway B refuses a request signed for gateway A, with any `Host`, and decides nothing."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         path, body = gateway.path(run.id, "/decisions"), json.dumps(approval(request)).encode()
@@ -28,7 +28,7 @@ async def test_a_signature_for_one_gateway_is_refused_by_another(rig: StartRig) 
 
 
 async def test_a_gateway_without_a_name_takes_no_signed_requests(rig: StartRig) -> None:
-    """Where nothing says which gateway it is, no signature can be meant for it."""
+    """If no setting names the gateway, no signature can be meant for it."""
     async with site(rig, audience=None) as gateway:
         answer = await gateway.http.get(
             "/pending", headers=sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE)
@@ -39,7 +39,7 @@ async def test_a_gateway_without_a_name_takes_no_signed_requests(rig: StartRig) 
 
 
 async def test_the_body_is_the_one_that_was_signed(rig: StartRig) -> None:
-    """The digest is checked under the signature before the body is read, and the body against the digest after."""
+    """The signature over the digest is checked before the body is read, and the body against the digest after."""
     async with site(rig) as gateway:
         path, body = f"/threads/{uuid4().hex}/messages", b'{"message": "pay nothing"}'
         signed = sign_request(ALICE_KEY, "POST", path, body, audience=AUDIENCE)
@@ -68,5 +68,5 @@ async def test_the_body_is_the_one_that_was_signed(rig: StartRig) -> None:
     ],
 )
 def test_one_gateway_has_one_name(one: str, other: str, same: bool) -> None:
-    """Spellings of one URL are one audience; another port, scheme or path is another."""
+    """Spellings of one URL are one audience; another port, scheme or path is a different one."""
     assert (audience_of(one) == audience_of(other)) is same

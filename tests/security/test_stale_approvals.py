@@ -1,4 +1,4 @@
-"""An approval is good for the world that people were asked about: one that is a month old does not run on another."""
+"""An approval holds for the world that the approvers saw: one that is a month old does not run on a changed one."""
 
 import asyncio
 from itertools import pairwise
@@ -42,12 +42,12 @@ TOOLS = (
 
 
 def clerk(*verify: str, **more: Any) -> AgentSpec:
-    """An agent whose payments are asked about, and that looks at these things."""
+    """Return an agent whose payments need approval, and that verifies with these tools."""
     return agent_spec(tools=TOOLS, verify=verify or ("price",), limits=Limits(stale_after=HOUR), **more)
 
 
 def asked(spec: AgentSpec | None = None, *found: str) -> Thread:
-    """A thread that asks about a payment, and has seen what it is asked for."""
+    """Return a thread that asks about a payment, and has recorded its baseline."""
     thread = at_work(spec or clerk())
     thread.reply(calls("pay"))
     thread.verified(*(found or ("5",)))
@@ -55,12 +55,12 @@ def asked(spec: AgentSpec | None = None, *found: str) -> Thread:
 
 
 def requests(thread: Thread) -> list[ApprovalRequest]:
-    """All requests, oldest first."""
+    """Return all requests, oldest first."""
     return [event.request for event in thread.log if isinstance(event, ApprovalRequested)]
 
 
 def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
-    """The call is asked about again, the request says what changed, and what was approved before counts for nothing."""
+    """The call is asked about again, the request says what changed, and the earlier approval does not count."""
     thread = asked()
     thread.passes(seconds=MONTH)
     assert thread.decide("1") == "accepted"
@@ -81,8 +81,8 @@ def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
     thread.check_whole()
 
 
-def test_what_stands_as_it_stood_runs() -> None:
-    """However old an approval is: the same findings, and it starts; the LLM is told that the agent has looked."""
+def test_an_unchanged_world_lets_an_old_approval_run() -> None:
+    """An approval of any age lets the call start if the tools find the same; the LLM is told that they looked."""
     thread = asked()
     thread.passes(seconds=MONTH)
     thread.decide("1")
@@ -92,16 +92,16 @@ def test_what_stands_as_it_stood_runs() -> None:
     assert "## price (ok)\n\n5" in thread.messages()[-1]["content"]
 
 
-def test_what_is_looked_up_for_people_is_not_shown_to_the_llm() -> None:
-    """The baseline changes no byte of the transcript, and taints nothing."""
+def test_the_baseline_is_not_shown_to_the_llm() -> None:
+    """It changes no byte of the transcript, and taints nothing."""
     plain, looked = at_work(clerk(), by="dana"), asked()
     plain.reply(calls("pay"))
     assert plain.messages() == looked.messages()
     assert looked.state.context.trust == plain.state.context.trust
 
 
-def test_a_look_that_failed_counts_as_a_change() -> None:
-    """Before, or after: where a tool could not look, nobody can say that it is the same."""
+def test_a_failed_verification_counts_as_a_change() -> None:
+    """If a verify tool failed, before or after, it is unknown whether the world is the same."""
     for before, after in (("ok", "failed"), ("failed", "ok"), ("failed", "failed")):
         thread = at_work(clerk())
         thread.reply(calls("pay"))
@@ -115,8 +115,8 @@ def test_a_look_that_failed_counts_as_a_change() -> None:
         assert "price could not be looked up" in thread.state.authority.requests[0].why
 
 
-def test_a_look_that_came_too_late_is_no_baseline() -> None:
-    """Workers that were down for a month record what they find then: an approval of before does not run on it."""
+def test_a_late_verification_is_no_baseline() -> None:
+    """If workers were down for a month, what they find then does not support an approval of before."""
     thread = at_work(clerk())
     thread.reply(calls("pay"))
     thread.passes(seconds=MONTH)
@@ -126,8 +126,8 @@ def test_a_look_that_came_too_late_is_no_baseline() -> None:
     assert "nothing was looked up when people were asked" in thread.state.authority.requests[0].why
 
 
-def test_every_call_that_people_were_asked_about_is_asked_about_again() -> None:
-    """Also those that nobody has answered, or not enough people; their answers lapse. What the policy allows runs."""
+def test_every_call_that_needs_approval_is_asked_about_again() -> None:
+    """This includes requests without enough answers, which lapse. Calls that the policy allows run."""
     policy = Policy(
         rules=(ask("pay", terms=Terms(quorum=2)), ask("wipe"), allow()),
         approvers=(Approver(name="alice"), Approver(name="bob")),
@@ -150,8 +150,8 @@ def test_every_call_that_people_were_asked_about_is_asked_about_again() -> None:
     assert thread.at_tools == [3, 2]
 
 
-def test_changed_arguments_are_asked_about_as_they_were_changed() -> None:
-    """An approval with other arguments lapses like any other; those arguments are the question again."""
+def test_edited_arguments_are_asked_about_as_edited() -> None:
+    """An approval with edited arguments lapses like any other; the new request has those arguments."""
     thread = asked()
     thread.passes(seconds=MONTH)
     thread.decide("1", arguments={"cents": 1})
@@ -166,8 +166,8 @@ def test_changed_arguments_are_asked_about_as_they_were_changed() -> None:
     thread.check_whole()
 
 
-def test_a_rule_that_is_remembered_by_an_approval_lapses_with_it() -> None:
-    """The call that made it is asked about again, and makes it again; what it lets run then is not compared."""
+def test_a_rule_remembered_by_an_approval_lapses_with_it() -> None:
+    """The call that made it is asked about again, and makes it again; calls that it then allows are not compared."""
     thread = asked()
     thread.passes(seconds=MONTH)
     thread.decide("1", remember=True)
@@ -181,8 +181,8 @@ def test_a_rule_that_is_remembered_by_an_approval_lapses_with_it() -> None:
     assert len(requests(thread)) == 2
 
 
-def test_a_call_that_is_to_run_again_is_compared_too() -> None:
-    """Where people say after a month that an effect did not happen, its old approval does not let it run."""
+def test_a_call_that_will_run_again_is_compared_too() -> None:
+    """If people report after a month that an effect did not happen, its old approval does not let it run."""
     thread = asked()
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
@@ -194,8 +194,8 @@ def test_a_call_that_is_to_run_again_is_compared_too() -> None:
     assert thread.at_tools == [1]
 
 
-def test_taking_an_effect_back_is_not_compared() -> None:
-    """Whoever has an effect taken back does not want it in any world."""
+def test_a_reversal_is_not_compared() -> None:
+    """A reversal is wanted in any world."""
     thread = asked()
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
@@ -206,7 +206,7 @@ def test_taking_an_effect_back_is_not_compared() -> None:
 
 
 def test_an_approval_by_default_lapses_too() -> None:
-    """What the policy approves where nobody decides is no better than what people approve."""
+    """A policy's approval by time-out is treated like a person's."""
     policy = Policy(rules=(ask("pay", terms=Terms(expires_after=MONTH, on_expiry="approve")), allow()))
     thread = asked(clerk(policy=policy))
     thread.passes(seconds=MONTH + 1)
@@ -216,7 +216,7 @@ def test_an_approval_by_default_lapses_too() -> None:
 
 
 def test_without_verify_tools_nothing_changes() -> None:
-    """No extra call, no extra event, and an approval of any age runs."""
+    """There is no extra call and no extra event, and an approval of any age runs."""
     thread = at_work(agent_spec())
     thread.reply(calls("pay"))
     assert thread.waiting(ToolRequest) == []
@@ -226,8 +226,8 @@ def test_without_verify_tools_nothing_changes() -> None:
     assert not {"baseline_recorded", "state_verified"} & set(thread.types())
 
 
-def test_what_has_changed_is_shown_in_bounds_and_as_it_is() -> None:
-    """A tool's words are quoted on one line and cut; in the Web UI they are no Markdown."""
+def test_changes_are_shown_clipped_and_unformatted() -> None:
+    """A tool's output is quoted on one line and clipped; the Web UI does not render it as Markdown."""
     thread = asked(clerk("price", "stock"), "5" * 10_000, "full")
     thread.passes(seconds=MONTH)
     thread.decide("1")
@@ -246,7 +246,7 @@ FOUND = st.sampled_from(["a", "b"])
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["1", "2", "3", "4", "5", "6"]), st.booleans(), FOUND), max_size=8))
 def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[tuple[str, bool, str]]) -> None:
-    """Whatever is decided, whenever, and however the world changes in between."""
+    """Whatever is decided, at any time, and however the world changes in between."""
     thread = at_work(clerk())
     thread.reply(calls("pay", "pay"))
     thread.verified("a")
@@ -271,8 +271,8 @@ def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[
 
 
 @given(SEEDS)
-def test_what_was_found_since_is_the_same_where_a_call_starts(seed: int) -> None:
-    """Over whole plays: between the opening of the request that lets a call run and its start, all looks agree."""
+def test_all_verifications_since_the_request_agree_when_a_call_starts(seed: int) -> None:
+    """In whole plays: from the opening of the request that lets a call run to its start, all verifications agree."""
     looks: list[AgentEvent] = []
     opened: dict[str, int] = {}
     answered: dict[str, int] = {}
@@ -304,20 +304,20 @@ def test_what_was_found_since_is_the_same_where_a_call_starts(seed: int) -> None
 
 @tool(effect="read")
 def price(context: ToolContext) -> str:
-    """The price, in a file that anybody may change."""
+    """Read the price from a file that anybody may change."""
     return (context.workspace / "price").read_text()
 
 
 @tool(effect="unsafe")
 def buy(context: ToolContext) -> str:
-    """Buy, by a line in a file."""
+    """Buy: append a line to a file."""
     with (context.workspace / "bought").open("a") as bought:
         bought.write(price.function(context) + "\n")
     return "bought"
 
 
 async def test_an_approval_of_another_price_buys_nothing(rig: StartRig) -> None:
-    """Live: while the request waits, somebody changes the price; the approval comes late, and another is needed."""
+    """Live: the price changes while the request waits; the approval comes late, and another one is needed."""
     agent = Agent(
         name="buyer",
         instructions="Buy.",
@@ -336,7 +336,7 @@ async def test_an_approval_of_another_price_buys_nothing(rig: StartRig) -> None:
 
         await eventually(looked, bool)
         (r.workspace / "price").write_text("500")
-        await asyncio.sleep(0.3)  # what is tested is that time passes
+        await asyncio.sleep(0.3)  # the test is about time passing
         await run.signal("approve", {"request": "1", "by": "alice"})
         state = await eventually(
             lambda: run.query("state"), lambda state: [each["request"] for each in state["pending"]] == ["2"]

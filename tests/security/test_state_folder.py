@@ -1,4 +1,4 @@
-"""The state folder holds every run, every database and the keys: it is its owner's alone."""
+"""The state folder holds every run, every database and the keys: only its owner may read it."""
 
 import os
 import stat
@@ -25,34 +25,34 @@ import os, sys
 from pathlib import Path
 from holdfast.runtime.config.state_folder import make_private
 os.setgroups([]), os.setgid(54321), os.setuid(54321)
-make_private(Path(sys.argv[1]), say=print)
+make_private(Path(sys.argv[1]), report=print)
 """
 
 
 @pytest.fixture(params=[0o000, 0o022])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A umask that leaves everything open, and the usual one."""
+    """A permissive umask, and the usual one."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
 def ignore(line: str) -> None:
-    """Take a line of progress and do nothing with it."""
+    """Ignore a line of progress."""
 
 
 def mode(path: Path) -> int:
-    """The permissions of a path."""
+    """Return the permissions of a path."""
     return stat.S_IMODE(path.lstat().st_mode)
 
 
 def test_nobody_else_reads_what_the_stack_writes(tmp_path: Path, umask: int) -> None:
-    """Under any umask the state folder and all in it is closed to others, PostgreSQL's socket too."""
+    """Under any umask the state folder and everything in it is closed to others, including PostgreSQL's socket."""
     home = tmp_path / "state"
     servers = DevStack(home, usual=Ports(any_free(), any_free(), any_free()))
     stack = servers.start()
     try:
-        # As root, PostgreSQL runs under an account of its own, whose group may pass through, and no more.
+        # As root, PostgreSQL runs under its own account, whose group may only traverse the folder.
         assert mode(home) in (0o700, 0o710)
         assert mode(home) == 0o700 or (home / "postgres").stat().st_gid == home.stat().st_gid != 0
         with psycopg.connect(stack.database_url) as database:
@@ -71,7 +71,7 @@ def test_nobody_else_reads_what_the_stack_writes(tmp_path: Path, umask: int) -> 
 
 
 def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
-    """A folder of an earlier release, open to others, is closed with its files, and that is said."""
+    """A folder of an earlier release that is open to others is closed with its files, and a message says so."""
     home = tmp_path / "state"
     (home / "logs").mkdir(parents=True)
     (home / "workspaces").mkdir()
@@ -84,19 +84,19 @@ def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
     outside.chmod(0o644)
 
     lines: list[str] = []
-    make_private(home, say=lines.append)
+    make_private(home, report=lines.append)
 
     assert lines == [f"closing the state folder {home} to other users (chmod 700)"]
     assert mode(home) == 0o700
     for path in home.rglob("*"):
         assert path.is_symlink() or mode(path) == (0o700 if path.is_dir() else 0o600)
     assert mode(outside) == 0o644  # a link leads to no other file
-    make_private(home, say=lines.append)
+    make_private(home, report=lines.append)
     assert len(lines) == 1
 
 
 def test_a_folder_with_other_files_is_not_closed_but_refused(tmp_path: Path) -> None:
-    """`HOLDFAST_HOME=/tmp` by mistake must not close /tmp to everybody: the words say what to do."""
+    """`HOLDFAST_HOME=/tmp` by mistake must not close /tmp to others: the error says what to do."""
     home = tmp_path / "shared"
     home.mkdir()
     home.chmod(0o755)
@@ -107,12 +107,12 @@ def test_a_folder_with_other_files_is_not_closed_but_refused(tmp_path: Path) -> 
 
     assert mode(home) == 0o755
     home.chmod(0o700)
-    make_private(home, say=ignore)
+    make_private(home, report=ignore)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """Who owns the folder could read and replace everything in it."""
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    """The folder's owner could read and replace everything in it."""
     home = tmp_path / "theirs"
     home.mkdir(mode=0o700)
     os.chown(home, 12345, 12345)
@@ -126,7 +126,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_private_file_is_private_from_its_first_byte(tmp_path: Path, umask: int) -> None:
-    """It is created closed; a link that waits at its place is replaced, not followed."""
+    """It is created closed; an existing link at its place is replaced, not followed."""
     (tmp_path / "target").touch(mode=0o644)
     (tmp_path / "key.tmp").symlink_to(tmp_path / "target")
     (tmp_path / "key").symlink_to(tmp_path / "target")
@@ -140,10 +140,10 @@ def test_a_private_file_is_private_from_its_first_byte(tmp_path: Path, umask: in
 
 
 async def test_file_tools_do_not_reach_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a workspace that has the state folder in it, as a project has, keys are neither read, listed nor found."""
+    """In a workspace that contains the state folder, as a project does, keys are neither read, listed nor found."""
     home = tmp_path / ".holdfast"
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
-    make_private(home, say=print)
+    make_private(home, report=print)
     ensure_key(home)
     (tmp_path / "mine.txt").write_text("dev: is not the key")
     context = ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)

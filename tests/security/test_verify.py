@@ -1,4 +1,4 @@
-"""Forgeries by who can write to the database, or to Temporal: `verify` names each. Made in the real stores."""
+"""Forgeries by an attacker who can write to the database or to Temporal: `verify` detects each, in the real stores."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from holdfast.log.events import (
 )
 from holdfast.log.stored_lines import read_lines
 from holdfast.run.contracts import WORKFLOW
-from holdfast.runtime.audit.verify import Verified, verify
+from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -50,7 +50,7 @@ SIGNED = Policy(
     rules=(allow("dump"), ask("pay", terms=Terms(by=("finance",), quorum=2))), approvers=PEOPLE, signatures="required"
 )
 KNOWN = Policy(approvers=PEOPLE, signatures="required")
-"""What a verifier knows from elsewhere: `--keys`."""
+"""The keys that a verifier trusts: `--keys`."""
 SCRIPT = steps([call("dump"), call("pay", cents=100), say("done")])
 
 Log = Sequence[AgentEvent]
@@ -59,7 +59,7 @@ Forge = Callable[[Log], Log]
 
 @tool(effect="unsafe")
 def pay(cents: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{cents}\n")
     return f"paid {cents}"
@@ -67,18 +67,18 @@ def pay(cents: int, context: ToolContext) -> str:
 
 @tool(effect="read")
 def dump() -> str:
-    """Return more than the log takes in."""
+    """Return more than fits the log."""
     return "0123456789" * 5_000
 
 
 def catalog(policy: Policy = SIGNED) -> Catalog:
-    """A clerk who pays under that policy."""
+    """Return a clerk who pays under that policy."""
     return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay, dump])
 
 
 @pytest.fixture
 async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to the database of the rig's worker, as its owner has them."""
+    """Connections to the database of the rig's worker, as its owner."""
     await migrate(stack.database_url)
     async with open_pool(stack.database_url, size=2) as pool:
         yield pool
@@ -86,31 +86,31 @@ async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
 
 @dataclass
 class Desk:
-    """Somebody who verifies a thread, and somebody who forges it."""
+    """The verifier of a thread, and its forger."""
 
     pool: AsyncConnectionPool
     threads: Threads
     forgotten: Threads
-    """The same, where Temporal has no history any more."""
+    """The same threads, in a namespace where Temporal has no history of them."""
     thread: str
 
-    async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verified:
-        """What the check comes to."""
+    async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verification:
+        """Return the verification."""
         threads = self.forgotten if forgotten else self.threads
         return await verify(threads, self.thread, evidence=self.evidence, trusted=trusted)
 
     @property
     def evidence(self) -> Evidence:
-        """Ledger and artifacts."""
+        """Return ledger and artifacts."""
         asides = PostgresThreads(self.pool).asides
         return Evidence(partial(effects_of, self.pool), asides, PostgresArtifacts(self.pool))
 
     async def log(self) -> list[AgentEvent]:
-        """The thread's events, as the record has them."""
+        """Return the thread's events from the record."""
         return read_lines(self.thread, 0, await PostgresThreads(self.pool).read(self.thread))
 
     async def write(self, events: Log) -> None:
-        """Replace the thread's record by these events, in a chain of digests that is right."""
+        """Replace the thread's record by these events, in a correct chain of digests."""
         log = EventLog()
         for event in events:
             log.append(event.model_copy(update={"digest": ""}), at=event.at)
@@ -118,20 +118,20 @@ class Desk:
         await PostgresThreads(self.pool).append(self.thread, 0, [event_line(event) for event in log.events])
 
     async def sql(self, statement: str, *values: Any) -> None:
-        """Do what the database's owner can; the thread is the last value."""
+        """Execute SQL as the database's owner; the thread is the last value."""
         async with self.pool.connection() as connection:
             await connection.execute(statement, [*values, self.thread])
 
 
 async def desk_of(rig: Rig, pool: AsyncConnectionPool, stack: Stack, thread: str) -> Desk:
-    """Who looks at a thread with a fleet key, and with and without Temporal's history."""
+    """Return a desk with a fleet key, with and without Temporal's history."""
     elsewhere = await connect_stack(stack.model_copy(update={"namespace": "temporal-system"}))
     store = PostgresThreads(pool)
     return Desk(pool, Threads(rig.client, record=store), Threads(elsewhere, record=store), thread)
 
 
 async def paid(rig: Rig, pool: AsyncConnectionPool, stack: Stack) -> Desk:
-    """A thread in which two people have signed a payment, which was made; closed."""
+    """Return a closed thread with a payment that two people signed."""
     run = await rig.start()
     for name in ("alice", "bob"):
         assert await answer(run, "decide", decision(run.id, await request_of(run), by=name)) in (
@@ -147,8 +147,8 @@ def without(*kinds: Any) -> Forge:
     return lambda log: [event for event in log if not isinstance(event, kinds)]
 
 
-def with_keys_of_their_own(log: Log) -> Log:
-    """The approvers' keys are replaced in the recorded policy, its digests included."""
+def with_forged_keys(log: Log) -> Log:
+    """Replace the approvers' keys in the recorded policy, with its digests."""
     own = tuple(person.model_copy(update={"keys": (public_key(KEYS["mallory"]),)}) for person in PEOPLE)
 
     def swapped(event: AgentEvent) -> AgentEvent:
@@ -163,7 +163,7 @@ def with_keys_of_their_own(log: Log) -> Log:
 
 
 def with_one_vote(log: Log) -> Log:
-    """One of two signed decisions is made the one that decided, and the other is gone."""
+    """Make one of two signed decisions the deciding one, and remove the other."""
     first, second = (event for event in log if isinstance(event, DecisionReceived))
     return [
         event.model_copy(update={"outcome": "accepted", "explanation": ""}) if event is first else event
@@ -173,7 +173,7 @@ def with_one_vote(log: Log) -> Log:
 
 
 def with_another_task(log: Log) -> Log:
-    """What the person has asked for is another thing."""
+    """Change the person's task."""
     return [
         event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
         for event in log
@@ -181,7 +181,7 @@ def with_another_task(log: Log) -> Log:
 
 
 def with_another_payment(log: Log) -> Log:
-    """The request and the call are about another sum than was signed."""
+    """Change the sum in the request and the call after it was signed."""
     text = '{"cents":999}'
 
     def altered(event: AgentEvent) -> AgentEvent:
@@ -198,7 +198,7 @@ def with_another_payment(log: Log) -> Log:
 async def test_an_event_altered_within_its_block_is_found(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
-    """What a tool returned is changed where it lies; every digest that is kept stays. The block is named."""
+    """A tool's result is changed inside its block, without the stored digests. The error names the block."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
     altered = None
@@ -227,10 +227,8 @@ async def test_an_event_altered_within_its_block_is_found(
         assert f"or one up to event {altered.stop - 1}, was altered or damaged" in found.reason
 
 
-async def test_a_log_that_was_written_anew_does_not_follow(
-    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
-) -> None:
-    """Recomputed chains, without Temporal's history: each names the first event that nothing before it leads to."""
+async def test_a_rewritten_log_does_not_follow(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
+    """Recomputed chains, without Temporal's history: each verification names the first event without a cause."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         log = await desk.log()
@@ -246,7 +244,7 @@ async def test_a_log_that_was_written_anew_does_not_follow(
             (without(ApprovalRequested, DecisionReceived), ToolCallStarted, "leads to approval_requested"),
             (without(DecisionReceived), ToolCallStarted, "was not allowed to run: it is awaiting_approval"),
             (with_one_vote, DecisionReceived, "has to be waiting_for_quorum"),
-            (with_keys_of_their_own, ApprovalRequested, "its digest is"),
+            (with_forged_keys, ApprovalRequested, "its digest is"),
             (with_another_payment, ApprovalRequested, "its digest is"),
             (without(AgentLoaded), LLMReplied, "nothing that came before leads to it"),
         ]
@@ -258,7 +256,7 @@ async def test_a_log_that_was_written_anew_does_not_follow(
             assert words in found.reason
             assert found.advice
             named = next(index for index, event in enumerate(forged) if isinstance(event, kind))
-            if kind is ToolCallStarted:  # the second one: the first is a read
+            if kind is ToolCallStarted:  # the second one, as the first is a read
                 named = [index for index, event in enumerate(forged) if isinstance(event, kind)][1]
             assert found.position == named, words
 
@@ -266,10 +264,10 @@ async def test_a_log_that_was_written_anew_does_not_follow(
         assert (await desk.verify(forgotten=True)).ok
 
 
-async def test_a_thread_that_somebody_else_has_signed_needs_keys_from_elsewhere(
+async def test_a_thread_signed_with_forged_keys_needs_trusted_keys_to_detect(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
-    """A whole thread under others' names, keys included: right by itself, and not by the keys that people know."""
+    """A whole thread under forged names and keys is valid by itself, but not with the keys that people trust."""
     mallory = (Approver(name="alice", roles=("finance",), keys=(public_key(KEYS["mallory"]),)),)
     policy = Policy(rules=(allow("dump"), ask("pay")), approvers=mallory, signatures="required")
     async with rig(catalog(policy), SCRIPT) as r:
@@ -286,10 +284,8 @@ async def test_a_thread_that_somebody_else_has_signed_needs_keys_from_elsewhere(
         assert "which is no key of alice among the given keys" in found.reason
 
 
-async def test_the_log_of_another_thread_is_not_this_ones(
-    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
-) -> None:
-    """A whole log that is right, under another thread's id: the first event names the thread that it is of."""
+async def test_the_log_of_another_thread_is_detected(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
+    """A valid log under another thread's id: the first event names its own thread."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         other = Desk(pool, desk.threads, desk.forgotten, f"other-{uuid4().hex[:8]}")
@@ -299,10 +295,10 @@ async def test_the_log_of_another_thread_is_not_this_ones(
         assert f"it is the log of thread {desk.thread!r}" in found.reason
 
 
-async def test_a_tail_that_was_cut_is_seen_by_what_it_left(
+async def test_a_truncated_log_is_detected_by_the_ledger(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
-    """Without the history, the ledger has an effect that no event starts; without that, nobody can tell: it is said."""
+    """Without the history, the ledger has an effect that no event starts; else the end is reported as unchecked."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         log = await desk.log()
@@ -319,13 +315,13 @@ async def test_a_tail_that_was_cut_is_seen_by_what_it_left(
         await desk.write(log)
         gone = await desk.verify(forgotten=True)
         assert (gone.ok, gone.where) == (False, "ledger")
-        assert "the log has its result, and the ledger does not have it" in gone.reason
+        assert "the log has its result, but the ledger does not have the effect" in gone.reason
 
 
 async def test_history_record_ledger_and_artifacts_are_compared(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
-    """With Temporal's history there, too: what was written anew, planted or altered is named by where it is."""
+    """With Temporal's history: everything rewritten, planted or altered is reported with its place."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         log = await desk.log()
@@ -335,15 +331,15 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         await desk.write(with_another_task(log))
         found = await desk.verify()
         assert (found.ok, found.where, found.position) == (False, "record", 1)
-        assert "another event here than Temporal's history" in found.reason
-        assert (await desk.verify(forgotten=True)).ok  # nobody signs a task: that it stands alone is said
+        assert "a different event here than Temporal's history" in found.reason
+        assert (await desk.verify(forgotten=True)).ok  # a task has no signature, so the missing history is reported
         await desk.write(log)
 
         plant = "INSERT INTO holdfast.effects (key, epoch, tool, thread) VALUES (%s, 0, 'pay', %s)"
         await desk.sql(plant, "k" * 40)
         found = await desk.verify()
         assert (found.ok, found.where, found.position) == (False, "ledger", None)
-        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, and no event starts it" in found.reason
+        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, but no event starts it" in found.reason
         await desk.sql("DELETE FROM holdfast.effects WHERE key = %s AND thread = %s", "k" * 40)
         assert (await desk.verify()).ok
 
@@ -357,7 +353,7 @@ async def test_history_record_ledger_and_artifacts_are_compared(
             assert (found.ok, found.where, found.position) == (False, "ledger", finished[-1].position)
             await desk.sql(kept, row.outcome)
         await desk.sql("UPDATE holdfast.effects SET tool = 'look' WHERE thread = %s")
-        assert "the ledger has it as one of look" in (await desk.verify()).reason
+        assert "in the ledger it is an effect of look" in (await desk.verify()).reason
         await desk.sql("UPDATE holdfast.effects SET tool = 'pay' WHERE thread = %s")
         assert (await desk.verify()).ok
 
@@ -381,8 +377,10 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         assert (left_out.ok, "artifacts" in {one.what for one in left_out.unchecked}) == (True, True)
 
 
-async def test_the_record_of_an_open_run_cannot_be_cut(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
-    """A run that waits has written its events down: that some are gone is seen while it waits."""
+async def test_a_truncated_record_of_an_open_run_is_detected(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
+) -> None:
+    """A waiting run has recorded its events, so missing ones are detected while it waits."""
     async with rig(catalog(), SCRIPT) as r:
         run = await r.start()
         await request_of(run)
@@ -392,21 +390,19 @@ async def test_the_record_of_an_open_run_cannot_be_cut(rig: StartRig, pool: Asyn
         log = await desk.log()
         assert len(log) == length
 
-        async def cut() -> Verified:
+        async def cut() -> Verification:
             await desk.write(log[:-2])
             return await desk.verify()
 
-        found = await eventually(cut, lambda found: not found.ok)  # once history has it that the record was written
+        found = await eventually(cut, lambda found: not found.ok)  # once history shows that the record was written
         assert (found.where, found.position) == ("record", length - 2)
         await desk.write(log)
         assert (await desk.verify()).ok
         await run.cancel()
 
 
-async def test_an_artifact_that_was_altered_reaches_no_llm(
-    rig: StartRig, pool: AsyncConnectionPool, stack: Stack
-) -> None:
-    """Nor does a part of it that is as it was: the call fails, and the LLM is told why."""
+async def test_an_altered_artifact_reaches_no_llm(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
+    """Not even an unaltered part of it: the call fails, and the LLM gets the reason."""
     content = "altered content"
     altered = "UPDATE holdfast.artifact_parts SET content = %s || substr(content, 16) WHERE digest = %s"
 
@@ -436,16 +432,16 @@ async def test_an_artifact_that_was_altered_reaches_no_llm(
         assert last.status == "failed"
         assert "ArtifactAltered" in last.content
         assert not any(content in request.body.decode() for request in r.llm.requests)
-        async with pool.connection() as connection:  # the same content may be another test's
+        async with pool.connection() as connection:  # another test may have the same content
             await connection.execute(
                 "DELETE FROM holdfast.artifact_parts WHERE digest = %s", [bytes.fromhex(digest_of(dumped.artifact))]
             )
 
 
-async def test_a_history_that_a_strangers_worker_made_is_not_ours(
+async def test_a_history_made_with_another_key_is_detected(
     stack: Stack, pool: AsyncConnectionPool, tmp_path: Path
 ) -> None:
-    """Our own code with another key, at our Temporal: right in every event, and its orders carry no seal of ours."""
+    """The same code with another key, on the same Temporal: its events are valid, but its orders lack our seal."""
     stranger = Seals({next(iter(stack_seals(stack).keys)): b"x" * 32})
     theirs = await connect(stack_config(stack), seals=stranger)
     workers = await connect(stack_config(stack), seals=stranger)
@@ -458,7 +454,7 @@ async def test_a_history_that_a_strangers_worker_made_is_not_ours(
         folder=tmp_path,
         debug_mode=True,
     ) as r:
-        task = {"task": "do it", "agent": "clerk"}  # a plain start, which is read alike with every key
+        task = {"task": "do it", "agent": "clerk"}  # an unsealed start, which reads the same with every key
         run = await theirs.start_workflow(WORKFLOW, task, id=f"theirs-{uuid4().hex[:8]}", task_queue=r.task_queue)
         await run.result()
     store = PostgresThreads(pool)
@@ -473,11 +469,11 @@ async def test_a_history_that_a_strangers_worker_made_is_not_ours(
     assert "is sealed with the fleet key" in next(one.why for one in unknown.unchecked if one.what == "seals")
 
 
-# What resets leave behind.
+# Logs that resets set aside.
 
 
-async def test_what_a_reset_leaves_behind_joins_no_log_that_is_there(pool: AsyncConnectionPool) -> None:
-    """Whoever has made a thread under the next id first keeps theirs, and nothing is added to it."""
+async def test_a_log_set_aside_is_never_added_to_an_existing_one(pool: AsyncConnectionPool) -> None:
+    """If the next id is taken by another thread, that thread stays unchanged."""
     store, thread = PostgresThreads(pool), f"reset-{uuid4().hex[:8]}"
     old, new = record("task", "old", "older"), record("task", "new")
     await store.append(thread, 0, old)
@@ -493,8 +489,8 @@ async def test_what_a_reset_leaves_behind_joins_no_log_that_is_there(pool: Async
     assert await store.asides(f"{thread}x") == []
 
 
-async def test_no_run_is_recorded_under_the_id_of_what_was_set_aside(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """Temporal takes any id from anybody: such a run is kept out of the record, and reads nothing of it."""
+async def test_no_run_is_recorded_under_the_id_of_a_log_set_aside(rig: StartRig, pool: AsyncConnectionPool) -> None:
+    """Temporal accepts any id from anyone: such a run is not recorded, and reads nothing of that log."""
     store = PostgresThreads(pool)
     for resume in (False, True):
         name = aside_id(f"victim-{uuid4().hex[:8]}", 1)

@@ -1,4 +1,4 @@
-"""A quorum counts people, for one and the same answer, whatever is asked."""
+"""A quorum counts people, for one and the same answer, whatever the question."""
 
 import pytest
 
@@ -12,8 +12,8 @@ TWO = Policy(
 )
 
 
-async def test_a_lent_right_makes_no_second_voter(rig: StartRig) -> None:
-    """With Bob's right and Carol's besides her own, Alice has one vote: nothing runs on two signatures of hers."""
+async def test_a_delegation_makes_no_second_voter(rig: StartRig) -> None:
+    """With Bob's and Carol's rights besides her own, Alice has one vote: nothing runs on two of her signatures."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -29,8 +29,8 @@ async def test_a_lent_right_makes_no_second_voter(rig: StartRig) -> None:
         await check_thread(r.client, run)
 
 
-async def test_each_right_counts_once_and_not_after_it_was_taken_back(rig: StartRig) -> None:
-    """Dave votes with Bob's right: Bob has no vote besides. Bob takes it back: Dave's vote is gone, and Bob has his."""
+async def test_each_right_counts_once_and_not_after_revocation(rig: StartRig) -> None:
+    """Dave votes with Bob's right, so Bob has no vote. Bob revokes it: Dave's vote is gone, and Bob has his own."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -48,7 +48,7 @@ async def test_each_right_counts_once_and_not_after_it_was_taken_back(rig: Start
 
 @pytest.mark.parametrize("asking", [("bob",), ("alice",), ("alice", "bob")])
 async def test_the_last_voter_alone_remembers_nothing(rig: StartRig, asking: tuple[str, ...]) -> None:
-    """The same call is allowed from now on only if all who approved it asked for that."""
+    """A rule is remembered only if all who approved the call asked for it."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -67,8 +67,8 @@ async def test_the_last_voter_alone_remembers_nothing(rig: StartRig, asking: tup
         await check_thread(r.client, run)
 
 
-async def test_an_answer_in_the_tools_place_takes_the_quorum(rig: StartRig) -> None:
-    """`respond` by one of two waits; another answer does not count with it; the same one ends the call."""
+async def test_an_answer_that_replaces_a_call_needs_the_quorum(rig: StartRig) -> None:
+    """`respond` by one of two waits; a different answer does not count with it; the same one ends the call."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)

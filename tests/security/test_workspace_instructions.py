@@ -1,4 +1,4 @@
-"""What a folder says to agents instructs none of them before a person has approved the very text."""
+"""The text in a folder instructs no agent before a person has approved exactly that text."""
 
 import json
 import os
@@ -28,7 +28,7 @@ TOKENS = 1_000
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A cloned repository, with strategies, a skill, and broken skills whose names and texts instruct as well."""
+    """A cloned repository with strategies, a skill, and invalid skills whose names and texts contain instructions."""
     root = tmp_path / "cloned"
     for name, text in (
         (STRATEGIES, f"# Strategies\n\n{INJECTED}\n"),
@@ -42,14 +42,14 @@ def cloned(tmp_path: Path) -> Path:
 
 
 def told(root: Path) -> str:
-    """All that would instruct an agent."""
+    """Return everything that would instruct an agent."""
     memory = WorkspaceMemory()
     skills = [each.spec if isinstance(each, Skill) else each for each in memory.skills(root)]
     return memory.strategies(root, TOKENS) + "".join(each.model_dump_json() for each in skills)
 
 
 def trust(state_folder: Path, *arguments: str, code: int = 0) -> dict[str, object]:
-    """`starter.py trust … --json`."""
+    """Run `starter.py trust … --json`."""
     environ = {**os.environ, "HOLDFAST_HOME": str(state_folder), "HOLDFAST_BY": "dana"}
     done = run("starter", ("trust", *arguments, "--json"), environ=environ)
     assert done.code == code, done.out + done.err
@@ -58,21 +58,21 @@ def trust(state_folder: Path, *arguments: str, code: int = 0) -> dict[str, objec
 
 
 def strategy(root: Path, key: str, *, text: str = "Run the tests.") -> str:
-    """What an agent learns; the policy, or a person, has let it."""
+    """Learn a strategy, as an agent does that the policy or a person allows to."""
     origin = Origin(agent="coder", approved=True)
     context = ToolContext(thread="t", workspace=root, key=key, attempt=1, at=AT, origin=origin)
     return str(learn_strategy("Tests", text, context=context))
 
 
 def test_nothing_of_a_cloned_folder_instructs_an_agent(cloned: Path) -> None:
-    """Neither texts nor names stand in what the agent is told; in their place is how a person approves them."""
+    """Neither texts nor names are in the prompt; it says how a person approves them instead."""
     assert INJECTED not in told(cloned)
     assert "no person has approved it" in told(cloned)
     assert "3 not approved" in told(cloned)
 
 
 def test_a_folder_cannot_approve_itself(cloned: Path, state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of approvals in the workspace counts nowhere, not even where the state folder is in it."""
+    """A file of approvals in the workspace never counts, even if the state folder is in the workspace."""
     own = Approvals(cloned / ".holdfast")
     own.add([each for each, _ in WorkspaceMemory().instructions(cloned)], by="x", at=AT)
     assert INJECTED not in told(cloned)
@@ -82,7 +82,7 @@ def test_a_folder_cannot_approve_itself(cloned: Path, state_folder: Path, monkey
 
 
 def test_a_person_approves_what_they_were_shown(cloned: Path, state_folder: Path) -> None:
-    """`trust` shows all of it with one digest; with that digest it is approved, and not with that of another text."""
+    """`trust` shows everything with one digest, and approves only with that digest."""
     shown = trust(state_folder, str(cloned))
     assert INJECTED in json.dumps(shown)
     assert INJECTED not in told(cloned)
@@ -95,8 +95,8 @@ def test_a_person_approves_what_they_were_shown(cloned: Path, state_folder: Path
 
 
 @pytest.mark.parametrize("name", [STRATEGIES, ".agents/skills/helpful/SKILL.md", ".agents/skills/helpful/more.md"])
-def test_what_changes_after_approval_is_not_approved(name: str, cloned: Path, state_folder: Path) -> None:
-    """Another byte, or another file of a skill, needs an approval of its own."""
+def test_a_change_after_approval_is_not_approved(name: str, cloned: Path, state_folder: Path) -> None:
+    """Another byte, or another file of a skill, needs a new approval."""
     trust(state_folder, str(cloned), "--digest", str(trust(state_folder, str(cloned))["digest"]))
     before = told(cloned).count(INJECTED)
     with (cloned / name).open("a") as file:
@@ -104,23 +104,23 @@ def test_what_changes_after_approval_is_not_approved(name: str, cloned: Path, st
     assert told(cloned).count(INJECTED) == before - 1
 
 
-def test_what_an_agent_learnt_is_known(tmp_path: Path) -> None:
-    """A strategy that an agent was allowed to add instructs later runs, without another question; again after more."""
+def test_a_learnt_strategy_is_approved(tmp_path: Path) -> None:
+    """A strategy that an agent was allowed to add instructs later runs without another approval; more of them, too."""
     strategy(tmp_path, "k1")
     strategy(tmp_path, "k2", text="Commit often.")
     assert "Run the tests." in told(tmp_path)
     assert "Commit often." in told(tmp_path)
 
 
-def test_a_learnt_strategy_vouches_for_nothing_else(cloned: Path) -> None:
-    """Added to strategies that nobody approved, it does not approve them."""
+def test_a_learnt_strategy_approves_nothing_else(cloned: Path) -> None:
+    """Added to unapproved strategies, it does not approve them."""
     strategy(cloned, "k1")
     assert "Run the tests." in (cloned / STRATEGIES).read_text()
     assert INJECTED not in told(cloned)
 
 
 async def test_a_run_on_a_cloned_folder_is_not_instructed(rig: StartRig, cloned: Path, state_folder: Path) -> None:
-    """The very requests that the LLM is sent have none of it; after approval they have, and the log is sound."""
+    """No request to the LLM contains it; after approval they do, and the log is valid."""
     memory = Memory(strategies=TOKENS, workspace_skills=True)
     agent = Agent(name="coder", instructions="Help.", memory=memory, policy=Policy(rules=(allow(),)))
     catalog = Catalog(agents=[agent], tools=memory_tools())

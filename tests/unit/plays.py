@@ -1,4 +1,4 @@
-"""Whole threads made up at random, for `tests/unit/test_run_properties.py`. A seed is a play, the same every time."""
+"""Generate whole threads at random, for `tests/unit/test_run_properties.py`. A seed always gives the same play."""
 
 import random
 from datetime import timedelta
@@ -35,7 +35,7 @@ from holdfast.tools.spec import ToolSpec
 from tests.unit.runs import Thread, agent_spec, tool_spec
 
 SEEDS = st.integers(0, 59)
-"""Plays by number: few enough for all tests to look at the same ones, each of which is played once."""
+"""Seeds of the plays: few enough that all tests share them and each is played once."""
 
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
@@ -105,12 +105,12 @@ class Play:
             "end": self.chance.choice([0.02, 0.15]),
         }
         self.said: dict[str, str] = {}
-        """What was said and taken in, and its outcome."""
+        """The messages that the run accepted, with their outcomes."""
         self.accepted: list[str] = []
-        """Requests that were decided, in the order of the decisions."""
+        """The decided requests, in the order of the decisions."""
         self.terminated = False
         self.flooded = seed % 6 == 0
-        """Signals that mean nothing come by the hundred."""
+        """Meaningless signals arrive by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
@@ -126,7 +126,7 @@ class Play:
         self._wind_up()
 
     def _happen(self) -> None:
-        """Let one thing happen."""
+        """Apply one random event."""
         thread, chance = self.thread, self.chance
         if thread.closed:
             if not thread.intact:
@@ -154,7 +154,7 @@ class Play:
                 thread.update(chance.choice(["decide", "say", "delegate_authority", "revoke"]), chance.choice(GARBAGE))
                 self._lend()
             case _ if not thread.run.log.length:
-                pass  # who stops a thread before its past was read, has said nothing that would be known
+                pass  # a thread that is stopped before its past was read has recorded no decision
             case dice if dice < 0.995:
                 thread.cancel()
             case _ if thread.intact:
@@ -164,7 +164,7 @@ class Play:
                 pass
 
     def _wind_up(self) -> None:
-        """Bring the thread to its end, without further trouble."""
+        """Bring the thread to its end without more faults."""
         thread = self.thread
         self.moods = dict.fromkeys(self.moods, 0.0) | {"end": 1.0}
         thread.crowded = False
@@ -178,13 +178,13 @@ class Play:
                 outcomes = [thread.decide(request.id, decision, by=by) for by in PEOPLE]
                 self.accepted += [request.id] if "accepted" in outcomes else []
                 if not {"accepted", "too_late"} & set(outcomes):
-                    thread.passes(seconds=60)  # those who may decide have asked for it: more people will be asked
+                    thread.passes(seconds=60)  # an approver has escalated, so more approvers will be asked
             else:
                 self._end(next(iter(thread.under_way.values())))
         raise AssertionError("the run does not come to an end")
 
     def _end(self, call: Call | Sleep) -> None:
-        """A call comes to an end."""
+        """End a call."""
         thread, chance = self.thread, self.chance
         match call.request if isinstance(call, Call) else call:
             case Sleep():
@@ -221,7 +221,7 @@ class Play:
                     thread.archive()
 
     def _past(self) -> list[PastEffect]:
-        """What happened before a reset: of the calls that wait, and of some that the LLM may yet make."""
+        """Simulate what happened before a reset: to waiting calls, and to calls that the LLM may still make."""
         chance, state = self.chance, self.thread.state
         waiting = [(call.number, call.call) for call in state.calls.current if not call.begun and chance.random() < 0.5]
         made = [ToolCall(id="", name="pay", arguments=f'{{"at":{chance.randrange(3)},"n":2}}') for _ in range(2)]
@@ -303,7 +303,7 @@ class Play:
         self.accepted += [request] if outcome == "accepted" else []
 
     def _lend(self) -> None:
-        """Somebody lends a right, or takes something back."""
+        """Delegate approval authority, or revoke something."""
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
         thread.update("delegate_authority", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
@@ -325,5 +325,5 @@ class Play:
 
 @cache
 def play(seed: int) -> Play:
-    """The play of that number."""
+    """Return the play with that number."""
     return Play(seed)

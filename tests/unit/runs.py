@@ -1,7 +1,7 @@
 """A thread without Temporal: `holdfast.run.machine` over any number of Temporal runs, for the tests of the pure core.
 
-What goes into a run and what comes out of it passes through JSON, as Temporal would have it; the permanent record is
-a list of lines. Whatever no thread may ever do is asserted here, at the moment it would be done.
+A run's inputs and outputs pass through JSON, as in Temporal; the permanent record is
+a list of lines. The rules that no thread may ever break are asserted here, as soon as one would be broken.
 """
 
 import json
@@ -57,13 +57,13 @@ _Model = TypeVar("_Model", bound=Frozen)
 
 
 def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
-    """A tool that takes any arguments."""
+    """Return a tool that takes any arguments."""
     values: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
     return ToolSpec(name=name, description=name, effect=effect, **values)
 
 
 def agent_spec(**changes: Any) -> AgentSpec:
-    """An agent with a tool for each verdict: `look` runs, `pay` asks, `wipe` is denied."""
+    """Return an agent with a tool for each verdict: `look` runs, `pay` asks, `wipe` is denied."""
     values: dict[str, Any] = {
         "name": "agent",
         "instructions": "Work.",
@@ -76,74 +76,74 @@ def agent_spec(**changes: Any) -> AgentSpec:
 
 
 def calls(*names: str, first: int = 0) -> LLMReply:
-    """A reply that calls tools, each without arguments."""
+    """Return a reply that calls tools, each without arguments."""
     made = tuple(ToolCall(id=f"c{first + index}", name=name, arguments="{}") for index, name in enumerate(names))
     return LLMReply(message=AssistantMessage(tool_calls=made), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def says(text: str) -> LLMReply:
-    """A reply without calls: the result."""
+    """Return a reply without calls: the result."""
     return LLMReply(message=AssistantMessage(content=text), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def through_json(model: _Model) -> _Model:
-    """The model as whoever gets it over the wire has it."""
+    """Return the model after a round trip through JSON."""
     return type(model).model_validate_json(model.model_dump_json(exclude_defaults=True))
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as the LLM got it."""
+    """A request as the LLM received it."""
 
     body: bytes
     live: bytes
-    """The same without what asks for a fold."""
+    """The request without the instruction for a compaction."""
     compacting: bool
     position: int
     """How many events came before it."""
     mark: tuple[int, int]
-    """How often the agent was loaded, and the transcript folded: after that a request need not extend earlier ones."""
+    """How often the agent was loaded and the transcript compacted: then a request need not extend earlier ones."""
     answered: bool = False
 
 
 def at_work(spec: AgentSpec | None = None, **begin: Any) -> "Thread":
-    """A thread whose agent is loaded, and whose LLM is being asked."""
+    """Return a thread whose agent is loaded and whose LLM call is in progress."""
     thread = Thread(spec, **begin)
     thread.load()
     return thread
 
 
 class Thread:
-    """One thread, run after run. `run` is the Temporal run under way, or the last one."""
+    """One thread, run after run. `run` is the current Temporal run, or the last one."""
 
     def __init__(self, spec: AgentSpec | None = None, **begin: Any) -> None:
         self.spec = spec or agent_spec()
         self.record: list[bytes] = []
         """The permanent record."""
         self.intact = True
-        """Whether the record never refused anything."""
+        """Whether the record has refused nothing."""
         self.events: list[AgentEvent] = []
-        """All events of the runs before the one under way."""
+        """All events of the runs before the current one."""
         self.sent: list[Sent] = []
         self.attempts: Counter[tuple[str, int]] = Counter()
         """How often each effect, by key and epoch, was started."""
         self.snapshots: list[int] = []
-        """Bytes of each snapshot that was carried on."""
+        """The size of each snapshot."""
         self.at = NOW
         self.crowded = self.notify = False
         self.looks_back = True
-        """A run that goes on has its answer from the ledger at once: it was not reset."""
+        """A run that continues gets the ledger's answer at once, as it was not reset."""
         self.recalled: tuple[RecalledTier, ...] = ()
-        """What of its memory the agent is shown when it is loaded."""
+        """The memories that the agent is shown when it is loaded."""
         self.notices: list[Notice] = []
-        """Those that were to be told, once each."""
+        """The notifications that were due, once each."""
         self._count = self._loads = self._first = 0
         self._together = False
         self.run = self._begin(RunInput(**({"task": "the task"} | begin)))
 
     @property
     def state(self) -> RunState:
-        """Where the thread stands."""
+        """The thread's state."""
         return self.run.state
 
     @property
@@ -157,30 +157,30 @@ class Thread:
         """Whether no run is open."""
         return self.run.end is not None
 
-    # What is under way.
+    # Calls in progress.
 
     def waiting(self, kind: Any = object) -> list[Call | Sleep]:
-        """The calls under way whose request is of that kind, oldest first; `Sleep` for sleeps."""
+        """Return the calls in progress whose request is of that kind, oldest first; `Sleep` for sleeps."""
         found = self.under_way.values()
         return [call for call in found if isinstance(call.request if isinstance(call, Call) else call, kind)]
 
     def asks_llm(self) -> bool:
-        """Whether the LLM is being asked."""
+        """Whether an LLM call is in progress."""
         return bool(self.waiting(LLMRequest))
 
     def asks_fold(self) -> bool:
-        """Whether the LLM is being asked for a summary."""
+        """Whether an LLM call for a summary is in progress."""
         return self.asks_llm() and self.sent[-1].compacting
 
     @property
     def at_tools(self) -> list[int]:
-        """The numbers of the tool calls under way."""
+        """The numbers of the tool calls in progress."""
         return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number]
 
-    # What reaches the run.
+    # Inputs of the run.
 
     def end(self, call: Call | Sleep, result: Result | None = None) -> None:
-        """A call under way returns."""
+        """A call in progress returns."""
         del self.under_way[call.id]
         if isinstance(call, Call) and isinstance(call.request, LLMRequest):
             self.sent[-1] = Sent(**{**vars(self.sent[-1]), "answered": True})
@@ -201,7 +201,7 @@ class Thread:
         cancelled: bool = False,
         final: bool = True,
     ) -> None:
-        """A call under way comes to nothing, for good unless it is not `final`."""
+        """A call in progress fails, for good unless it is not `final`."""
         del self.under_way[call.id]
         self._tell()
         self.run.failed(call.id, Failure(cause, message, cancelled, final, details))
@@ -220,13 +220,13 @@ class Thread:
         self.end(call, LoadedThread(snapshot=snapshot_of(self.recorded())))
 
     def take_back(self) -> None:
-        """Temporal has reset the run to where it is now."""
+        """Temporal has reset the run to its current point."""
         self._tell()
         self.run.was_reset()
         self._carry_out()
 
     def look_back(self, *effects: PastEffect) -> None:
-        """The ledger says what happened before the reset."""
+        """The ledger reports what happened before the reset."""
         (call,) = self.waiting(EffectsRequest)
         self.end(call, PastEffects(effects=effects))
 
@@ -254,7 +254,7 @@ class Thread:
         self.end(call, Archived(length=call.request.stop))
 
     def archive_unsettled(self, pages: int) -> None:
-        """The permanent record is written to, some of it, and then an event turns out not to be settled."""
+        """A part of the permanent record is written, and then an event turns out to be unrecorded."""
         (call,) = self.waiting(ArchiveRequest)
         assert isinstance(call, Call)
         assert isinstance(call.request, ArchiveRequest)
@@ -262,33 +262,33 @@ class Thread:
         self.fail(call, NOT_SETTLED)
 
     def archive_refused(self, cause: str) -> None:
-        """The permanent record refuses for good what it is to hold."""
+        """The permanent record refuses the events for good."""
         (call,) = self.waiting(ArchiveRequest)
         self.intact = False
         self.fail(call, cause)
 
     def tell(self, call: Call | Sleep) -> None:
-        """A notice has reached its receivers."""
+        """A notification has reached its receivers."""
         assert isinstance(call, Call)
         assert isinstance(call.request, Notice)
         self.notices.append(call.request)
         self.end(call, Notified(receivers=1))
 
     def verified(self, *contents: str) -> None:
-        """The agent's `verify` tools have looked."""
+        """The agent's `verify` tools have finished."""
         looking = [call for call in self.waiting(ToolRequest) if isinstance(call, Call) and not call.number]
         for call, content in zip(looking, contents, strict=True):
             self.end(call, ToolOutcome(status="ok", content=content))
 
     def passes(self, **time: float) -> None:
-        """Time passes, and nothing happens but what is due."""
+        """Time passes, and only due timers fire."""
         until = self.at + timedelta(**time)
         while (sleeps := self.waiting(Sleep)) and isinstance(sleeps[0], Sleep) and sleeps[0].until <= until:
             self.wake()
         self.at = max(self.at, until)
 
     def wake(self) -> None:
-        """A sleep is over."""
+        """A sleep ends."""
         (call,) = self.waiting(Sleep)
         assert isinstance(call, Sleep)
         self.at = max(self.at, call.until)
@@ -301,28 +301,28 @@ class Thread:
         self._carry_out()
 
     def update(self, name: str, payload: Any = None) -> dict[str, str]:
-        """An update arrives; returns the answer."""
+        """An update arrives; return the answer."""
         self._tell()
         answer = self.run.update(name, payload)
         self._carry_out()
         return answer
 
     def decide(self, request: str, decision: DecisionKind = "approve", **more: Any) -> str:
-        """Somebody decides; returns the outcome."""
+        """A decision arrives; return the outcome."""
         return self.update("decide", {"request": request, "decision": decision, "by": "alice", **more})["outcome"]
 
     def say(self, message: Any, **more: Any) -> str:
-        """Somebody says something; returns the outcome."""
+        """A message arrives; return the outcome."""
         return self.update("say", {"message": message, **more})["outcome"]
 
     def cancel(self) -> None:
-        """The run is to stop."""
+        """The run is cancelled."""
         self._tell()
         self.run.cancel()
         self._carry_out()
 
     def reopen(self, task: str = "and on", **begin: Any) -> None:
-        """A new run of the closed thread begins. What the record lacks is added, as `load_thread` does."""
+        """A new run of the closed thread begins. Events that the record lacks are added, as `load_thread` does."""
         self.events = self.log
         missing = self.events[len(self.record) :]
         self.record += [event_line(event) for event in missing]
@@ -330,29 +330,29 @@ class Thread:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """What reaches the run within the block, reaches it in one workflow task."""
+        """All inputs within the block arrive in one workflow task."""
         self._together = True
         yield
         self._together = False
         self._carry_out()
 
-    # What is known of it.
+    # Views of the thread.
 
     def recorded(self, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
-        """Events as the permanent record has them, decoded."""
+        """Return the record's events, decoded."""
         head = self.log[start - 1].digest if start else None
         return read_lines("t", start, self.record[start:stop], head=head)
 
     def messages(self) -> list[dict[str, Any]]:
-        """The active transcript, decoded."""
+        """Return the active transcript, decoded."""
         return [json.loads(message) for message in self.session()]
 
     def types(self) -> list[str]:
-        """The types of all events."""
+        """Return the types of all events."""
         return [event.type for event in self.log]
 
     def session(self) -> list[bytes]:
-        """The active transcript, as a worker without a cache reads it: from the record, then from the workflow."""
+        """Return the active transcript as a worker without a cache reads it: from record and workflow."""
         run = self.run
         if not run.transcript.first:
             return list(run.transcript.messages)
@@ -371,7 +371,7 @@ class Thread:
         return known + run.transcript.messages
 
     def check_whole(self) -> None:
-        """The thread's events are one log, of which the record has the beginning; state and transcript follow."""
+        """Check that the events are one log that the record begins, and that state and transcript follow from it."""
         events = self.log
         assert [event.position for event in events] == list(range(len(events)))
         assert first_altered(events) is None
@@ -385,7 +385,7 @@ class Thread:
         assert transcript.messages == self.session()
         assert transcript.base == self.run.transcript.base
 
-    # Carrying out.
+    # Carrying out commands.
 
     def _begin(self, begin: RunInput) -> AgentRun:
         self.under_way: dict[int, Call | Sleep] = {}

@@ -1,4 +1,4 @@
-"""What an LLM writes as arguments is read once: the policy sees exactly what the function receives, or nothing runs."""
+"""An LLM's arguments are parsed once: the policy judges exactly what the function receives, or nothing runs."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -63,7 +63,7 @@ class Item(BaseModel):
 
 
 class Order(BaseModel, extra="allow"):
-    """A model of models, that takes more than it names."""
+    """A model of models that accepts extra fields."""
 
     items: list[Item] = []
     by_name: dict[str, float] = {}
@@ -117,7 +117,7 @@ TYPES: dict[str, Any] = {
 
 
 def taking(kind: Any) -> Tool:
-    """A tool that takes one argument of that type, and one more with a default."""
+    """Return a tool that takes one argument of that type, and one more with a default."""
 
     def act(x, force: bool = False):  # type: ignore[no-untyped-def]
         """Act."""
@@ -163,7 +163,7 @@ SCALARS = [
         "]",
     ),
 ]
-"""Pieces of JSON, and of what is none."""
+"""Pieces of JSON and of invalid JSON."""
 
 KEYS = st.sampled_from(
     ['"a"', '"b"', '"1"', '"01"', '"1.0"', '"name"', '"count"', '"tags"', '"items"', '"First"', '"x"', '"y"']
@@ -171,7 +171,7 @@ KEYS = st.sampled_from(
 
 
 def _object(pairs: list[tuple[str, str]]) -> str:
-    return "{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}"  # keys may be there twice
+    return "{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}"  # keys may be duplicated
 
 
 PIECES = st.recursive(
@@ -188,7 +188,7 @@ PIECES = st.recursive(
 @settings(max_examples=35)
 @given(pieces=st.lists(PIECES, min_size=10, max_size=10))
 def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: list[str]) -> None:
-    """Ten thousand coercions: each is refused, or what is judged gives the very value when it is read again."""
+    """In ten thousand coercions, each is refused, or the judged value is identical when it is parsed again."""
     act, plain = TOOLS[kind], TypeAdapter[Any](TYPES[kind])
     for piece in pieces:
         try:
@@ -213,7 +213,7 @@ def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: l
 
 
 def test_the_types_make_ten_thousand_coercions() -> None:
-    """The property above is tried on so many."""
+    """The control: the property above is tested that often."""
     assert len(TYPES) * 35 * 10 >= 10_000
 
 
@@ -247,7 +247,7 @@ DEPLOY = tool(effect="unsafe")(deploy)
 
 @pytest.mark.parametrize("written", ["true", "1", "1.0", '"yes"', '"true"', '"TRUE"', '"on"', '"1"', '"y"', '"t"'])
 def test_every_spelling_of_true_is_judged_as_true(written: str) -> None:
-    """What pydantic takes for true, a condition sees as true."""
+    """What pydantic accepts as true, a condition sees as true."""
     text = DEPLOY.read(f'{{"target": "x", "force": {written}}}').text
     assert text == '{"force":true,"target":"x","times":1}'
 
@@ -265,7 +265,7 @@ def test_every_spelling_of_true_is_judged_as_true(written: str) -> None:
     ids=["twice", "escaped", "blank", "pair", "lenient", "huge"],
 )
 def test_odd_json_has_one_meaning(written: str, text: str) -> None:
-    """Of duplicate keys the last counts, for policy and function alike; texts and numbers are read as meant."""
+    """Of duplicate keys the last one counts, for policy and function alike; texts and numbers are read as meant."""
     assert DEPLOY.read(written).text == text
 
 
@@ -283,16 +283,16 @@ def test_odd_json_has_one_meaning(written: str, text: str) -> None:
     ],
     ids=["surrogate", "digits", "infinite", "nan", "deep", "empty", "null", "case"],
 )
-def test_what_is_no_value_is_refused(written: str, words: str) -> None:
-    """Half a surrogate pair, thousands of digits or brackets, numbers that are none, other names: the LLM is told."""
+def test_invalid_values_are_refused(written: str, words: str) -> None:
+    """Lone surrogates, thousands of digits or brackets, NaN, unknown names: the LLM gets the error."""
     with pytest.raises(ArgumentsInvalid, match=words):
         DEPLOY.read(written)
 
 
 @pytest.mark.parametrize("piece", ["1e400", "NaN", "-Infinity", "[" * 120 + "]" * 120])
 @pytest.mark.parametrize("kind", ["any", "float", "decimal", "nested"])
-def test_numbers_that_json_does_not_have_and_deep_nesting_run_nowhere(kind: str, piece: str) -> None:
-    """Wherever a type would take them, they are refused: policies, people and the log could not read them."""
+def test_numbers_outside_json_and_deep_nesting_are_refused(kind: str, piece: str) -> None:
+    """They are refused even if a type accepts them: policies, people and the log could not read them."""
     with pytest.raises(ArgumentsInvalid):
         TOOLS[kind].read(f'{{"x": {{"by_name": {{"a": {piece}}}, "more": {piece}}}}}')
     with pytest.raises(ArgumentsInvalid):
@@ -300,7 +300,7 @@ def test_numbers_that_json_does_not_have_and_deep_nesting_run_nowhere(kind: str,
 
 
 def test_a_set_is_written_in_one_order() -> None:
-    """Whatever order a process keeps it in: two workers write the same text."""
+    """Two workers write the same text, whatever the order in a process."""
     written = {TOOLS["set"].read(json.dumps({"x": names})).text for names in (["b", "a", "c"], ["c", "b", "a", "a"])}
     assert written == {'{"force":false,"x":["a","b","c"]}'}
     order = TOOLS["nested"].read('{"x": {"items": [{"name": "n", "tags": ["z", "y", "x"]}]}}').text
@@ -333,10 +333,10 @@ def left_out(x: Hidden) -> None:
 
 
 @pytest.mark.parametrize(("function", "value"), [(lossy, 15), (renamed, {"in": 5}), (left_out, {"hidden": 5})])
-def test_a_value_that_does_not_survive_being_written_never_runs(function: Callable[..., Any], value: Any) -> None:
+def test_a_value_that_does_not_survive_serialization_never_runs(function: Callable[..., Any], value: Any) -> None:
     """A policy would judge another value; the message is for the developer of the tool."""
     with pytest.raises(
-        ArgumentsInvalid, match=r"x.* cannot be written as JSON and read again.*the developer of the tool"
+        ArgumentsInvalid, match=r"x.* changes when it is written as JSON and read again.*the developer of the tool"
     ):
         tool(function).read(json.dumps({"x": value}))
     if function is lossy:
@@ -368,19 +368,19 @@ def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Odd = Odd(**{"in"
     [
         (secret, r"is a secret .*secrets=…"),
         (nested_secret, r"is a secret"),
-        (once, "read once only"),
+        (once, "iterated only once"),
         (unfit, "default does not fit .*x: Input should be a valid integer"),
-        (unfaithful, "y.* cannot be written"),
+        (unfaithful, "y.* changes when it is written"),
     ],
 )
 def test_a_parameter_that_could_never_be_judged_is_refused_at_once(function: Callable[..., Any], words: str) -> None:
-    """What can be seen where the tool is defined is said there, and not to an LLM."""
+    """The error is raised where the tool is defined, not returned to an LLM."""
     with pytest.raises(ToolSignatureError, match=words):
         tool(function)
 
 
 def test_defaults_are_of_their_types_and_in_the_schema() -> None:
-    """`1` for a float is 1.0 in the schema, in the policy's eyes and in the function."""
+    """`1` for a float is 1.0 in the schema, in the policy and in the function."""
 
     @tool(effect="read")
     def look(
@@ -399,7 +399,7 @@ def test_defaults_are_of_their_types_and_in_the_schema() -> None:
 
 
 def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
-    """What looks at the world after a long pause is called in the form that every worker runs; all may be left out."""
+    """A verify tool is called in the form that every worker runs; all its arguments have defaults."""
 
     @tool(effect="read")
     def look(limit: float = 1, deep: bool = False) -> None:
@@ -410,7 +410,7 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
         """Look at something else each time."""
 
     Catalog(agents=[Agent(name="a", instructions="", verify=("look",))], tools=[look])
-    with pytest.raises(CatalogError, match="verifies with 'drawn': it has to be a read without arguments"):
+    with pytest.raises(CatalogError, match="verifies with 'drawn': it must be a read-only tool without arguments"):
         Catalog(agents=[Agent(name="a", instructions="", verify=("drawn",))], tools=[drawn])
     spec = agent_spec(
         tools=(look.spec, tool_spec("pay", Effect.UNSAFE)), verify=("look",), limits=Limits(stale_after=1)
@@ -426,7 +426,7 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
 
 @given(st.text() | PIECES)
 def test_arguments_without_a_model_have_a_canonical_form(text: str) -> None:
-    """For a tool of another worker's catalog: canonical JSON, which stays as it is; verbatim where it is none."""
+    """For a tool of another worker's catalog: canonical JSON, which is stable; verbatim if it is not JSON."""
     once = canonical_arguments(text)
     assert canonical_arguments(once) == once
     assert once == text or canonical(parsed(once)).decode() == once

@@ -1,4 +1,4 @@
-"""The audit of a log: what a run records passes, and what nothing led to does not, in whatever chain it is written."""
+"""The audit of a log: what a run records passes; events without a cause do not, even in a correct chain."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.snapshot import snapshot_of
 from holdfast.run.state import RunState
 from holdfast.runtime.encryption.signing_keys import signed
-from holdfast.runtime.reading.histories import Recorded
+from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, sealing
 from tests.replay.record import HISTORIES, LOOP
@@ -56,8 +56,8 @@ AUTHORITY = (ToolCallRequested, VerdictGiven, ApprovalRequested, RuleRemembered,
 RECORDED = sorted(file for file in HISTORIES.rglob("*.json") if file.stem != LOOP)
 
 
-def written_anew(events: Sequence[AgentEvent]) -> list[AgentEvent]:
-    """The events in a chain that is right, as somebody who can write to the database would leave them."""
+def rechained(events: Sequence[AgentEvent]) -> list[AgentEvent]:
+    """Return the events in a correct chain, as an attacker with access to the database would write them."""
     log = EventLog()
     for event in events:
         log.append(event.model_copy(update={"digest": ""}), at=event.at)
@@ -67,29 +67,29 @@ def written_anew(events: Sequence[AgentEvent]) -> list[AgentEvent]:
 def fault(
     events: Sequence[AgentEvent], *, trusted: Policy | None = None, state: RunState | None = None
 ) -> Fault | None:
-    """The first fault in a log."""
+    """Return the first fault in a log."""
     audit = Audit("t", trusted=trusted, state=state)
-    audit.take(written_anew(events) if state is None else events)
+    audit.take(rechained(events) if state is None else events)
     return audit.fault
 
 
 def without(events: Sequence[AgentEvent], *kinds: Any) -> list[AgentEvent]:
-    """The events but for those of these kinds."""
+    """Return the events except those of these kinds."""
     return [event for event in events if not isinstance(event, kinds)]
 
 
 def changed(events: Sequence[AgentEvent], kind: Any, change: Callable[[Any], AgentEvent]) -> list[AgentEvent]:
-    """The events, with the first of that kind changed."""
+    """Return the events, with the first of that kind changed."""
     place = next(index for index, event in enumerate(events) if isinstance(event, kind))
     return [*events[:place], change(events[place]), *events[place + 1 :]]
 
 
-# What is as it should be.
+# Valid logs.
 
 
 @given(SEEDS)
 def test_what_a_run_records_passes(seed: int) -> None:
-    """Over all Temporal runs of a thread, ended in whatever way: each event follows from those before it."""
+    """Over all Temporal runs of a thread, with any end, each event follows from those before it."""
     thread = play(seed).thread
     audit = Audit("t")
     audit.take(thread.log)
@@ -98,8 +98,8 @@ def test_what_a_run_records_passes(seed: int) -> None:
 
 
 @given(SEEDS, st.data())
-def test_a_log_can_be_judged_from_any_of_its_states(seed: int, data: st.DataObject) -> None:
-    """Where the beginning is not there any more, the rest is judged from the state that a Temporal run began with."""
+def test_a_log_can_be_audited_from_any_of_its_states(seed: int, data: st.DataObject) -> None:
+    """If the beginning is missing, the rest is audited from the state in a Temporal run's snapshot."""
     events = play(seed).thread.log
     begins = [event.position for event in events if event.type in ("run_continued", "run_started")]
     start = data.draw(st.sampled_from(begins))
@@ -109,14 +109,14 @@ def test_a_log_can_be_judged_from_any_of_its_states(seed: int, data: st.DataObje
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_recorded_history_passes(file: Path) -> None:
-    """Every history that a release has recorded, from where its Temporal run began."""
-    run = Recorded("", "", WorkflowHistory.from_json("", file.read_text()).events)
+    """Every history that a release has recorded passes, from the snapshot of its Temporal run."""
+    run = RecordedRun("", "", WorkflowHistory.from_json("", file.read_text()).events)
     audit = Audit(file.stem.partition(".")[0], state=run.begin.state if run.begin.position else None)
     audit.take(run.log)
     assert audit.fault is None
 
 
-def test_what_a_log_refers_to_is_known() -> None:
+def test_the_audit_collects_effects_and_artifacts() -> None:
     """Effects by key and epoch, and artifacts: of results, of replies, and the files of skills."""
     addresses = {name: address_of(name.encode()) for name in ("skill", "reply", "result")}
     skill = SkillSpec(name="s", description="d", files={"SKILL.md": addresses["skill"]})
@@ -128,15 +128,15 @@ def test_what_a_log_refers_to_is_known() -> None:
     audit.take(thread.log)
     assert audit.fault is None
     assert set(audit.artifacts) == set(addresses.values())
-    assert audit.effects == {}  # a read has none
+    assert audit.effects == {}  # a read has no effect
 
 
-# What was written by somebody else than a run.
+# Forged logs.
 
 
 @given(SEEDS, st.data())
-def test_what_authority_rests_on_cannot_be_left_out(seed: int, data: st.DataObject) -> None:
-    """A log without one of its verdicts, requests, decisions that counted or starts of a run has a fault."""
+def test_nothing_that_authority_rests_on_can_be_left_out(seed: int, data: st.DataObject) -> None:
+    """A log without one of its verdicts, requests, counted decisions or starts of a run has a fault."""
     events = play(seed).thread.log
     places = [
         index
@@ -148,8 +148,8 @@ def test_what_authority_rests_on_cannot_be_left_out(seed: int, data: st.DataObje
 
 
 @given(SEEDS, st.data())
-def test_no_call_starts_from_nowhere(seed: int, data: st.DataObject) -> None:
-    """A start that is put in, wherever and for whichever call, or that has another key, grant or number, is a fault."""
+def test_no_call_starts_without_a_cause(seed: int, data: st.DataObject) -> None:
+    """An inserted start of any call, or one with another key, grant or number, is a fault."""
     events = play(seed).thread.log
     starts = [event for event in events if isinstance(event, ToolCallStarted)]
     assume(starts)
@@ -169,8 +169,8 @@ def test_no_call_starts_from_nowhere(seed: int, data: st.DataObject) -> None:
 
 @settings(max_examples=20)
 @given(SEEDS, st.data())
-def test_whatever_a_log_holds_the_audit_ends(seed: int, data: st.DataObject) -> None:
-    """Events in any order, twice, or of another thread: there is a fault or none, and nothing is raised."""
+def test_the_audit_never_raises(seed: int, data: st.DataObject) -> None:
+    """With events in any order, twice, or of another thread, it finds a fault or none, and raises nothing."""
     events, others = play(seed).thread.log, play((seed + 1) % 60).thread.log
     for _ in range(3):
         place = data.draw(st.integers(1, len(events)))
@@ -180,7 +180,7 @@ def test_whatever_a_log_holds_the_audit_ends(seed: int, data: st.DataObject) -> 
 
 
 def signed_off(**more: Any) -> Thread:
-    """A thread in which two people have signed an edited payment, to be remembered, and it was made."""
+    """Return a thread in which two people have signed and remembered an edited payment, which was made."""
     thread = at_work(agent_spec(policy=POLICY))
     thread.reply(calls("pay"))
     for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", BOB, None)):
@@ -203,13 +203,13 @@ def test_a_thread_of_signed_votes_passes() -> None:
 
 
 @pytest.mark.parametrize("kind", [ToolCallRequested, VerdictGiven, ApprovalRequested, DecisionReceived])
-def test_without_what_was_asked_or_said_nothing_runs(kind: Any) -> None:
-    """All requests, all verdicts or all decisions are gone, and the call is there."""
+def test_a_call_needs_its_requests_verdicts_and_decisions(kind: Any) -> None:
+    """A log with the call but without all requests, all verdicts or all decisions has a fault."""
     assert fault(without(signed_off().log, kind)) is not None
 
 
-def test_without_requests_and_decisions_nothing_runs() -> None:
-    """Whoever removes all that was asked and said leaves a call that nothing let run."""
+def test_a_call_without_requests_and_decisions_is_a_fault() -> None:
+    """If all requests and decisions are removed, nothing lets the call run."""
     events = without(signed_off().log, ApprovalRequested, DecisionReceived, RuleRemembered)
     found = fault(events)
     assert found is not None
@@ -235,8 +235,8 @@ def test_without_requests_and_decisions_nothing_runs() -> None:
         ({"right": "bob"}, "its right is"),
     ],
 )
-def test_a_decision_comes_to_what_it_says(change: dict[str, Any], words: str) -> None:
-    """Nobody has another's key, and one of two votes is not enough, whatever was recorded."""
+def test_a_decision_has_the_outcome_that_the_policy_gives_it(change: dict[str, Any], words: str) -> None:
+    """A recorded outcome does not make a forged key valid, or one of two votes enough."""
     events = signed_off().log
     found = fault(changed(events, DecisionReceived, lambda event: event.model_copy(update=change)))
     assert found is not None
@@ -246,7 +246,7 @@ def test_a_decision_comes_to_what_it_says(change: dict[str, Any], words: str) ->
 
 @pytest.mark.parametrize("change", [{"quorum": 1}, {"by": ("mallory",)}, {"requester_may_decide": False}])
 def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
-    """Fewer people, or others, than the policy says: the request is none of this policy's."""
+    """With fewer or other people than the policy names, the request does not belong to this policy."""
 
     def relaxed(event: ApprovalRequested) -> ApprovalRequested:
         terms = event.request.terms.model_copy(update=change)
@@ -260,7 +260,7 @@ def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
 
 
 def test_an_agent_is_loaded_once_in_a_run() -> None:
-    """A second agent, with a policy that asks nobody, is a fault; so are results of a run that another has replaced."""
+    """A second agent, with a policy that asks nobody, is a fault; so are results of a run that was replaced."""
     events = signed_off().log
     place = next(index for index, event in enumerate(events) if isinstance(event, LLMReplied))
     lax = agent_spec(policy=Policy())
@@ -275,8 +275,8 @@ def test_an_agent_is_loaded_once_in_a_run() -> None:
     assert found.position == amid + 2, "what was under way is settled when the agent is there again, and not before"
 
 
-def test_a_log_is_of_its_thread() -> None:
-    """Another thread's log, whole and right, is not this one's."""
+def test_a_log_belongs_to_its_thread() -> None:
+    """A valid log of another thread is a fault."""
     audit = Audit("u")
     audit.take(signed_off().log)
     assert audit.fault == Fault(0, "run_started: it is the log of thread 't', and this is 'u'")
@@ -285,7 +285,7 @@ def test_a_log_is_of_its_thread() -> None:
     assert "it belongs to thread 't'" in str(tail.fault)
 
 
-def test_what_the_fold_trips_over_is_a_fault() -> None:
+def test_events_that_the_fold_rejects_are_faults() -> None:
     """Ends of calls that never were, and statements that nobody made, are named; nothing is raised."""
     log, at = signed_off().log, datetime(2026, 1, 2, 4, tzinfo=UTC)
     for odd in (
@@ -303,32 +303,32 @@ def test_what_the_fold_trips_over_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
-def test_a_run_ends_where_it_does(outcome: RunOutcome) -> None:
-    """An end that is put in while the LLM is asked, or at once after a message, follows from nothing."""
+def test_a_run_ends_only_where_the_rules_say(outcome: RunOutcome) -> None:
+    """An end inserted during an LLM call, or right after a message, does not follow."""
     thread = at_work()
     found = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
-    cancelled = outcome == "cancelled"  # which can come at any time, from outside
+    cancelled = outcome == "cancelled"  # which can arrive at any time, from outside
     assert found == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
 
 
-def test_an_answer_that_the_run_did_not_take_is_not_looked_at() -> None:
-    """Somebody answers for `archive` without a seal: that says nothing of what the record has to have."""
+def test_an_answer_that_the_run_rejected_is_ignored() -> None:
+    """An unsealed result of `archive` says nothing about what the record must have."""
     file = next(file for file in RECORDED if file.stem == "plain")
     history = WorkflowHistory.from_json("", file.read_text()).events
     place = WorkflowSerializationContext(namespace="default", workflow_id="plain")
     by = sealing(Seals({"ours": bytes(32)}))().with_context(place)
-    assert Recorded("plain", "", history).archived > 0
+    assert RecordedRun("plain", "", history).archived > 0
     for event in history:
         for payload in event.activity_task_completed_event_attributes.result.payloads:
             payload.metadata.pop(SEAL, None)
-    assert Recorded("plain", "", history, by).archived == 0
+    assert RecordedRun("plain", "", history, by).archived == 0
 
 
-# Keys from elsewhere.
+# Trusted keys from outside the log.
 
 
-def test_keys_that_were_replaced_in_the_log_are_found_by_those_from_outside() -> None:
-    """Mallory writes a whole thread, with keys of her own under the names of others; the log by itself is right."""
+def test_keys_replaced_in_the_log_are_detected_by_trusted_keys() -> None:
+    """Mallory forges a whole thread, with her own keys under others' names; the log by itself is valid."""
     mine = tuple(person.model_copy(update={"keys": (public_key(MALLORY),)}) for person in PEOPLE)
     thread = at_work(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
     thread.reply(calls("pay"))
@@ -343,8 +343,8 @@ def test_keys_that_were_replaced_in_the_log_are_found_by_those_from_outside() ->
     assert f"signed with {public_key(MALLORY)}, which is no key of alice" in found.reason
 
 
-def test_unsigned_decisions_are_found_where_the_keys_are_for_signed_ones() -> None:
-    """A policy in the log that takes names on trust does not stand against `signatures: required` from outside."""
+def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() -> None:
+    """A recorded policy without signatures fails against a trusted one with `signatures: required`."""
     thread = at_work(agent_spec(policy=Policy(rules=(ask("pay"),))))
     thread.reply(calls("pay"))
     assert thread.decide("1") == "accepted"
@@ -355,7 +355,7 @@ def test_unsigned_decisions_are_found_where_the_keys_are_for_signed_ones() -> No
 
 
 def test_gateways_are_trusted_by_their_keys() -> None:
-    """What a gateway vouched for needs its key among those given; delegations and messages are looked at, too."""
+    """A gateway's key must be among those given; delegations and messages are checked, too."""
     policy = POLICY.model_copy(update={"rules": (ask("pay", terms=Terms(requester_may_decide=False)),)})
     thread = at_work(agent_spec(policy=policy))
     until = (thread.at + timedelta(hours=1)).isoformat()

@@ -519,7 +519,7 @@ def test_a_rule_counts_for_its_agent_and_depth() -> None:
         ("1" + "+1" * 2_000 + " > 0", "over 2,000 characters"),
         ("false && nope > 1", "no variable 'nope'"),
         ("frob(1)", "no function 'frob'"),
-        ("args.a.all(x, args.b.all(y, args.c.all(z, z == x)))", "loops 3 times"),
+        ("args.a.all(x, args.b.all(y, args.c.all(z, z == x)))", "loops over lists 3 times"),
     ],
 )
 def test_a_condition_that_cannot_do_is_refused_with_its_rule(condition: str, words: str) -> None:

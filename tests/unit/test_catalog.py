@@ -33,18 +33,18 @@ def test_an_agent_names_its_tools_or_has_them_all() -> None:
 
 
 def test_the_first_agent_is_the_default() -> None:
-    """Who names no agent gets the first."""
+    """A start without an agent gets the first."""
     catalog = Catalog(agents=[Agent(name="a", instructions=""), Agent(name="b", instructions="")])
     assert catalog.spec(None, default_llm="m").name == "a"
 
 
 def test_an_agents_own_llm_wins_over_the_workers() -> None:
-    """The worker's default is only for agents that name none."""
+    """The worker's default is only for agents without their own."""
     catalog = Catalog(agents=[Agent(name="a", instructions="", llm="mine")])
     assert catalog.spec("a", default_llm="m").llm == "mine"
 
 
-def test_the_hash_tells_agents_apart_by_what_they_are_told_and_allowed() -> None:
+def test_the_hash_covers_instructions_tools_and_limits() -> None:
     """Equal specs have one hash; another word, tool or limit gives another."""
     one = Catalog(agents=[Agent(name="a", instructions="x")], tools=[look]).spec("a", default_llm="m")
     same = Catalog(agents=[Agent(name="a", instructions="x")], tools=[look]).spec("a", default_llm="m")
@@ -58,9 +58,13 @@ def test_the_hash_tells_agents_apart_by_what_they_are_told_and_allowed() -> None
         ([], [], "at least one agent"),
         ([Agent(name="a", instructions=""), Agent(name="a", instructions="")], [], "two agents are named 'a'"),
         ([Agent(name="a", instructions="")], [look, look], "two tools are named 'look'"),
-        ([Agent(name="a", instructions="", tools=("fly",))], [look], r"not in the catalog: \['fly'\] \(look\)"),
+        ([Agent(name="a", instructions="", tools=("fly",))], [look], r"\['fly'\]; the catalog has: look"),
         ([Agent(name="a", instructions="")], [print], "decorate the function with @tool"),
-        ([Agent(name="a", instructions="", skills=("x",))], [], r"'a' names skills that are not .*: \['x'\] \(none\)"),
+        (
+            [Agent(name="a", instructions="", skills=("x",))],
+            [],
+            r"'a' names skills that are not .*: \['x'\]; the catalog has: none",
+        ),
     ],
 )
 def test_a_catalog_that_does_not_fit_together_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
@@ -69,8 +73,8 @@ def test_a_catalog_that_does_not_fit_together_is_refused(agents: list[Agent], to
         Catalog(agents=agents, tools=tools)  # type: ignore[arg-type]
 
 
-def test_an_unknown_agent_is_answered_with_those_there_are() -> None:
-    """A typing error is easy to mend."""
+def test_an_unknown_agent_error_lists_the_agents() -> None:
+    """A typing error is easy to fix."""
     with pytest.raises(CatalogError, match="no agent named 'x'; this worker's catalog has: a"):
         Catalog(agents=[Agent(name="a", instructions="")]).spec("x", default_llm="m")
 
@@ -89,7 +93,7 @@ def test_an_agent_names_its_skills_or_has_them_all() -> None:
     assert catalog.skills_of(None) == catalog.skills_of("all")
 
 
-def test_the_hash_tells_agents_apart_by_what_is_in_their_skills() -> None:
+def test_the_hash_covers_the_content_of_skills() -> None:
     """Another byte in a file gives another hash; a skill that the agent does not have does not."""
 
     def spec_hash(*skills: Skill) -> str:
@@ -107,14 +111,16 @@ def test_two_skills_of_one_name_are_refused() -> None:
 
 def test_what_is_no_skill_is_refused() -> None:
     """A path in the place of what is read from it is easy to mend."""
-    with pytest.raises(CatalogError, match=r"'skills' is not a skill; read them with load_skills"):
+    with pytest.raises(CatalogError, match=r"'skills' is not a skill; read skills with load_skills"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=["skills"])  # type: ignore[list-item]
 
 
 def test_an_agent_has_room_for_a_hundred_skills() -> None:
     """One that has more is refused, with what to do."""
     skills = [skill(f"s{number}") for number in range(101)]
-    with pytest.raises(CatalogError, match=r"would have 101, 101 .*; name those it needs with Agent\(skills"):
+    with pytest.raises(
+        CatalogError, match=r"would have 101, 101 .*; select the skills that it needs with Agent\(skills"
+    ):
         Catalog(agents=[Agent(name="a", instructions="")], skills=skills)
 
 
@@ -139,7 +145,7 @@ def test_a_tool_is_offered_to_agents_that_have_tools() -> None:
 
 
 def test_a_tool_is_offered_to_those_agents_that_it_is_for() -> None:
-    """Also to one without tools; no other agent has it, though it has all tools of the catalog."""
+    """This includes one without tools; no other agent has it, even one with all tools of the catalog."""
     agents = [*AGENTS, Agent(name="skilled", instructions="", tools=(), memory=Memory(workspace_skills=True))]
     catalog = Catalog(agents=agents, tools=[look]).offering(more, to=lambda agent: agent.memory.workspace_skills)
     assert offered(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}

@@ -201,8 +201,8 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     ("command", "folder", "error"),
     [
         ("echo \0", ".", "NUL character"),
-        ("true", "missing", "write_file makes it"),
-        ("true #" + "x" * 3_000_000, ".", "into a script"),
+        ("true", "missing", "write_file creates it"),
+        ("true #" + "x" * 3_000_000, ".", "to a script"),
     ],
 )
 async def test_what_cannot_start(tmp_path: Path, command: str, folder: str, error: str) -> None:

@@ -25,16 +25,20 @@ from hypothesis import strategies as st
 from holdfast import Agent, Catalog, Effect, Policy, allow
 from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.errors import CatalogError
+from holdfast.runtime.config import state_folder as state_folder_module
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.state_folder import state_folder
 from holdfast.runtime.workspace import sandbox as module
 from holdfast.runtime.workspace.file_tools import workspace_tools
-from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, unavailable_reason
 from holdfast.runtime.workspace.sandboxed_shell import confined_tool
 from holdfast.runtime.workspace.shell import LONGEST_SECONDS, run_command, run_shell
 from holdfast.tools.decorator import ToolContext
 
 PATIENCE = 30.0
+REPOSITORY = Path(__file__).parents[2]
 NOBODY = 65_534
-WHY_NOT = why_not(DEFAULT)
+WHY_NOT = unavailable_reason(DEFAULT)
 confined = pytest.mark.skipif(WHY_NOT is not None, reason=f"commands cannot be confined here: {WHY_NOT}")
 run_confined = confined_tool(DEFAULT)
 
@@ -105,9 +109,9 @@ def context(tmp_path: Path) -> ToolContext:
 @pytest.fixture
 def forgetful() -> Iterator[None]:
     """Whether commands can be confined is found out again in this test, and after it."""
-    why_not.cache_clear()
+    unavailable_reason.cache_clear()
     yield
-    why_not.cache_clear()
+    unavailable_reason.cache_clear()
 
 
 @pytest.fixture(params=["missing", "forbidden", "hanging"])
@@ -162,8 +166,10 @@ def test_without_it_only_the_plain_tool(unconfinable: str) -> None:
     assert "run_confined" not in tools
     assert tools["run_command"].spec.effect is Effect.UNSAFE
     assert "not confined" in tools["run_command"].spec.description
-    assert f"cannot be confined on this machine: {why_not(DEFAULT)}." in tools["run_command"].spec.description
-    assert unconfinable in str(why_not(DEFAULT))
+    assert (
+        f"cannot be confined on this machine: {unavailable_reason(DEFAULT)}." in tools["run_command"].spec.description
+    )
+    assert unconfinable in str(unavailable_reason(DEFAULT))
 
 
 def test_without_it_a_worker_that_requires_it_does_not_start(unconfinable: str) -> None:
@@ -202,14 +208,14 @@ def test_never_asks_nothing_of_the_machine(unconfinable: str) -> None:
     """`never` is the plain tool alone, and bwrap is not tried."""
     assert run_command in workspace_tools(confine="never")
     assert names(workspace_tools(confine="never")) == ["run_command"]
-    assert why_not.cache_info().misses == 0
+    assert unavailable_reason.cache_info().misses == 0
 
 
 def test_it_is_tried_once(unconfinable: str) -> None:
     """Why it does not work is remembered for as long as the process lives."""
-    reasons = {why_not(DEFAULT) for _ in range(3)}
+    reasons = {unavailable_reason(DEFAULT) for _ in range(3)}
 
-    assert 1 == len(reasons) == why_not.cache_info().misses
+    assert 1 == len(reasons) == unavailable_reason.cache_info().misses
 
 
 # What is asked of bwrap.
@@ -275,7 +281,7 @@ def test_a_home_is_no_workspace(folder: str, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "link").symlink_to(tmp_path)
     asked = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
 
-    with pytest.raises(NotConfined, match="holds a home folder"):
+    with pytest.raises(NotConfined, match="contains a home folder"):
         DEFAULT.argv("true", asked)
 
 
@@ -461,6 +467,48 @@ def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypa
 
 
 @confined
+@pytest.mark.parametrize("reached_by", ["the workspace", "a readable folder"])
+def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `HOLDFAST_HOME`, `.holdfast` beside `worker.py` is hidden, and with it PostgreSQL's socket."""
+    monkeypatch.delenv("HOLDFAST_HOME")
+    assert state_folder() == Settings.from_env({}, root=REPOSITORY).home
+    above = place.workspace if reached_by == "the workspace" else place.workspace.parent
+    repository = above / "repository"
+    package = Path(state_folder_module.__file__).relative_to(state_folder().parent)
+    monkeypatch.setattr(state_folder_module, "__file__", str(repository / package))
+    assert state_folder() == repository / ".holdfast"
+    path = repository / ".holdfast/postgres/.s.PGSQL.5432"
+    path.parent.mkdir(parents=True)
+    (repository / "worker.py").touch()
+    for each in (repository, *repository.rglob("*")):
+        each.chmod(0o755)
+    confinement = DEFAULT if reached_by == "the workspace" else Confinement(readable=(repository,))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        ran = place.run(
+            f"ls -A {repository} {repository}/.holdfast; ls {path}; touch {repository}/.holdfast/x", confinement
+        )
+
+    assert "worker.py" in ran.output.splitlines()
+    assert f"cannot access '{path}'" in ran.output
+    assert "postgres" not in ran.output.splitlines()
+    assert "cannot touch" in ran.output
+
+
+@confined
+def test_a_workspace_in_the_state_folder_is_visible(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's own folder is in the state folder: it is there to read and write, also where the rest is hidden."""
+    home = place.workspace.parent
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    (home / "fleet.keys").touch()
+
+    ran = place.run(f"touch mine; ls {home} {place.workspace}", Confinement(readable=(home.parent,)))
+
+    assert "mine" in ran.output.splitlines()
+    assert "fleet.keys" not in ran.output
+
+
+@confined
 def test_no_capability_and_no_namespace_within(place: Place) -> None:
     """It has no capabilities, also as root, gains none, and makes no user namespace in which it would."""
     ran = place.run("grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; unshare -U true && echo made")
@@ -632,7 +680,7 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 
     for command in ("true", "sleep 300 &", "sleep 300"):
         await run_shell(command, tmp_path, seconds=0.2, confinement=DEFAULT)
-    with pytest.raises(OSError, match="write_file makes it"):
+    with pytest.raises(OSError, match="write_file creates it"):
         await run_shell("true", tmp_path / "missing", seconds=1, confinement=DEFAULT)
 
     # For root, a last count of processes may still be under way in its thread.

@@ -1,4 +1,4 @@
-"""Content comes through unchanged: every block, byte for byte, from the event through the record to the LLM."""
+"""Content stays unchanged: every block, byte for byte, from the event through the record to the LLM."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ TEXT = st.text(min_size=1).filter(str.strip)
 
 
 def from_record(events: list[AgentEvent]) -> list[AgentEvent]:
-    """The events as the permanent record gives them back; every line is the same when it is written again."""
+    """Return the events from the permanent record, after checking that each is serialized to the same line."""
     lines = [event_line(event) for event in events]
     assert [event_line(decode_event(line)) for line in lines] == lines
     return read_lines("t", 0, lines)
@@ -60,7 +60,7 @@ def messages_of(events: list[AgentEvent]) -> list[bytes]:
 
 
 def replied(message: AssistantMessage) -> list[bytes]:
-    """A reply's bytes, before the record and after it; they are the same."""
+    """Return a reply's bytes before and after the record, after checking that they are the same."""
     log = EventLog()
     reply = through_json(LLMReply(message=message))
     assert reply.message is not None
@@ -91,7 +91,7 @@ def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> Non
 
 @given(TEXT, st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=3))
 def test_any_blocks_reach_the_llm_as_given(text: str, blocks: list[dict[str, Any]]) -> None:
-    """Blocks that no release knows are passed on; nothing in them is added, dropped or spelt in another way."""
+    """Blocks of unknown types are passed on; nothing in them is added, dropped or re-spelt."""
     content = [{"type": "text", "text": text}, *blocks]
     thread = at_work()
     thread.say(content, when_busy="interrupt")
@@ -103,16 +103,14 @@ def test_any_blocks_reach_the_llm_as_given(text: str, blocks: list[dict[str, Any
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_of_a_reply_is_sent_back_as_it_came(name: str) -> None:
-    """A reply in content blocks comes back from history and from the record byte for byte."""
+    """A reply in content blocks is the same from history and from the record, byte for byte."""
     (encoded,) = replied(AssistantMessage(content=[BLOCKS[name]]))
     assert json.loads(encoded)["content"] == [BLOCKS[name]]
 
 
 @given(st.none() | st.text(), st.dictionaries(st.text(min_size=1), JSON, max_size=3), JSON)
-def test_what_the_provider_wants_back_comes_through_the_record(
-    text: str | None, extra: dict[str, Any], arguments: Any
-) -> None:
-    """Fields that we do not know, of the message and of its calls, and the verbatim arguments."""
+def test_unknown_fields_of_a_reply_survive_the_record(text: str | None, extra: dict[str, Any], arguments: Any) -> None:
+    """Unknown fields of the message and of its calls, and the verbatim arguments."""
     extra = {f"x{name}": value for name, value in extra.items()}
     call = ToolCall(id="c", name="look", arguments=json.dumps(arguments), extra=extra)
     (encoded,) = replied(AssistantMessage(content=text, tool_calls=(call,), extra={**EXTRAS, **extra}))
@@ -122,16 +120,16 @@ def test_what_the_provider_wants_back_comes_through_the_record(
     assert wire["tool_calls"][0]["function"]["arguments"] == json.dumps(arguments)
 
 
-def test_the_bytes_depend_on_what_a_message_says_alone() -> None:
-    """Another order of keys is the same message, and has the same bytes: the record's JSON is sorted."""
+def test_the_bytes_depend_only_on_the_content_of_a_message() -> None:
+    """A different order of keys gives the same bytes, as the record's JSON is sorted."""
     block = BLOCKS["keys out of order"]
     other = dict(reversed(list(block.items())))
     assert list(other) != list(block)
     assert encode(UserMessage(content=[block])) == encode(UserMessage(content=[other]))
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark_where_it_enters() -> None:
-    """UTF-8 cannot say it: in replies and tool results it becomes '?', and in what people send it is refused."""
+def test_a_lone_surrogate_becomes_a_question_mark_on_entry() -> None:
+    """UTF-8 cannot encode it: in replies and tool results it becomes '?'; in people's messages it is refused."""
     body = b'{"choices": [{"message": {"content": "a\\ud800b", "reasoning": ["\\udfff"]}}]}'
     reply = read_reply(body, spec=agent_spec(), tools={}, step_id="s")
     assert reply.message == AssistantMessage(content="a?b", extra={"reasoning": ["?"]})
@@ -143,7 +141,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark_where_it_enters() -> None
 
 
 def nested(levels: int) -> Any:
-    """A list in a list, and so on."""
+    """Return a list in a list, and so on."""
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -153,8 +151,8 @@ def nested(levels: int) -> Any:
 @given(st.integers(1, 400))
 @example(MAX_DEPTH - 2)
 @example(MAX_DEPTH - 1)
-def test_json_too_deep_for_whoever_reads_the_record_does_not_enter(levels: int) -> None:
-    """Readers take two hundred levels: what people send is refused before, what a provider adds is left out."""
+def test_json_too_deep_for_readers_does_not_enter(levels: int) -> None:
+    """Readers accept two hundred levels: people's messages are refused before, a provider's extra fields left out."""
     block = {"type": "text", "text": "x", "deep": nested(levels)}
     thread = at_work()
     fits = levels <= MAX_DEPTH - 2
@@ -167,8 +165,8 @@ def test_json_too_deep_for_whoever_reads_the_record_does_not_enter(levels: int) 
     through_json(RunInput(snapshot=thread.run._archiving.recorded.model_copy(update={"tail": tuple(thread.log)})))
 
 
-def test_a_task_that_cannot_be_kept_is_refused_in_words() -> None:
-    """A number that is none in JSON: the run fails, typed, and the log that says so can be read."""
+def test_an_invalid_task_fails_the_run_with_a_reason() -> None:
+    """A number that is invalid in JSON: the run fails with a typed error, and its log can be read."""
     begin = RunInput(task=[{"type": "text", "text": "x", "share": float("nan")}])
     run = AgentRun(begin, thread="t", run_id="r", first_run_id="r", at=NOW, started_at=NOW)
     assert (run.state.outcome, run.state.failure) == ("failed", TASK_MALFORMED)
@@ -177,7 +175,7 @@ def test_a_task_that_cannot_be_kept_is_refused_in_words() -> None:
 
 
 def test_a_text_reply_is_one_event_with_its_text() -> None:
-    """What the LLM said is in the log, and in the next request."""
+    """The LLM's text is in the log, and in the next request."""
     thread = at_work(idle_limit=60)
     thread.reply(LLMReply(message=AssistantMessage(content="hello 😀")))
     (event,) = [event for event in thread.log if isinstance(event, LLMReplied)]

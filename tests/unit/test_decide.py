@@ -20,7 +20,7 @@ def test_a_run_loads_its_agent_before_anything_else() -> None:
 
 
 def test_a_reply_without_calls_is_the_result() -> None:
-    """When the LLM calls nothing, the run is completed and its text is the result."""
+    """If the LLM calls nothing, the run is completed and its text is the result."""
     run = at_work()
     assert run.asks_llm()
     run.reply(says("all done"))
@@ -48,7 +48,7 @@ def test_an_asked_call_waits_without_holding_the_others_back() -> None:
     assert (run.asks_llm(), run.state.status) == (False, "waiting_approval")
 
 
-def test_a_denied_call_never_starts_and_the_llm_is_told_why() -> None:
+def test_a_denied_call_never_starts_and_the_llm_gets_the_reason() -> None:
     """A call that the policy denies gets a result at once, which names the rule and its reason."""
     run = at_work()
     run.reply(calls("wipe"))
@@ -59,7 +59,7 @@ def test_a_denied_call_never_starts_and_the_llm_is_told_why() -> None:
 
 @pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
 def test_requests_are_decided_in_any_order(order: tuple[str, str]) -> None:
-    """Two open requests can be decided either way round; results enter the transcript in call order all the same."""
+    """Two open requests can be decided in either order; results enter the transcript in call order."""
     run = at_work()
     run.reply(calls("pay", "pay"))
     for request in order:
@@ -71,7 +71,7 @@ def test_requests_are_decided_in_any_order(order: tuple[str, str]) -> None:
 
 
 def test_a_denial_becomes_a_result_that_names_who_and_why() -> None:
-    """When a person denies, the call is finished as denied and the LLM reads by whom and why."""
+    """If a person denies, the call is finished as denied, and its result says by whom and why."""
     run = at_work()
     run.reply(calls("pay"))
     run.decide("1", "deny", reason="not today")
@@ -80,7 +80,7 @@ def test_a_denial_becomes_a_result_that_names_who_and_why() -> None:
 
 
 def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
-    """A duplicate, even a contrary one, is an event without consequences."""
+    """A duplicate, even a contrary one, is recorded without consequences."""
     run = at_work()
     run.reply(calls("pay"))
     run.decide("1")
@@ -101,7 +101,7 @@ def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
 def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
     request_id: str, decision: DecisionKind, more: dict[str, str], outcome: str
 ) -> None:
-    """Unknown request, wrong kind of answer, other digest: recorded with its outcome, and the call does not move."""
+    """Unknown request, wrong kind of answer, wrong digest: recorded with its outcome, and the call stays as it was."""
     run = at_work()
     run.reply(calls("pay"))
     assert run.decide(request_id, decision, **more) == outcome
@@ -111,7 +111,7 @@ def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
 
 
 def test_a_decision_after_the_end_is_too_late() -> None:
-    """Once the run has ended, a decision is too late."""
+    """After the run has ended, a decision is too late."""
     run = at_work()
     run.reply(says("bye"))
     assert run.decide("1") == "too_late"
@@ -153,8 +153,8 @@ def test_calls_that_cannot_run_are_answered_and_the_llm_is_asked_again() -> None
     assert run.state.steps.rejected_replies == 1
 
 
-def test_unusable_replies_in_a_row_park_the_run_and_retry_goes_on() -> None:
-    """After the limit of unusable replies the run is blocked; `retry` starts the count again."""
+def test_unusable_replies_in_a_row_block_the_run_until_retry() -> None:
+    """At the limit of unusable replies the run is blocked; `retry` starts the count again."""
     run = at_work()
     for _ in range(3):
         assert run.asks_llm()
@@ -165,15 +165,15 @@ def test_unusable_replies_in_a_row_park_the_run_and_retry_goes_on() -> None:
     assert run.asks_llm()
 
 
-def test_a_usable_call_forgives_earlier_unusable_replies() -> None:
-    """The count is of replies in a row."""
+def test_a_usable_call_resets_the_count_of_unusable_replies() -> None:
+    """Only consecutive unusable replies count."""
     run = at_work()
     run.reply(LLMReply(rejected="it is empty."))
     run.reply(calls("look"))
     assert run.state.steps.rejected_replies == 0
 
 
-def test_the_step_limit_parks_and_each_retry_grants_as_much_again() -> None:
+def test_the_step_limit_blocks_and_each_retry_grants_as_much_again() -> None:
     """A run at its limit is blocked, not failed; `retry` allows as many steps again."""
     run = at_work(spec=agent_spec(limits=Limits(max_steps=1)))
     for _ in range(2):
@@ -188,7 +188,7 @@ def test_the_step_limit_parks_and_each_retry_grants_as_much_again() -> None:
 
 
 def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() -> None:
-    """`retry` only means something to a blocked run."""
+    """`retry` affects only a blocked run."""
     run = at_work()
     run.signal("retry", {"by": "bob"})
     assert run.types()[-1] == "signal_rejected"
@@ -196,7 +196,7 @@ def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() ->
 
 
 def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
-    """After a cancellation each call has a result; one whose effect is in doubt says so."""
+    """After a cancellation each call has a result; one whose outcome is unknown says so."""
     run = at_work()
     run.reply(calls("pay", "pay", "look"))
     run.decide("1")
@@ -208,7 +208,7 @@ def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
     assert (run.state.status, run.state.authority.requests) == ("cancelled", ())
 
 
-def test_a_call_lost_from_sight_failed_if_it_only_read_and_is_in_doubt_otherwise() -> None:
+def test_a_call_without_an_answer_has_failed_if_it_only_read_and_is_unknown_otherwise() -> None:
     """Without an answer from its activity, a read has failed, and an effect may have happened."""
     assert on_lost_call(Effect.READ, "Timeout", "…", cancelled=False).status == "failed"
     assert on_lost_call(Effect.READ, "Timeout", "…", cancelled=True).status == "cancelled"
@@ -217,7 +217,7 @@ def test_a_call_lost_from_sight_failed_if_it_only_read_and_is_in_doubt_otherwise
 
 
 def test_usage_adds_up_over_steps() -> None:
-    """The state's usage is the sum over replies."""
+    """The state's usage is the sum over all replies."""
     run = at_work()
     run.reply(calls("look"))
     run.finish(1)
@@ -226,14 +226,14 @@ def test_usage_adds_up_over_steps() -> None:
 
 
 def test_a_refusal_is_a_result_too() -> None:
-    """A reply that holds a refusal in place of content completes the run with it."""
+    """A reply with a refusal instead of content completes the run with it."""
     run = at_work()
     run.reply(LLMReply(message=AssistantMessage(extra={"refusal": "I will not."})))
     assert run.state.result == "I will not."
 
 
 def test_arguments_in_another_layout_are_the_same_call() -> None:
-    """A call's digest covers the meaning of its arguments, not their spelling; other arguments, another digest."""
+    """A call's digest covers the meaning of its arguments, not their spelling; other arguments change it."""
     one = ToolCall(id="a", name="pay", arguments='{"to": "x", "sum": 1}')
     same = ToolCall(id="b", name="pay", arguments='{"sum":1,"to":"x"}')
     other = ToolCall(id="a", name="pay", arguments='{"to": "x", "sum": 2}')

@@ -1,4 +1,4 @@
-"""What people who decide see on a terminal: terms, answers that fit, and a line for each event."""
+"""What approvers see on a terminal: terms, possible answers, and a line for each event."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -36,12 +36,12 @@ PAY = ApprovalRequest(
 
 
 def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
-    """A request as the CLI gets it."""
+    """Return a request as the CLI gets it."""
     return {"thread": "t", **request.view(), **more}
 
 
 def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
-    """In one line, and nothing where anybody may at any time; nor from a worker of an earlier release."""
+    """One line; none if anyone may decide at any time, or from a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
     assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); until {until}"
     assert terms_words(view(PAY.model_copy(update={"terms": Terms()}))) == ""
@@ -49,7 +49,7 @@ def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
 
 
 def test_the_answers_that_fit_are_shown_as_commands() -> None:
-    """All that the request takes, and `undo` only where the tool can."""
+    """Every answer that the request accepts; `undo` only if the tool supports it."""
     asked = request_screen(view()).plain
     for command in ("approve t 1", "deny t 1", "respond t 1 TEXT"):
         assert f"python starter.py {command} " in asked
@@ -57,17 +57,17 @@ def test_the_answers_that_fit_are_shown_as_commands() -> None:
     assert "--undo" not in request_screen(view(doubtful)).plain
     undoable = doubtful.model_copy(update={"undoable": True})
     assert "reconcile t 1 --undo" in request_screen(view(undoable)).plain
-    assert "[u] take it back" in hints_for(view(undoable))
+    assert "[u] undo it" in hints_for(view(undoable))
     assert "[u]" not in hints_for(view(doubtful))
 
 
 def test_an_answer_of_a_later_release_is_left_out() -> None:
-    """What this version has no command for is no reason to show nothing."""
+    """An unknown answer does not hide the others."""
     assert "approve t 1" in request_screen(view(answers=["approve", "ponder"])).plain
 
 
-def test_keys_answer_instead_and_take_back() -> None:
-    """What is typed with `i` is for the agent; `u` counts only where the request takes it."""
+def test_keys_answer_or_undo() -> None:
+    """Text typed with `i` is for the agent; `u` counts only if the request accepts it."""
     keys = Keys([view()])
     assert [keys.key(character) for character in "idone\r"][-1] == Answer(view(), "respond", "done")
     doubtful = view(PAY.model_copy(update={"kind": "reconcile"}))
@@ -76,8 +76,8 @@ def test_keys_answer_instead_and_take_back() -> None:
     assert keys.decision is None
 
 
-def test_what_is_signed_is_shown_whole() -> None:
-    """The call, the arguments it is to run with, who says what, and the key."""
+def test_what_is_signed_is_shown_completely() -> None:
+    """The call, the arguments that will run, the signer, and the key."""
     payload = {"decision": "approve", "by": "al\x1b[2Jice", "arguments": {"cents": 4}, "remember": True, "reason": "ok"}
     shown = signing_screen(view(), payload, "ed25519:k").plain
     for part in (
@@ -92,8 +92,8 @@ def test_what_is_signed_is_shown_whole() -> None:
         assert part in shown
 
 
-def test_show_lists_what_was_remembered_and_lent() -> None:
-    """Each with the command that takes it back."""
+def test_show_lists_remembered_rules_and_delegations() -> None:
+    """Each with the command that revokes it."""
     state = RunState(thread="t").view()
     state |= {"remembered": [{"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c"}]}
     state |= {"delegated": [{"by": "alice", "to": "bob", "until": NOW.isoformat()}]}
@@ -116,14 +116,14 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({"type": "approval_reminded", "request": "1"}, "request 1: nobody has decided yet"),
+        ({"type": "approval_reminded", "request": "1"}, "request 1: still waiting for a decision"),
         (
             {"type": "approval_escalated", "request": "1", "by": ["cfo", "dan"]},
-            "request 1: cfo, dan may decide, too",
+            "request 1: cfo, dan may now decide, too",
         ),
         (
             {"type": "approval_expired", "request": "1", "decision": "deny"},
-            "request 1: nobody has decided; the policy says deny",
+            "request 1: expired; by the policy, deny",
         ),
         (
             {"type": "rule_remembered", "rule": "1", "tool": "pay", "call_digest": "c", "by": ["alice", "bob"]},
@@ -131,7 +131,7 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
         ),
         (
             {"type": "rule_revoked", "rule": "1", "by": "bob", "proof": "signed"},
-            "rule 1 counts no more, by bob (signed)",
+            "rule 1 revoked, by bob (signed)",
         ),
         (
             {"type": "authority_delegated", "by": "a", "to": "b", "until": "2026-01-02T03:04:05Z", "reason": "off"},
@@ -158,10 +158,10 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
         ({**FINISHED, "status": "answered"}, "call 1: answered: c"),
         ({**FINISHED, "status": "undone"}, "call 1: undone: c"),
         ({"type": "tool_call_started", "number": 1, "key": "k", "request": "2"}, "call 1, by request 2"),
-        ({"type": "tool_call_started", "number": 1, "key": "k", "undo": True}, "call 1, to take it back"),
+        ({"type": "tool_call_started", "number": 1, "key": "k", "undo": True}, "call 1, to undo it"),
     ],
 )
-def test_every_event_about_deciding_has_words_of_its_own(event: dict[str, Any], words: str) -> None:
-    """One line, and never JSON."""
+def test_every_event_about_deciding_has_a_line(event: dict[str, Any], words: str) -> None:
+    """One line, never JSON."""
     assert event_summary(event) == words
     assert isinstance(event_line({**event, "position": 1, "at": NOW.isoformat()}), Text)

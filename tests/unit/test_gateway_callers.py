@@ -10,7 +10,7 @@ from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
 from holdfast.runtime.gateway import signed_requests
 from holdfast.runtime.gateway.callers import Callers, CallersFile, KeyHolder, Token, read_callers
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.signed_requests import NONCE, SignedRequests, sign_request
 from tests.serving import sha256
 
@@ -55,13 +55,13 @@ def test_one_key_has_one_name() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "nobody could use"),
+        ("", "no caller could use"),
         ("tokens: [{name: a, sha256: hunter2, scopes: [read]}]", "sha256"),
         ("tokens: [{name: a, sha256: " + "0" * 64 + ", scopes: [root]}]", "scopes"),
         ("tokens: [{name: a, token: hunter2, scopes: [read]}]", "token"),
         ("tokens: [{name: 'a b', sha256: " + "a" * 64 + ", scopes: [read]}]", "name"),
         ("tokens: [", "line 1"),
-        ("[]", "cannot be used|nobody"),
+        ("[]", "cannot be used|no caller"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, content: str, words: str) -> None:
@@ -93,28 +93,28 @@ def test_nonces_are_forgotten_when_their_time_is_over(monkeypatch: pytest.Monkey
 
     began = time.time()
     clock = Clock(began)
-    doors = SignedRequests(callers(), AUDIENCE, now=clock)
+    authenticator = SignedRequests(callers(), AUDIENCE, now=clock)
     monkeypatch.setattr(signed_requests, "NONCES", 2)
     requests: list[dict[str, str]] = [sign_request(KEY, "GET", "/pending", audience=AUDIENCE) for _ in range(3)]
-    assert [doors.caller("GET", "/pending", headers).name for headers in requests[:2]] == ["alice", "alice"]
-    with pytest.raises(Trouble) as full:
-        doors.caller("GET", "/pending", requests[2])
+    assert [authenticator.caller("GET", "/pending", headers).name for headers in requests[:2]] == ["alice", "alice"]
+    with pytest.raises(HTTPProblem) as full:
+        authenticator.caller("GET", "/pending", requests[2])
     assert full.value.status == 503
 
     clock.at = began + 299
     for headers in requests[:2]:
-        with pytest.raises(Trouble, match="used before"):
-            doors.caller("GET", "/pending", headers)
+        with pytest.raises(HTTPProblem, match="used before"):
+            authenticator.caller("GET", "/pending", headers)
 
 
 def test_what_was_signed_before_the_gateway_began_is_refused() -> None:
     """After a restart nobody knows which nonces were used."""
     import time
 
-    doors = SignedRequests(callers(), AUDIENCE, now=Clock(time.time() + 60))
+    authenticator = SignedRequests(callers(), AUDIENCE, now=Clock(time.time() + 60))
 
-    with pytest.raises(Trouble, match="before the gateway began"):
-        doors.caller("GET", "/pending", sign_request(KEY, "GET", "/pending", audience=AUDIENCE))
+    with pytest.raises(HTTPProblem, match="before the gateway began"):
+        authenticator.caller("GET", "/pending", sign_request(KEY, "GET", "/pending", audience=AUDIENCE))
 
 
 @pytest.mark.parametrize("change", [{NONCE: "short"}, {"Holdfast-Timestamp": "²"}, {"Holdfast-Key": public_key(OTHER)}])
@@ -122,6 +122,6 @@ def test_a_header_that_is_not_what_was_signed_is_refused(change: dict[str, Any])
     """Timestamp, nonce and key are under the signature, too."""
     headers = sign_request(KEY, "GET", "/pending", audience=AUDIENCE) | change
 
-    with pytest.raises(Trouble) as refused:
+    with pytest.raises(HTTPProblem) as refused:
         SignedRequests(callers(), AUDIENCE).caller("GET", "/pending", headers)
     assert refused.value.status == 401

@@ -200,7 +200,7 @@ def test_events_in_disorder_never_break_the_reader(draw: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"workflow_type": {"name": "SomeoneElses"}}, "event 1 .* of type 'SomeoneElses', and not an agent run"),
+        ({"workflow_type": {"name": "SomeoneElses"}}, "event 1 .* of type 'SomeoneElses', not an agent run"),
         ({"input": {"payloads": []}}, "event 1 .* 0 payloads"),
         ({"workflow_id": ""}, "event 1 .* ids"),
     ],

@@ -1,4 +1,4 @@
-"""What the kill matrix holds against the world: it must see each thing that may go wrong."""
+"""The audit of the kill matrix detects each possible fault."""
 
 from datetime import UTC, datetime
 
@@ -24,7 +24,7 @@ from holdfast.tools.spec import ToolSpec
 
 
 def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: bool = True) -> list[AgentEvent]:
-    """The log of a run with one call, `pay`, whose key is `k`; alice has approved it."""
+    """Return the log of a run with one call `pay` with the key `k`, approved by alice."""
     tool = ToolSpec(name="pay", description="", parameters={}, effect=effect, timeout=1)
     spec = AgentSpec(name="a", instructions="", tools=(tool,), policy=Policy(), llm="l", limits=Limits())
     log = EventLog()
@@ -39,8 +39,8 @@ def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: boo
     return [log.append(event, at=datetime(2026, 1, 1, tzinfo=UTC)) for event in (events if end else events[:-2])]
 
 
-def test_a_run_whose_effects_happened_once_is_well() -> None:
-    """Each effect once, each decision received: nothing is wrong, whatever else is in the world."""
+def test_a_run_whose_effects_happened_once_has_no_faults() -> None:
+    """Each effect once, each decision received: no faults, whatever other effects there are."""
     assert audit(a_run(), effects={"k": 1, "of another run": 2}, sent=["alice"]) == []
 
 
@@ -52,15 +52,17 @@ def test_a_run_whose_effects_happened_once_is_well() -> None:
         ({"k": 1}, ["alice", "bob"], "the decision of bob is lost"),
     ],
 )
-def test_what_goes_wrong_is_told(effects: dict[str, int], sent: list[str], expected: str) -> None:
-    """An effect twice, an effect that never was, a decision that never arrived: a sentence each."""
+def test_each_fault_is_reported(effects: dict[str, int], sent: list[str], expected: str) -> None:
+    """An effect twice, an effect that never happened, a lost decision: one sentence each."""
     (wrong,) = audit(a_run(), effects=effects, sent=sent)
     assert expected in wrong
 
 
-def test_a_call_without_an_end_is_told() -> None:
-    """A run that stops in mid-call did not complete, and its call came to no end."""
-    assert [text[-14:] for text in audit(a_run(end=False), effects={})] == ["t complete: []", "came to no end"]
+def test_a_call_without_a_result_is_reported() -> None:
+    """A run that stops in mid-call did not complete, and its call has no result."""
+    incomplete, call = audit(a_run(end=False), effects={})
+    assert incomplete.endswith("did not complete: []")
+    assert call.endswith("has no result")
 
 
 def test_an_effect_that_failed_may_have_happened_or_not() -> None:
@@ -69,8 +71,8 @@ def test_an_effect_that_failed_may_have_happened_or_not() -> None:
     assert audit(a_run(effect=Effect.READ), effects={}) == []
 
 
-def test_an_altered_log_is_told() -> None:
-    """An event that somebody changed afterwards is named by its position."""
+def test_an_altered_log_is_reported() -> None:
+    """An event that was changed afterwards is named by its position."""
     events = a_run()
     events[1] = events[1].model_copy(update={"number": 2})
     assert "event 1 does not follow from the one before it" in audit(events, effects={"k": 1})

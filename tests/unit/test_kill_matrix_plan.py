@@ -1,4 +1,4 @@
-"""A worker stops where the plan says, and nowhere else; from outside it can be killed there, or sent on."""
+"""A worker stops exactly where the plan says; the supervisor can kill it there, or resume it."""
 
 import signal
 import subprocess
@@ -13,18 +13,18 @@ from holdfast.testing.kill_matrix.plan import Plan, read_stops, write_plan
 WORKER = """
 import sys
 from pathlib import Path
-from holdfast.testing.kill_matrix.plan import Doom
+from holdfast.testing.kill_matrix.plan import Stopper
 for folder in sys.argv[1:]:
-    doom = Doom(Path(folder))
+    stopper = Stopper(Path(folder))
     for place in ("1", "1", "2", "3"):
-        doom.passing("before verdict_given", place)
-        doom.passing("after verdict_given", place)
+        stopper.reached("before verdict_given", place)
+        stopper.reached("after verdict_given", place)
 """
 BEFORE, AFTER = "before verdict_given", "after verdict_given"
 
 
 def test_a_worker_stops_where_the_plan_says(tmp_path: Path) -> None:
-    """Once at each place of the boundary; not before it has passed `skip`, nor oftener than `most`."""
+    """It stops once at each place of the boundary, after `skip` others, and at most `most` times."""
     cases: dict[str, tuple[Plan | None, list[tuple[str, str]]]] = {
         "each": (Plan(boundaries=(AFTER,)), [(AFTER, "1"), (AFTER, "2"), (AFTER, "3")]),
         "some": (Plan(skip=3, most=2), [(AFTER, "1"), (BEFORE, "2")]),
@@ -48,8 +48,8 @@ def test_a_worker_stops_where_the_plan_says(tmp_path: Path) -> None:
         assert [(stop.boundary, stop.place) for stop in read_stops(folder)] == expected
 
 
-def test_a_new_plan_forgets_where_workers_stopped(tmp_path: Path) -> None:
-    """What was stopped at under one plan may be stopped at again under the next."""
+def test_a_new_plan_clears_the_recorded_stops(tmp_path: Path) -> None:
+    """A place where a worker stopped under one plan can stop it again under the next."""
     (tmp_path / "stops").write_text('{"boundary": "before effect", "place": "1", "pid": 1}\n')
     assert len(read_stops(tmp_path)) == 1
     write_plan(tmp_path, Plan())

@@ -1,4 +1,4 @@
-"""An object is found by `package.module:attribute`, and every way in which it is not found is told in words."""
+"""An object is found by `package.module:attribute`; otherwise an error says exactly what is wrong."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from holdfast.runtime.config.loading import load
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Start in an empty folder; forget afterwards what was imported from it."""
+    """Start in an empty folder; unload afterwards what was imported from it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def message(reference: str, kind: type[object] = dict) -> str:
-    """Return the text of the error that loading ends with."""
+    """Return the text of the error with which loading fails."""
     with pytest.raises(LoadError) as caught:
         load(reference, kind)
     return str(caught.value)
@@ -37,7 +37,7 @@ def test_an_object_is_found_in_the_current_directory(folder: Path) -> None:
 
 
 def test_the_current_directory_is_searched_last(folder: Path) -> None:
-    """A file of the user's that is named like an installed module does not hide that module."""
+    """A user's file with the name of an installed module does not hide that module."""
     (folder / "colorsys.py").write_text("rgb_to_hsv = {}\n")
 
     assert not isinstance(load("colorsys:rgb_to_hsv", object), dict)
@@ -46,12 +46,12 @@ def test_the_current_directory_is_searched_last(folder: Path) -> None:
 
 @pytest.mark.parametrize("reference", ["", "acme", "acme.agents", ":catalog", "acme:", "acme:a b", "acme:a.b"])
 def test_a_reference_needs_a_module_and_a_name(reference: str) -> None:
-    """Whatever is not `module:attribute` is refused with the form that is wanted."""
+    """Anything other than `module:attribute` is refused with the expected form."""
     assert "package.module:attribute" in message(reference)
 
 
 def test_a_missing_module_is_named(folder: Path) -> None:
-    """The error names the part of the path that is not there."""
+    """The error names the part of the path that does not exist."""
     (folder / "acme").mkdir()
     (folder / "acme" / "__init__.py").touch()
 
@@ -59,8 +59,8 @@ def test_a_missing_module_is_named(folder: Path) -> None:
     assert "no module 'acme.agents'" in message("acme.agents:catalog")
 
 
-def test_a_failing_import_inside_the_module_is_told_apart(folder: Path) -> None:
-    """When the module is there but imports one that is not, the error says where."""
+def test_a_failing_import_inside_the_module_is_distinguished(folder: Path) -> None:
+    """If the module exists but imports a missing one, the error says where."""
     (folder / "agents.py").write_text("import json\nimport tools_of_mine\n")
     (folder / "outer.py").write_text("\n\nimport agents\n")
 
@@ -79,8 +79,8 @@ def test_a_failing_import_inside_the_module_is_told_apart(folder: Path) -> None:
         ("import sys; sys.exit(3)\n", "SystemExit: 3"),
     ],
 )
-def test_a_module_that_fails_is_told_with_file_and_line(folder: Path, source: str, words: str) -> None:
-    """Whatever a module raises while it is imported becomes one error that names the place."""
+def test_a_module_that_fails_is_reported_with_file_and_line(folder: Path, source: str, words: str) -> None:
+    """Any exception of a module during its import becomes one error with the place."""
     (folder / "agents.py").write_text(source)
 
     text = message("agents:catalog")
@@ -89,8 +89,8 @@ def test_a_module_that_fails_is_told_with_file_and_line(folder: Path, source: st
     assert f"{folder / 'agents.py'}, line 1" in text
 
 
-def test_a_missing_attribute_brings_the_names_that_would_do(folder: Path) -> None:
-    """Names of the right type come first; without any, all public names are told."""
+def test_a_missing_attribute_error_lists_possible_names(folder: Path) -> None:
+    """Names of the right type come first; without any, all public names are listed."""
     (folder / "agents.py").write_text("import json\ncatalogue = {}\nother = 1\n_hidden = {}\n")
 
     assert "these of type dict: catalogue." in message("agents:catalog")

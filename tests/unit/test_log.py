@@ -16,7 +16,7 @@ from holdfast.tools.secrets import Secrets
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """The log as JSON lines; what was configured before comes back afterwards."""
+    """The log as JSON lines; the earlier configuration is restored afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level, structlog.get_config()
     stream = io.StringIO()
@@ -48,7 +48,7 @@ def last(lines: io.StringIO) -> dict[str, object]:
     ],
 )
 def test_prompts_arguments_and_secrets_are_withheld(lines: io.StringIO, key: str) -> None:
-    """Whoever logs them, under whatever capitals."""
+    """Whichever logger and whatever capitals."""
     structlog.get_logger("ours").info("something_happened", thread="t", **{key: "hush"})
     assert last(lines)[key] == "(withheld)"
     assert last(lines)["thread"] == "t"
@@ -56,14 +56,14 @@ def test_prompts_arguments_and_secrets_are_withheld(lines: io.StringIO, key: str
 
 
 def test_the_standard_librarys_records_look_like_ours(lines: io.StringIO) -> None:
-    """Temporal's logger and ours write the same kind of line."""
+    """Temporal's logger and Holdfast's write the same kind of line."""
     logging.getLogger("temporalio.worker").warning("it %s", "happened")
     line = last(lines)
     assert (line["event"], line["level"], line["logger"]) == ("it happened", "warning", "temporalio.worker")
 
 
-def test_an_error_raised_on_purpose_is_told_in_words(lines: io.StringIO) -> None:
-    """No traceback for what has a name; one for what nobody foresaw."""
+def test_an_expected_error_is_logged_without_traceback(lines: io.StringIO) -> None:
+    """Only an unexpected exception has a traceback."""
     log = logging.getLogger("temporalio.activity")
     try:
         raise ApplicationError("401: wrong key", type="LLMRejected")
@@ -78,14 +78,14 @@ def test_an_error_raised_on_purpose_is_told_in_words(lines: io.StringIO) -> None
 
 
 def test_less_than_the_level_is_not_logged(lines: io.StringIO) -> None:
-    """The level counts for ours and for others alike."""
+    """The level applies to Holdfast's loggers and to others."""
     structlog.get_logger("ours").debug("quiet")
     logging.getLogger("theirs").debug("quiet")
     assert lines.getvalue() == ""
 
 
 def test_secrets_within_values_are_withheld_and_numbers_of_tokens_are_not(lines: io.StringIO) -> None:
-    """However deep they lie."""
+    """At any depth."""
     structlog.get_logger("ours").info(
         "asked", request={"headers": {"a": "hush"}, "auth": [{"password": "hush"}]}, tokens=7
     )
@@ -95,7 +95,7 @@ def test_secrets_within_values_are_withheld_and_numbers_of_tokens_are_not(lines:
 
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_no_line_holds_a_secret(lines: io.StringIO, form: Literal["json", "console"]) -> None:
-    """In a message, under an innocent key, in a traceback and its causes: ours and the standard library's."""
+    """In a message, under a harmless key, in a traceback and its causes: of any logger."""
     value = 'hunter2"\\\n/hunter2'
     configure_logging("INFO", form, stream=lines, secrets=Secrets({"STRIPE_KEY": value}))
     structlog.get_logger("ours").info("happened", note=value, nested={"deep": [value]})

@@ -141,7 +141,7 @@ def test_a_pause_begins_between_iterations() -> None:
     state = on_start(after(begun), Iteration(number=0, thread="l-0", task="one", started_at=NOW), at=NOW)
     state, outcome, why = on_steering(begun, state, "pause", BY, at=NOW)
     assert (state.status, outcome) == ("running", "accepted")
-    assert "when the iteration under way has ended" in why
+    assert "when the current iteration has ended" in why
     state = on_settled(state, Settled(outcome="completed"), at=NOW)
     assert state.status == "dormant"
     assert on_steering(begun, state, "pause", BY, at=NOW)[1] == "nothing_to_do"
@@ -176,7 +176,7 @@ def test_an_iteration_is_told_of_failed_attempts() -> None:
     """The agent reads its task, and why earlier iterations have failed at it; the initializer reads what all is for."""
     state = after(loop(), "failed", "completed", "failed")
     told = iteration_brief(state, "one", number=3)
-    assert "## Your task, of TASKS.md\n\none" in told
+    assert "## Your task, from TASKS.md\n\none" in told
     assert ("why 0" in told, "why 1" in told, "why 2" in told) == (True, False, True)
     assert "Earlier attempts" not in iteration_brief(state, "two", number=3)
     assert "build it" in initializer_brief(state)

@@ -1,4 +1,4 @@
-"""features.json: one value changes and no other byte; a file that cannot be read is never changed."""
+"""features.json: a change affects one value and no other byte; an unreadable file is never changed."""
 
 import json
 from typing import Any
@@ -72,7 +72,7 @@ def test_a_feature_is_marked_in_place(text: str, name: str, expected: str) -> No
 def test_marking_changes_nothing_else(
     listed: list[dict[str, Any]], number: int, passes: bool, indent: int | str | None, wrapped: bool
 ) -> None:
-    """Whatever is in the file and however it is laid out: all other bytes, and all other values, are as they were."""
+    """In any file with any layout, all other bytes and all other values stay."""
     named = [{"name": f"f{at}", **each} for at, each in enumerate(listed)]
     text = json.dumps({"v": [{"name": "f0"}], "features": named} if wrapped else named, indent=indent)
     before = parse_features(text)
@@ -96,11 +96,11 @@ def test_marking_changes_nothing_else(
         ("", "line 1, column 1", "Expecting value"),
         ("[", "line 1, column 2", "Expecting value"),
         ('[{"id": 1},\n {"id": 1}]', "line 2, column 2", "'1' is listed already, at line 1"),
-        ('[{"id": 1, "id": 2}]', "line 1, column 12", "the field 'id' is there twice"),
-        ('[{"id": 1,}]', "line 1, column 11", "a field's name"),
+        ('[{"id": 1, "id": 2}]', "line 1, column 12", "duplicate field 'id'"),
+        ('[{"id": 1,}]', "line 1, column 11", "expected a field name"),
         ('[{"id": NaN}]', "line 1, column 9", "NaN is not JSON"),
-        ('[{"id": 1}] x', "line 1, column 13", "more text after the end"),
-        ('[{"id": 1} {"id": 2}]', "line 1, column 12", "',' is expected"),
+        ('[{"id": 1}] x', "line 1, column 13", "unexpected text after the end"),
+        ('[{"id": 1} {"id": 2}]', "line 1, column 12", "expected ','"),
         ("[1]", "line 1, column 2", "must be an object"),
         ('{"a": 1}', "line 1, column 1", "write a list of features"),
         ('{"features": {}}', "line 1, column 14", "must be a list"),
@@ -120,10 +120,10 @@ def test_a_file_that_cannot_be_read_is_refused(text: str, place: str, why: str) 
     assert why in str(error.value)
 
 
-def test_an_unknown_feature_is_answered_with_those_that_do_not_pass() -> None:
-    """The error names them; a description that several have names none of them."""
+def test_an_unknown_feature_error_lists_those_that_do_not_pass() -> None:
+    """The error names them; an ambiguous description matches none of them."""
     text = '[{"id": 1, "title": "t"}, {"id": 2, "title": "t", "passes": true}]'
-    with pytest.raises(FeatureNotFound, match="no feature 'x'; those that do not pass: '1'"):
+    with pytest.raises(FeatureNotFound, match="no feature 'x'; the features that do not pass: '1'"):
         mark_feature(text, "x")
     with pytest.raises(FeatureNotFound, match="several features 't'"):
         mark_feature(text, "t")
@@ -131,7 +131,7 @@ def test_an_unknown_feature_is_answered_with_those_that_do_not_pass() -> None:
 
 @given(st.text(st.sampled_from('[]{},:"\\ \n\tabnu1e-.truefalsnid'), max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """No text whatever raises anything but the typed error."""
+    """No text raises anything but the typed error."""
     try:
         parse_features(text)
     except FeaturesInvalid:

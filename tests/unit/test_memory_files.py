@@ -1,4 +1,4 @@
-"""Memory files are changed whole or not at all, inside the workspace, and never over what a person has saved."""
+"""Memory files are changed completely or not at all, inside the workspace, and never over a person's changes."""
 
 import os
 import resource
@@ -24,19 +24,19 @@ from holdfast.runtime.memory.files import (
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A workspace with a neighbour that it must not reach."""
+    """A workspace, and a folder beside it that must not be reached."""
     (tmp_path / "secret.md").write_text("- [ ] secret\n")
     (tmp_path / "workspace").mkdir()
     return tmp_path / "workspace"
 
 
 def appended(text: str | None) -> str:
-    """An edit that is told from any other."""
+    """Return a unique edit."""
     return (text or "") + "new\n"
 
 
 def everything(root: Path) -> dict[str, tuple[str, bytes]]:
-    """What is in the workspace's parent, links and all."""
+    """Return all content of the workspace's parent, including links."""
     return {
         str(path.relative_to(root.parent)): (str(path.readlink()), b"")
         if path.is_symlink()
@@ -48,7 +48,7 @@ def everything(root: Path) -> dict[str, tuple[str, bytes]]:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """No file may grow beyond `size` bytes meanwhile: a disk that is full."""
+    """Limit the size of files meanwhile, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -58,7 +58,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_a_file_is_read_and_changed(root: Path) -> None:
-    """What is absent reads as None; a change keeps the mode and the mark that some editors put first."""
+    """An absent file reads as None; a change keeps the mode and a byte order mark."""
     files = MemoryFiles(root)
     assert files.read(TASKS) is None
     files.change(STRATEGIES, appended)
@@ -73,7 +73,7 @@ def test_a_file_is_read_and_changed(root: Path) -> None:
 
 
 def test_what_changes_nothing_writes_nothing(root: Path) -> None:
-    """An edit that returns what it was given leaves the very file in place."""
+    """An edit without a change does not touch the file."""
     (root / TASKS).write_text("a")
     before = (root / TASKS).stat()
     MemoryFiles(root).change(TASKS, lambda text: text or "")
@@ -81,7 +81,7 @@ def test_what_changes_nothing_writes_nothing(root: Path) -> None:
 
 
 def test_what_a_person_saves_meanwhile_is_kept(root: Path) -> None:
-    """The edit is made anew to what the person wrote, be it a change, a new file or a removed one."""
+    """The edit is repeated on the person's version: a change, a new file or a removed one."""
     for before, saved in (("a\n", "a person's\n"), (None, "made\n"), ("a\n", None)):
         for path in root.iterdir():
             path.unlink()
@@ -102,8 +102,8 @@ def test_what_a_person_saves_meanwhile_is_kept(root: Path) -> None:
         assert (root / TASKS).read_text() == (saved or "") + "new\n"
 
 
-def test_a_file_that_never_rests_is_given_up(root: Path) -> None:
-    """After a few tries the change is refused, and what was saved last stays."""
+def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
+    """After a few tries the change is refused, and the last saved version stays."""
     count = iter(range(100))
 
     def edit(text: str | None) -> str:
@@ -117,7 +117,7 @@ def test_a_file_that_never_rests_is_given_up(root: Path) -> None:
 
 
 def test_files_change_together_or_not_at_all(root: Path) -> None:
-    """Where one edit refuses, or one file cannot be written, no file has changed."""
+    """If one edit is refused, or one file cannot be written, no file has changed."""
     (root / TASKS).write_text("a")
     (root / PROGRESS).write_bytes(b"\xff\xfe\x00")
 
@@ -145,7 +145,7 @@ def test_files_change_together_or_not_at_all(root: Path) -> None:
     ],
 )
 def test_links_that_lead_astray_are_refused(link: str, why: str, root: Path) -> None:
-    """Out of the workspace, in a circle, into git's folder or to what instructs runs: nothing is written there."""
+    """Out of the workspace, in a circle, into git's folder or to agents' instructions: nothing is written there."""
     for folder in (".git", ".agents"):
         (root / folder).mkdir()
     (root / ".git" / "config").write_text("")
@@ -159,7 +159,7 @@ def test_links_that_lead_astray_are_refused(link: str, why: str, root: Path) -> 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_inside_is_written_through(there: bool, root: Path) -> None:
-    """The target changes, or is made, and the link stays a link."""
+    """The target is changed or created, and the link stays a link."""
     (root / "notes").mkdir()
     if there:
         (root / "notes" / "tasks.md").write_text("a\n")
@@ -170,8 +170,8 @@ def test_a_link_inside_is_written_through(there: bool, root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "latin", "nul", "large"])
-def test_what_is_no_memory_file_is_refused(kind: str, root: Path) -> None:
-    """Folders, pipes, other encodings and large files are neither read nor changed, and nothing hangs."""
+def test_an_unsuitable_file_is_refused(kind: str, root: Path) -> None:
+    """Folders, pipes, other encodings and large files are neither read nor changed, and nothing blocks."""
     path, why = root / TASKS, "is not UTF-8 text"
     if kind == "folder":
         path.mkdir()
@@ -199,7 +199,7 @@ def test_a_change_that_would_be_too_large_is_refused(root: Path) -> None:
 
 
 def test_a_full_disk_changes_nothing(root: Path) -> None:
-    """Where the new text does not fit, the old one stays whole, and nothing is left beside it."""
+    """If the new text does not fit, the old one stays, and no other file is left."""
     (root / TASKS).write_text("a")
     with largest_file(1_000), pytest.raises(FileRefused, match=r"TASKS.md: File too large"):
         MemoryFiles(root).change(TASKS, lambda _: "x" * 100_000)
@@ -218,14 +218,14 @@ def test_a_folder_that_cannot_be_written_is_refused(root: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs /sys, which nobody can make files in")
-def test_nobody_can_write_where_the_system_forbids_it() -> None:
-    """Also for root, a folder that takes no files is an error in plain words."""
+def test_a_read_only_folder_is_an_error_for_root_too() -> None:
+    """The error says what is wrong in plain words."""
     with pytest.raises(FileRefused, match=r"TASKS.md: "):
         MemoryFiles(Path("/sys/kernel")).change(TASKS, appended)
 
 
 def test_what_a_crash_left_is_cleared_away(root: Path) -> None:
-    """The next change of the file removes what a killed one had begun to write."""
+    """The next change of the file removes the temporary file of a killed one."""
     names: list[str] = []
 
     class Killed(BaseException):
@@ -248,5 +248,5 @@ def test_what_a_crash_left_is_cleared_away(root: Path) -> None:
 
 
 def test_every_refusal_is_of_one_kind() -> None:
-    """Whoever uses memory needs to know one type."""
+    """Callers need to catch only one type."""
     assert issubclass(FileRefused, MemoryRefused)

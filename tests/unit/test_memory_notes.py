@@ -1,4 +1,4 @@
-"""ERRORS.md and its like: dated entries that say where they come from, and that no text can forge."""
+"""ERRORS.md and similar files: dated entries with their source, which no text can forge."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,12 +12,12 @@ ANYTHING = st.text(st.sampled_from("#-> \t\n\r`~=<!ab2026-:\0\u2028\x85"), max_s
 
 
 def noted(title: str = "Locks", text: str = "The table is locked.", call: str = "3f2a") -> Note:
-    """A note of the thread `nightly`."""
+    """Return a note of the thread `nightly`."""
     return note(title, text, AT, thread="nightly", call=call)
 
 
 def test_a_note_is_written_for_people() -> None:
-    """The form: date and title, where it comes from, and the text, quoted."""
+    """The form: date and title, source, and the quoted text."""
     expected = (
         "# Errors\n\n## 2026-11-21 10:30 - Locks\n- Thread: nightly\n- Call: 3f2a\n\n> The table\n>\n> is locked.\n"
     )
@@ -26,7 +26,7 @@ def test_a_note_is_written_for_people() -> None:
 
 
 def test_what_people_write_is_read_too() -> None:
-    """An entry of a person's has a heading and a text; a date if they gave one."""
+    """A person's entry has a heading and a text, and a date if they gave one."""
     first, second = parse_notes("# Errors\nintro\n## Do not touch prod\nEver.\n\n### 2026-01-02: Old\n- Thread: x\n")
     assert (first.title, first.text, first.at) == ("Do not touch prod", "Ever.", "")
     assert (second.title, second.at, second.thread) == ("Old", "2026-01-02", "x")
@@ -34,7 +34,7 @@ def test_what_people_write_is_read_too() -> None:
 
 
 def test_a_call_adds_its_note_once() -> None:
-    """Also where a person has corrected the text since; another call adds its own."""
+    """Even if a person has edited the text since; another call adds its own."""
     text = add_note("# Mine\r\n\r\nprose", noted(), heading="Errors")
     assert text.startswith("# Mine\r\n\r\nprose\r\n\r\n## 2026")
     corrected = text.replace("locked", "blocked")
@@ -43,7 +43,7 @@ def test_a_call_adds_its_note_once() -> None:
 
 
 def test_the_newest_come_first() -> None:
-    """What people wrote without a date comes before; of one minute, the one further down is the newer."""
+    """Undated entries of people come before; within one minute, the lower one is newer."""
     text = "## By hand\nx\n"
     for number, minutes in enumerate([5, 0, 5]):
         new = note(f"n{number}", "t", AT + timedelta(minutes=minutes), thread="t", call=str(number))
@@ -53,7 +53,7 @@ def test_the_newest_come_first() -> None:
 
 @given(ANYTHING, ANYTHING, ANYTHING)
 def test_no_text_can_forge_an_entry(before: str, title: str, text: str) -> None:
-    """Whatever the LLM writes, and whatever stands before it: one entry more, and the others as they were."""
+    """Whatever the LLM writes, in any file: there is one more entry, and the others are unchanged."""
     old = parse_notes(before) if before.strip() else ()
     new = noted(title, text)
     after = add_note(before, new, heading="Errors")

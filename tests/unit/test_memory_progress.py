@@ -1,4 +1,4 @@
-"""progress.txt: entries and status are told apart from what people wrote around them, which stays."""
+"""progress.txt: entries and status are parsed; people's other text stays unchanged."""
 
 import time
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ LOGS = st.builds(
 
 
 def test_a_log_is_read_as_people_write_it() -> None:
-    """Status and entries come out of the form that is documented."""
+    """Status and entries are parsed from the documented form."""
     assert Current(
         updated="2026-01-28 10:30",
         active="Implement sign-in",
@@ -74,7 +74,7 @@ def test_a_log_is_read_as_people_write_it() -> None:
 
 
 def test_a_new_entry_goes_on_top_and_only_once() -> None:
-    """It stands above the older ones; the identical one is not added again, whatever has changed by then."""
+    """It is above the older ones; an identical one is not added again, whatever has changed since."""
     after = add_entry(LOG, ENTRY)
     assert [ENTRY, *parse_entries(LOG)] == list(parse_entries(after))
     assert after == add_entry(after, ENTRY) == add_entry(after, ENTRY.model_copy(update={"files": "c.py"}))
@@ -86,7 +86,7 @@ def test_a_new_entry_goes_on_top_and_only_once() -> None:
 
 
 def test_the_status_is_set_line_by_line() -> None:
-    """Only the lines that are given change; what a person wrote in between stays."""
+    """Only the given lines change; a person's text in between stays."""
     after = set_current(LOG, AT, active="Limits", last_completed="Token\n## refresh", blockers="")
     assert (
         LOG.replace("Updated: 2026-01-28 10:30", "Updated: 2026-11-21 10:30")
@@ -99,7 +99,7 @@ def test_the_status_is_set_line_by_line() -> None:
 
 @pytest.mark.parametrize("nothing", [None, "", " \n"])
 def test_a_file_is_made_from_nothing(nothing: str | None) -> None:
-    """The first entry and the first status make the whole form."""
+    """The first entry and the first status create the complete form."""
     text = add_entry(set_current(nothing, AT, active="a"), ENTRY)
     assert text.startswith("# Progress Log\n\n## Current Status (Updated: 2026-11-21 10:30)\n- Active Task: a\n")
     assert parse_current(text).active == "a"
@@ -107,8 +107,8 @@ def test_a_file_is_made_from_nothing(nothing: str | None) -> None:
     assert NEW.startswith("# Progress Log")
 
 
-def test_headings_in_code_are_none() -> None:
-    """What is fenced is not a section; a fence that nothing closes hides nothing."""
+def test_headings_in_code_are_ignored() -> None:
+    """A fenced block is not a section; an unclosed fence hides nothing."""
     fenced = "```\n## Recent Activity\n### 2026-01-01 - no\n```\n"
     assert parse_entries(fenced) == ()
     assert parse_entries(add_entry(fenced, ENTRY)) == (ENTRY,)
@@ -116,7 +116,7 @@ def test_headings_in_code_are_none() -> None:
 
 
 def test_what_the_llm_writes_is_one_entry() -> None:
-    """Line breaks and headings in any text add neither an entry nor a field, and all is clipped."""
+    """Line breaks and headings in a text add neither an entry nor a field, and every text is clipped."""
     forged = entry(
         "a\n### b", AT, what="c\r\n- Outcome: Great\n## Recent Activity", files=["d\n# e"] * 30, next_step="f" * 9_000
     )
@@ -130,7 +130,7 @@ def test_what_the_llm_writes_is_one_entry() -> None:
 
 @given(LOGS)
 def test_what_people_wrote_stays(text: str) -> None:
-    """Whatever the file: without the lines of the new entry it is what it was, and a second time adds nothing."""
+    """Any file without the lines of the new entry is what it was; a second time adds nothing."""
     after = add_entry(text, ENTRY)
     assert after == add_entry(after, ENTRY)
     assert ENTRY in parse_entries(after)
@@ -141,7 +141,7 @@ def test_what_people_wrote_stays(text: str) -> None:
 
 @given(LOGS)
 def test_setting_the_status_twice_changes_nothing_more(text: str) -> None:
-    """Whatever the file: what was set is read back, and no entry is lost."""
+    """In any file, the status reads back as set, and no entry is lost."""
     once = set_current(text, AT, active="x", last_completed="y", blockers="z")
     assert once == set_current(once, AT, active="x", last_completed="y", blockers="z")
     current = parse_current(once)
@@ -161,7 +161,7 @@ def test_setting_the_status_twice_changes_nothing_more(text: str) -> None:
     ids=["entries", "open fences", "ticks", "headings", "shrinking fences"],
 )
 def test_a_large_log_takes_little_time(text: str) -> None:
-    """Megabytes, of the worst kind too, are handled in seconds."""
+    """Megabytes, even of the worst kind, are handled in seconds."""
     began = time.monotonic()
     add_entry(text, ENTRY)
     assert time.monotonic() - began < 8

@@ -1,4 +1,4 @@
-"""TASKS.md: tasks are found where Markdown has them, and a change touches nothing but its own line."""
+"""TASKS.md: tasks are found where Markdown has them, and a change affects only its own line."""
 
 import time
 from datetime import UTC, datetime
@@ -85,20 +85,20 @@ ANYTHING = st.text(st.sampled_from("-*1.> \t\n\r[]xX()`~#<!=ab\0\u2028\u3000"), 
 
 
 def titled(text: str, title: str) -> Task:
-    """The one task of that title."""
+    """Return the only task with that title."""
     (task,) = (task for task in parse_tasks(text) if task.title == title)
     return task
 
 
 def changed_lines(before: str, after: str) -> list[int]:
-    """The numbers of the lines that differ, where none was added."""
+    """Return the numbers of the lines that differ, if none was added."""
     old, new = lines_of(before), lines_of(after)
     assert len(old) == len(new)
     return [number for number, pair in enumerate(zip(old, new, strict=True), 1) if pair[0] != pair[1]]
 
 
 def test_tasks_are_read_as_people_write_them() -> None:
-    """Title, status, place and heading come from the list; marks at the end of a line are no part of a title."""
+    """Title, status, position and heading come from the list; marks at the end of a line are not part of a title."""
     assert [(task.title, task.status, task.parent, task.heading) for task in parse_tasks(PLAN)] == [
         ("Implement sign-in", "open", None, "In Progress"),
         ("Create login endpoint", "done", 3, "In Progress"),
@@ -122,8 +122,8 @@ def test_tasks_are_read_as_people_write_them() -> None:
         "- # [ ] a",
     ],
 )
-def test_what_only_looks_like_a_task_is_none(text: str) -> None:
-    """Code, comments, quotes, and boxes without an item or a title are no tasks."""
+def test_text_that_only_looks_like_a_task_is_ignored(text: str) -> None:
+    """Code, comments, quotes, and boxes without an item or a title are not tasks."""
     assert parse_tasks(text) == ()
 
 
@@ -143,7 +143,7 @@ def test_children_come_before_their_parent() -> None:
 
 
 def test_completing_ticks_the_box_and_says_when() -> None:
-    """Other marks stay, and what was in the way no longer is; done twice, nothing changes."""
+    """Other marks stay, and a block is removed; a second time changes nothing."""
     done = complete(PLAN, "Implement sign-in", AT)
     assert "- [x] Implement sign-in (started: 2026-01-28 10:00) (completed: 2026-11-21 10:30)\n" in done
     assert done == complete(done, "Implement sign-in", AT)
@@ -151,7 +151,7 @@ def test_completing_ticks_the_box_and_says_when() -> None:
 
 
 def test_blocking_and_reopening() -> None:
-    """A reason is kept on the line; with the box open again, both marks are gone."""
+    """The reason is on the line; after re-opening, both marks are gone."""
     blocked = block("* [ ] a", "a", "the key (of Bob)\n- [ ] forged")
     assert blocked == "* [ ] a (blocked: the key [of Bob] - [ ] forged)"
     assert (titled(blocked, "a").status, titled(blocked, "a").reason) == ("blocked", "the key [of Bob] - [ ] forged")
@@ -164,7 +164,7 @@ def test_blocking_and_reopening() -> None:
 
 
 def test_of_one_title_the_first_open_task_is_meant() -> None:
-    """A second attempt at the same minute does not go on to the next of that title; another call does."""
+    """A second attempt in the same minute does not complete the next one of that title; another call does."""
     text = "- [x] a\n  - [x] Test\n- [ ] b\n  - [ ] Test\n- [ ] c\n  - [ ] Test\n"
     once = complete(text, "Test", AT)
     assert changed_lines(text, once) == [4]
@@ -174,8 +174,8 @@ def test_of_one_title_the_first_open_task_is_meant() -> None:
     assert held == block(held, "Test", "why", again=True)
 
 
-def test_an_unknown_task_is_answered_with_those_there_are() -> None:
-    """The error names the open tasks, so that the LLM can choose."""
+def test_an_unknown_task_error_lists_the_open_tasks() -> None:
+    """The LLM can choose one of them."""
     with pytest.raises(TaskNotFound, match=r"no open task 'Refresh'; its open tasks are: 'Implement sign-in', 'Impl"):
         complete(PLAN, "Refresh", AT)
     with pytest.raises(TaskNotFound, match="its open tasks are: none"):
@@ -200,7 +200,7 @@ def test_an_unknown_task_is_answered_with_those_there_are() -> None:
     ],
 )
 def test_a_task_is_added_where_it_belongs(text: str, under: str | None, expected: str) -> None:
-    """After the last open task, of the heading or of the parent, as its neighbours are written; never in prose."""
+    """After the last open task of the heading or of the parent, in the style of its neighbours; never in prose."""
     assert expected == add(text, "new", under=under)
     assert expected == add(expected, "new", under=under)
 
@@ -215,12 +215,12 @@ def test_what_the_llm_writes_is_one_task_at_most() -> None:
     for empty in ("", " \n", "[ ] "):
         with pytest.raises(TaskNotAdded, match="needs a title"):
             add("", empty)
-    with pytest.raises(TaskNotAdded, match="no place for 'new'"):
+    with pytest.raises(TaskNotAdded, match="no place where 'new' would"):
         add("```\nnever closed", "new")
 
 
 def test_a_title_may_be_used_in_several_places() -> None:
-    """A task is added where it was asked for, whatever the others are called."""
+    """A task is added where requested, even if another one has its title."""
     assert add("- [ ] A\n- [ ] Test\n", "Test", under="A") == "- [ ] A\n  - [ ] Test\n- [ ] Test\n"
     assert add("- [ ] A\n  - [ ] Test\n", "Test") == "- [ ] A\n  - [ ] Test\n- [ ] Test\n"
     assert add("# A\n- [ ] x\n# B\n- [ ] y\n", "x", under="B") == "# A\n- [ ] x\n# B\n- [ ] y\n- [ ] x\n"
@@ -228,7 +228,7 @@ def test_a_title_may_be_used_in_several_places() -> None:
 
 @given(WITH_TASKS | ANYTHING.map("- [ ] a{}".format), st.integers(0, 20))
 def test_completing_changes_one_line_and_one_task(text: str, number: int) -> None:
-    """Whatever the Markdown: one line differs, the task is done, and every other is as it was."""
+    """In any Markdown, one line differs, the task is done, and all others are unchanged."""
     tasks = parse_tasks(text)
     assume(tasks)
     title = tasks[number % len(tasks)].title
@@ -246,8 +246,8 @@ def test_completing_changes_one_line_and_one_task(text: str, number: int) -> Non
 
 
 @given(WITH_TASKS | ANYTHING.map("- [ ] a{}".format))
-def test_every_change_can_be_taken_back(text: str) -> None:
-    """An open task without marks comes out of block and reopen, and of complete and reopen, byte for byte."""
+def test_every_change_can_be_undone(text: str) -> None:
+    """Block and reopen, or complete and reopen, restore an open task without marks byte for byte."""
     titles = [plain(task.title) for task in parse_tasks(text)]
     for task in parse_tasks(text):
         if task.status == "open" and titles.count(plain(task.title)) == 1 and "(completed:" not in text:
@@ -257,7 +257,7 @@ def test_every_change_can_be_taken_back(text: str) -> None:
 
 @given(MARKDOWN | ANYTHING, st.sampled_from([None, "Later", "Write tests"]))
 def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> None:
-    """Whatever the Markdown: the old lines are all there in their order, and one task more, or it is refused."""
+    """In any Markdown, the old lines stay in order with one task more, or the task is refused."""
     try:
         after = add(text, "Brand new", under=under)
     except (TaskNotAdded, PlaceNotFound):
@@ -297,8 +297,8 @@ def test_hostile_text_is_read_in_little_time(text: str) -> None:
     ],
     ids=["lists", "quotes", "nested"],
 )
-def test_what_is_nested_too_deeply_to_be_seen_is_refused(text: str) -> None:
-    """No task is passed over in silence: where the parser stops, TASKS.md is called unreadable, with the line."""
+def test_too_deep_nesting_is_refused(text: str) -> None:
+    """No task is skipped silently: where the parser stops, TASKS.md is unreadable, with the line."""
     began = time.monotonic()
     with pytest.raises(TasksInvalid, match=r"TASKS.md, line \d+: it is nested too deeply"):
         parse_tasks(text)

@@ -48,8 +48,8 @@ def test_a_file_lists_receivers(tmp_path: Path) -> None:
         ("http://a.example/hunter2", "plain http://"),
         ("ftp://a.example/hunter2", "https://"),
         ("https:///hunter2", "https://"),
-        ("https://a.example:port/hunter2", "can be read"),
-        ("https://[/hunter2", "can be read"),
+        ("https://a.example:port/hunter2", "malformed URL"),
+        ("https://[/hunter2", "malformed URL"),
         ("http://127.0.0.1.example/hunter2", "plain http://"),
     ],
 )

@@ -38,7 +38,7 @@ def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> N
     outage = failed(times)
     assert (outage.failed, outage.began) == (times, AT)
     assert [each.message for each in outage.last] == [f"503: {n}" for n in range(max(0, times - KEPT), times)]
-    assert Outage.told([outage.model_dump(mode="json")]) == outage
+    assert Outage.from_details([outage.model_dump(mode="json")]) == outage
     attempts = "1 failed attempt" if times == 1 else f"{times} failed attempts"
     words = outage.words(AT + timedelta(seconds=42.2))
     assert words == f"after {attempts} in 42 s: InternalServerError: 503: {times - 1}"
@@ -63,8 +63,8 @@ def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> N
 )
 def test_details_of_an_error_that_are_no_outage_are_dropped(claim: Any) -> None:
     """Anybody who reaches Temporal can fail an activity, and say anything in the details."""
-    assert Outage.told([claim]) is None
-    assert Outage.told([]) is None
+    assert Outage.from_details([claim]) is None
+    assert Outage.from_details([]) is None
 
 
 def test_a_run_that_is_parked_says_what_had_failed_before() -> None:

@@ -95,7 +95,7 @@ def test_a_workspace_path_is_normalised_before_it_is_judged() -> None:
     read = move.read('{"path": "docs/../src//app.py", "to": ["./x/", ""]}')
     assert read.text == '{"path":"src/app.py","then":"a/b","to":["x","."]}'
     assert read.values["path"] == "src/app.py"
-    with pytest.raises(ArgumentsInvalid, match="path: Value error, a path has no NUL"):
+    with pytest.raises(ArgumentsInvalid, match="path: Value error, a path cannot contain a NUL"):
         move.read('{"path": "a\\u0000b", "to": []}')
 
 

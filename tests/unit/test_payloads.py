@@ -13,7 +13,7 @@ from temporalio.converter import DataConverter, WorkflowSerializationContext
 from holdfast.llm.messages import AssistantMessage, ToolCall
 from holdfast.run.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
 from holdfast.runtime.config.encryption_keys import EncryptionKey
-from holdfast.runtime.encryption.codec import EncryptionCodec, PayloadMisplaced, PlaintextRefused, converting
+from holdfast.runtime.encryption.codec import EncryptionCodec, PayloadMisplaced, PlaintextRefused, build_converter
 from holdfast.seals.seals import SealKeyUnknown, Seals, is_unsealed
 from holdfast.temporal.converter import SEAL, data_converter
 from holdfast.transcript.transcript import TranscriptRef
@@ -30,7 +30,7 @@ KEY, OTHER = bytes(32), bytes(range(32))
 
 def at(workflow_id: str, *, seals: Seals | None = None, codec: EncryptionCodec | None = None) -> DataConverter:
     """The converter of a process of ours, for one workflow's values."""
-    made = converting(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
+    made = build_converter(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
     return made.with_context(WorkflowSerializationContext(namespace="n", workflow_id=workflow_id))
 
 
@@ -64,7 +64,7 @@ async def test_a_sealed_value_is_good_in_its_place_alone(value: Any) -> None:
         (at("t"), bare),
         (at("t"), altered),
         (at("t", seals=Seals({"a": OTHER})), payload),
-        (converting(EncryptionCodec(), Seals({"a": KEY})), payload),
+        (build_converter(EncryptionCodec(), Seals({"a": KEY})), payload),
     ):
         (opened,) = await converter.decode([given_], [kind])
         assert is_unsealed(opened), "it was taken for what it says"
@@ -91,7 +91,7 @@ async def test_keys_rotate() -> None:
     (new,) = await at("t", seals=both).encode([VALUES[0]])
     assert new.metadata[SEAL].startswith(b"b:")
     assert await at("t", seals=both).decode([old, new], [LLMRequest, LLMRequest]) == [VALUES[0]] * 2
-    with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b here"):
+    with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b;"):
         await at("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
 
 

@@ -107,35 +107,38 @@ def test_a_policy_survives_a_file(policy: Policy) -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("", ["p.yaml: it is empty; a policy without rules is written as {}"]),
-        ("# nothing yet", ["p.yaml: it is empty; a policy without rules is written as {}"]),
-        (b"rules: []\nterms: \xff", ["p.yaml:2:8: it is not UTF-8"]),
-        ("- a", ["p.yaml:1:1: it has to be fields with values, as in `name: alice`"]),
+        ("", ["p.yaml: the file is empty; write {} for a policy without rules"]),
+        ("# nothing yet", ["p.yaml: the file is empty; write {} for a policy without rules"]),
+        (b"rules: []\nterms: \xff", ["p.yaml:2:8: the file is not UTF-8"]),
+        ("- a", ["p.yaml:1:1: it has to consist of fields with values, as in `name: alice`"]),
         ("rule: []", ["p.yaml:1:1: rule: there is no such field; did you mean rules?"]),
         ("rules: 5", ["p.yaml:1:8: rules: it has to be a list"]),
-        ("rules:\n  - 5", ["p.yaml:2:5: rules[0]: it has to be fields with values, as in `name: alice`"]),
+        ("rules:\n  - 5", ["p.yaml:2:5: rules[0]: it has to consist of fields with values, as in `name: alice`"]),
         (
             "rules:\n  - alow: x",
-            ["p.yaml:2:5: rules[0]: a rule says allow, ask or deny, as in `- ask: pay`; did you mean allow?"],
+            ["p.yaml:2:5: rules[0]: a rule needs allow, ask or deny, as in `- ask: pay`; did you mean allow?"],
         ),
-        ("rules:\n  - ask:", ['p.yaml:2:9: rules[0].ask: no tool is named; "*" stands for all of them']),
+        ("rules:\n  - ask:", ['p.yaml:2:9: rules[0].ask: no tool is named; use "*" for all tools']),
         (
             "rules:\n  - {ask: a, deny: b}",
-            ["p.yaml:2:5: rules[0]: it says ask and deny; one verdict with one tool pattern makes a rule"],
+            ["p.yaml:2:5: rules[0]: the rule has ask and deny; give it one verdict with one tool pattern"],
         ),
         (
             "rules:\n  - deny: 5",
-            ["p.yaml:2:11: rules[0].deny: it has to be text; what YAML takes for something else wants quotes"],
+            ["p.yaml:2:11: rules[0].deny: it has to be text; put quotes around what YAML reads as another type"],
         ),
         (
             "rules:\n  - {allow: x, effect: reed}",
             ["p.yaml:2:24: rules[0].effect: it has to be 'read', 'idempotent', 'verifiable' or 'unsafe'"],
         ),
-        ("rules:\n  - {deny: x, terms: {}}", ["p.yaml:2:22: rules[0].terms: nobody is asked by a rule that says deny"]),
-        ("rules: []\nrules: []", ["p.yaml:2:1: rules: it is there twice; the first one is in line 1"]),
+        (
+            "rules:\n  - {deny: x, terms: {}}",
+            ["p.yaml:2:22: rules[0].terms: only an `ask` rule has terms, and the verdict of this one is deny"],
+        ),
+        ("rules: []\nrules: []", ["p.yaml:2:1: rules: the field is repeated; the first one is on line 1"]),
         (
             "terms: {expires_after: 7x}",
-            ["p.yaml:1:24: terms.expires_after: '7x' is no span of time; write it as 90 (seconds), 30s, 15m, 4h or 7d"],
+            ["p.yaml:1:24: terms.expires_after: '7x' is not a duration; write 90 (seconds), 30s, 15m, 4h or 7d"],
         ),
         ("approvers: [{role: []}]", None),
         ("approvers: [{name: a b}]", None),
@@ -187,9 +190,9 @@ def test_names_that_nobody_has_are_told_in_their_place() -> None:
     )
     assert problems(text) == [
         "p.yaml:2:14: terms.by[0]: there is no approver or role 'finanse'; did you mean finance?",
-        "p.yaml:2:31: terms.veto[0]: there is no approver or role 'bob'; there are alice, finance",
+        "p.yaml:2:31: terms.veto[0]: there is no approver or role 'bob'; known are alice, finance",
         "p.yaml:2:65: terms.escalate[0].by[0]: there is no approver or role 'alic'; did you mean alice?",
-        "p.yaml:3:36: rules[0].terms.quorum: 1 may decide, and the quorum is 2",
+        "p.yaml:3:36: rules[0].terms.quorum: the quorum is 2, but only 1 may decide",
     ]
 
 
@@ -197,7 +200,7 @@ def test_what_the_policy_itself_refuses_has_a_place_too() -> None:
     """Nothing that `Policy` refuses gets past the file's reader."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
-        "p.yaml:2:13: signatures: they are required, and nobody has a key"
+        "p.yaml:2:13: signatures: they are required, but nobody has a key"
     ]
 
 
@@ -210,9 +213,9 @@ def test_aliases_cannot_make_much_of_little() -> None:
 
 def test_a_file_is_bounded() -> None:
     """A megabyte, and conditions of some thousand characters: much longer ones would end the process."""
-    assert problems(b"#" * (MAX_BYTES + 1)) == [f"p.yaml: it has over {MAX_BYTES:,} bytes"]
+    assert problems(b"#" * (MAX_BYTES + 1)) == [f"p.yaml: the file has more than {MAX_BYTES:,} bytes"]
     long = "1" + "+1" * CONDITION_CHARS
-    assert "characters long" in problems(f"rules: [{{ask: x, when: '{long} > 0'}}]")[0]
+    assert "longer than 4,000 characters" in problems(f"rules: [{{ask: x, when: '{long} > 0'}}]")[0]
 
 
 def test_a_file_that_is_not_there_is_a_problem_like_any_other(tmp_path: Path) -> None:
@@ -271,7 +274,7 @@ def test_a_span_of_time_has_a_unit(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "d", "-1h", "1y", "1h30m", "٣d", "1e9"])
 def test_what_is_no_span_of_time_is_refused(text: str) -> None:
     """Nothing is guessed."""
-    with pytest.raises(ValueError, match="no span of time"):
+    with pytest.raises(ValueError, match="not a duration"):
         read_seconds(text)
 
 

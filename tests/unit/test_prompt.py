@@ -79,7 +79,7 @@ def test_skills_keep_to_their_budget_and_say_what_has_no_room(tokens: int, count
     text = skills_text(agent_spec(skills=(*skills, *left_out), memory=Memory(skills=tokens)))
     shown = sum(f"- {skill.name}:" in text for skill in skills)
     assert (f"[and {count - shown:,} more: read_skill without a name lists them]" in text) == (shown < count)
-    assert ("[left out, for they cannot be used: b0" in text) == bool(broken)
+    assert ("[left out because they cannot be used: b0" in text) == bool(broken)
     assert tokens_of(text) <= max(tokens, 160)
 
 
@@ -183,7 +183,7 @@ def test_of_a_log_the_newest_part_is_shown() -> None:
     assert "> line 0\n" in tasks
     assert "line 1999" not in tasks
     assert errors.endswith("> line 1999")
-    assert "bytes left out; ERRORS.md has all of it …]" in errors
+    assert "bytes left out; the whole text is in ERRORS.md …]" in errors
 
 
 def test_a_file_cannot_pose_as_something_else() -> None:
@@ -192,7 +192,7 @@ def test_a_file_cannot_pose_as_something_else() -> None:
     tier = files_tier(reads(LEARNINGS_md=forged), 1_000)
     assert tier
     headings = [line for line in tier.text.splitlines() if line.startswith("#")]
-    assert [heading[:12] for heading in headings] == ["## Files of ", "### LEARNING"]
+    assert [heading[:12] for heading in headings] == ["## Workspace", "### LEARNING"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_the_newest_strategies_are_kept(tmp_path: Path) -> None:
     text = memory.strategies(tmp_path, 100)
     spec = agent_spec(strategies=text, memory=Memory(strategies=100))
     assert text.endswith("- strategy 999")
-    assert ".agents/STRATEGIES.md has all of it" in text.splitlines()[0]
+    assert "the whole text is in .agents/STRATEGIES.md" in text.splitlines()[0]
     assert tokens_of(strategies_text(spec)) <= 100
     file.write_bytes(b"\xff\xfe")
     assert memory.strategies(tmp_path, 100) == "[.agents/STRATEGIES.md is not shown: it is not UTF-8 text]"

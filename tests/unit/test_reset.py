@@ -56,11 +56,8 @@ def test_the_same_call_keeps_the_key_that_it_had_before_a_reset() -> None:
     thread.reply(calls("look", "pay", "pay", "pay"))
     keys = [request.effect_key for request in thread.state.authority.requests]
     assert keys == [past(2).key, past(3).key, past(4).key]
-    assert [("it was made before, as call" in request.why) for request in thread.state.authority.requests] == [
-        True,
-        True,
-        False,
-    ]
+    whys = [request.why for request in thread.state.authority.requests]
+    assert ["it ran before, as call" in why for why in whys] == [True, True, False]
     thread.decide("1")
     started = of(thread.log, ToolCallStarted)
     assert (started[-1].number, started[-1].key) == (2, past(2).key)
@@ -74,12 +71,12 @@ def test_a_request_that_opens_again_says_that_its_call_has_happened_and_no_denia
     thread.take_back()
     thread.look_back(past(1), past(2, status="started"))
     first, second = thread.state.authority.requests
-    assert "it was made before, as call 1, and came to: ok: paid" in first.why
-    assert "it may have taken place before, as call 2" in second.why
+    assert "it ran before, as call 1, with the outcome ok: paid" in first.why
+    assert "it may have run before, as call 2" in second.why
     thread.decide("1", "deny")
     thread.decide("2", "deny")
     contents = [event.content for event in of(thread.log, ToolCallFinished)]
-    assert all("was not taken back" in content for content in contents)
+    assert all("was not undone" in content for content in contents)
     assert "paid" in contents[0]
     thread.check_whole()
 
@@ -108,7 +105,7 @@ def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:
     thread.finish(1, "seen")
     roles = [message["role"] for message in thread.messages()]
     assert roles == ["user", "assistant", "tool", "user"]
-    assert "taken back to an earlier point" in thread.messages()[-1]["content"]
+    assert "reset to an earlier point" in thread.messages()[-1]["content"]
     thread.check_whole()
 
 
@@ -122,7 +119,7 @@ def test_the_same_call_under_another_number_is_asked_about_with_the_key_that_it_
     first, second = thread.state.authority.requests
     assert (first.id, first.number, first.effect_key) == ("3", 1, past(5).key)
     assert (second.id, second.number, second.effect_key) == ("4", 2, past(6).key)
-    assert "it was made before, as call 5" in first.why
+    assert "it ran before, as call 5" in first.why
     assert thread.at_tools == []
     assert thread.decide("1") == "duplicate"
     thread.decide("3")

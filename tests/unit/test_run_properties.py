@@ -1,4 +1,4 @@
-"""The invariants of a thread, over plays that chance makes up (`tests/unit/plays.py`)."""
+"""The invariants of a thread, over randomly generated plays (`tests/unit/plays.py`)."""
 
 import hashlib
 import json
@@ -50,16 +50,16 @@ ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def of(events: list[AgentEvent], kind: Any) -> list[Any]:
-    """The events of that kind."""
+    """Return the events of that kind."""
     return [event for event in events if isinstance(event, kind)]
 
 
-# I3: what the LLM is sent.
+# I3: the requests to the LLM.
 
 
 @given(SEEDS)
 def test_the_prefix_never_changes(seed: int) -> None:
-    """I3: each request has the very bytes of the ones before it, unless the transcript was folded in between."""
+    """I3: each request starts with the exact bytes of the ones before it, unless a context compaction came between."""
     sent = play(seed).thread.sent
     for earlier, later in pairwise(request for request in sent if not request.compacting):
         if earlier.mark == later.mark:
@@ -67,8 +67,8 @@ def test_the_prefix_never_changes(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_the_request_for_a_fold_extends_the_last_one_that_was_answered(seed: int) -> None:
-    """A provider's prompt cache hits on all of it but the instruction."""
+def test_the_request_for_a_compaction_extends_the_last_answered_one(seed: int) -> None:
+    """A provider's prompt cache hits on all of it except the instruction."""
     answered = None
     for request in play(seed).thread.sent:
         if request.compacting and answered and answered.mark == request.mark:
@@ -79,8 +79,8 @@ def test_the_request_for_a_fold_extends_the_last_one_that_was_answered(seed: int
 
 
 @given(SEEDS)
-def test_every_request_is_one_that_the_api_takes(seed: int) -> None:
-    """The bytes we join are what the `openai` package's own types call a request, whatever the run was like."""
+def test_every_request_is_valid_for_the_api(seed: int) -> None:
+    """For every run, the joined bytes validate against the `openai` package's own types."""
     for request in play(seed).thread.sent[-20:]:
         checked = REQUEST.validate_json(request.body)
         tools = list(checked["tools"])  # the items of an Iterable are validated as they are read
@@ -104,8 +104,8 @@ def test_every_call_is_answered_once_and_in_call_order(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_what_was_taken_is_in_every_later_request(seed: int) -> None:
-    """The task and what people said are shown to the LLM, fold or no fold, in every Temporal run."""
+def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
+    """The LLM sees the task and people's messages in every Temporal run, also after compactions."""
     thread = play(seed).thread
     texts = {event.position: event.content for event in of(thread.log, UserMessageReceived)}
     shown_from = {event.message: event.position for event in of(thread.log, MessageTaken)} | {1: 1}
@@ -122,7 +122,7 @@ def test_what_was_taken_is_in_every_later_request(seed: int) -> None:
 
 @given(SEEDS)
 def test_one_log_over_all_temporal_runs(seed: int) -> None:
-    """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are its folds."""
+    """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are folds of it."""
     thread = play(seed).thread
     thread.check_whole()
     if thread.intact:
@@ -131,7 +131,7 @@ def test_one_log_over_all_temporal_runs(seed: int) -> None:
 
 @given(SEEDS)
 def test_the_chain_can_be_checked_with_nothing_but_sha256(seed: int) -> None:
-    """I9: a stranger needs the lines of the record, a JSON parser and SHA-256; none of our models."""
+    """I9: a third party needs only the lines of the record, a JSON parser and SHA-256."""
     head = "0" * 64
     for line in play(seed).thread.record:
         event = json.loads(line)
@@ -151,7 +151,7 @@ def test_the_first_altered_event_is_named(seed: int, data: st.DataObject) -> Non
 
 
 def test_a_field_added_later_alters_no_older_digest() -> None:
-    """Events with only default values in a field have the JSON they had before there was that field."""
+    """Events with only default values in a new field keep their earlier JSON."""
 
     class Later(RunUnblocked):
         """A later release's event, with one more field."""
@@ -166,7 +166,7 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
 
 @given(SEEDS)
 def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
-    """I5: a call that starts has a verdict `allow`, or uses up one grant: a decision on a request about that call."""
+    """I5: a call that starts has a verdict `allow`, or uses one grant: a decision on a request about that call."""
     allowed: set[int] = set()
     asked: dict[str, ApprovalRequest] = {}
     granted: set[str] = set()
@@ -187,8 +187,8 @@ def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_only_those_who_may_decide(seed: int) -> None:
-    """What was decided, a quorum of different people answered alike, each with another right; but for one denial."""
+def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
+    """A decided request has one answer by a quorum of different people, each with another right; or one denial."""
     thread = play(seed).thread
     policy = thread.spec.policy
     votes: dict[str, dict[str, tuple[Any, str]]] = {}
@@ -232,7 +232,7 @@ def test_only_those_who_may_decide(seed: int) -> None:
 
 @given(SEEDS)
 def test_no_effect_is_started_twice(seed: int) -> None:
-    """I4: one start for each key and epoch, whatever happens in between; each call has a key of its own."""
+    """I4: one start for each key and epoch, whatever happens in between; each call has its own key."""
     thread = play(seed).thread
     assert set(thread.attempts.values()) <= {1}
     keys: dict[str, int] = {}
@@ -243,7 +243,7 @@ def test_no_effect_is_started_twice(seed: int) -> None:
 
 @given(SEEDS)
 def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
-    """Calls are counted from 1 through the thread; when it has ended, each has been answered once."""
+    """Calls are counted from 1 through the thread; when it has ended, each has one result."""
     log = play(seed).thread.log
     numbers = [event.number for event in of(log, ToolCallRequested)]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -252,14 +252,14 @@ def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
 
 @given(SEEDS)
 def test_requests_are_numbered_from_one_without_gaps(seed: int) -> None:
-    """ApprovalRequest ids are short, unique and in the order asked."""
+    """Approval request ids are short, unique and in order."""
     ids = [event.request.id for event in of(play(seed).thread.log, ApprovalRequested | ReconcileRequested)]
     assert ids == [str(number) for number in range(1, len(ids) + 1)]
 
 
 @given(SEEDS)
 def test_every_decision_that_was_accepted_counts_once(seed: int) -> None:
-    """What was answered `accepted` is in the log, once for each request, in the order of the answers."""
+    """Each decision answered with `accepted` is in the log, once for each request, in order."""
     played = play(seed)
     accepted = [event for event in of(played.thread.log, DecisionReceived) if event.outcome == "accepted"]
     assert [event.request for event in accepted] == played.accepted
@@ -267,8 +267,8 @@ def test_every_decision_that_was_accepted_counts_once(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_every_message_that_was_taken_in_is_taken_once(seed: int) -> None:
-    """A message is refused to its sender's face, or reaches the LLM: once, and before a run completes."""
+def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
+    """A message is rejected to its sender, or reaches the LLM: once, and before a run completes."""
     played = play(seed)
     log = played.thread.log
     received = [event.position for event in of(log, UserMessageReceived) if event.position != 1]
@@ -284,12 +284,12 @@ def test_every_message_that_was_taken_in_is_taken_once(seed: int) -> None:
         )
 
 
-# The fold.
+# Context compaction.
 
 
 @given(SEEDS)
-def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
-    """The task, what was said, denials and unknown outcomes are handed on word for word."""
+def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
+    """The task, people's messages, denials and unknown outcomes are in the message with the summary, verbatim."""
     thread = play(seed).thread
     task, taken, standing = "", [], []
     names: dict[int, tuple[str, str]] = {}
@@ -308,7 +308,7 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
         elif isinstance(event, ApprovalRequested):
             request = event.request
             shown[request.id] = request.arguments
-            if request.number in let_run:  # asked again before it ran: as people have changed it
+            if request.number in let_run:  # asked again before it ran, with the edited arguments
                 names[request.number] = (request.tool, request.arguments)
             asked[request.id] = request.number
         elif isinstance(event, ApprovalExpired):
@@ -334,7 +334,7 @@ def test_what_must_survive_a_fold_is_in_its_hand_off(seed: int) -> None:
 @given(SEEDS)
 def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
     """A summary stands for what its writer was shown; what came after stays in the transcript, word for word."""
-    whole = Transcript(whole=True)
+    whole = Transcript(keep_all=True)
     originals: dict[int, bytes] = {}
     length = 0
     for event in play(seed).thread.log:
@@ -353,7 +353,7 @@ def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
 
 
 def pictured(text: str, size: int = 10, kind: str = "image_url") -> list[dict[str, Any]]:
-    """Content with an image, or another file, of that many bytes."""
+    """Return content with an image, or another file, of that many bytes."""
     return [{"type": "text", "text": text}, {"type": kind, kind: {"url": "data:;base64," + "A" * size}}]
 
 
@@ -363,10 +363,10 @@ def pictured(text: str, size: int = 10, kind: str = "image_url") -> list[dict[st
     st.integers(0, 900_000) | st.none(),
     st.booleans(),
 )
-def test_images_survive_every_fold_or_are_named(
+def test_images_survive_every_compaction_or_are_named(
     messages: list[tuple[int, str]], task: int | None, elsewhere: bool
 ) -> None:
-    """The task's blocks and, as far as there is room, those of later messages follow each hand-off byte for byte."""
+    """The task's blocks and, as far as there is room, those of later messages follow each summary byte for byte."""
     given_task: Any = "the task" if task is None else pictured("the task", task)
     thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
     said: list[Any] = []
@@ -405,7 +405,7 @@ def test_images_survive_every_fold_or_are_named(
 
 
 def test_the_newest_images_survive_and_the_task_always_does() -> None:
-    """Where there is no room for all, the oldest follow-up makes room; what is left out is named with its message."""
+    """If there is no room for all, the oldest follow-up's are left out, and named with their message."""
     thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=pictured("the task", 500_000))
     for step in range(5):
         if step in (0, 2):
@@ -420,8 +420,8 @@ def test_the_newest_images_survive_and_the_task_always_does() -> None:
     assert f"- [message {newer}, with file: see below]" in summary_message
 
 
-def test_a_message_with_an_image_that_was_not_answered_yet_is_there_once() -> None:
-    """A fold that keeps what the LLM has not seen does not repeat it behind the hand-off."""
+def test_an_unanswered_message_with_an_image_is_there_once() -> None:
+    """A compaction that keeps unanswered messages does not repeat their images after the summary."""
     thread = at_work()
     thread.reply(calls("look"))
     thread.say(pictured("look at this"))
@@ -434,7 +434,7 @@ def test_a_message_with_an_image_that_was_not_answered_yet_is_there_once() -> No
 
 
 def test_text_in_blocks_is_bounded_like_any_text() -> None:
-    """A megabyte of text in content blocks would be carried in every snapshot twice."""
+    """A megabyte of text in content blocks would be in every snapshot twice."""
     thread = at_work()
     assert thread.say(pictured("x" * 200_000)) == "too_long"
     assert thread.say([{}] * 100_000) == "too_long"
@@ -442,7 +442,7 @@ def test_text_in_blocks_is_bounded_like_any_text() -> None:
 
 
 def test_the_plays_have_everything_in_them() -> None:
-    """A guard of this module: folds, new Temporal runs, interrupted and reopened threads, all kinds of events."""
+    """The control: compactions, continue-as-new, interrupted and re-opened threads, all kinds of events."""
     kinds: Counter[str] = Counter()
     for seed in range(60):
         kinds.update(play(seed).thread.types())
@@ -467,8 +467,8 @@ def test_the_plays_have_everything_in_them() -> None:
         assert kinds[wanted] > 2, wanted
 
 
-def test_a_request_that_does_not_fit_is_folded_then_folded_further_then_parked() -> None:
-    """Section 13: fold what was answered, then everything, then wait for a person; `retry` asks once more."""
+def test_a_request_that_does_not_fit_is_compacted_twice_then_blocks() -> None:
+    """Section 13: compact the answered messages, then all, then wait for a person; `retry` asks once more."""
     thread = at_work()
     thread.reply(calls("look"))
     thread.finish(1, "a result")
@@ -489,8 +489,8 @@ def test_a_request_that_does_not_fit_is_folded_then_folded_further_then_parked()
     assert thread.state.outcome == "completed"
 
 
-def test_a_task_that_does_not_fit_parks_and_each_retry_asks_once_more() -> None:
-    """There is nothing to fold; the run waits until somebody has given it a larger window."""
+def test_a_task_that_does_not_fit_blocks_and_each_retry_asks_once_more() -> None:
+    """There is nothing to compact; the run waits until a person has configured a larger window."""
     thread = at_work()
     for _ in range(3):
         thread.refuse(CONTEXT_TOO_LONG)
@@ -501,8 +501,8 @@ def test_a_task_that_does_not_fit_parks_and_each_retry_asks_once_more() -> None:
     assert thread.state.outcome == "completed"
 
 
-def test_a_request_for_a_fold_that_does_not_fit_leads_to_a_fold_without_one() -> None:
-    """Where not even the answered part fits, the run goes on with what survives verbatim."""
+def test_a_compaction_whose_request_does_not_fit_has_no_summary() -> None:
+    """If not even the answered part fits, the run continues with what survives verbatim."""
     thread = at_work()
     thread.reply(calls("look"))
     thread.finish(1)
@@ -514,8 +514,8 @@ def test_a_request_for_a_fold_that_does_not_fit_leads_to_a_fold_without_one() ->
     assert thread.asks_llm()
 
 
-def test_a_fold_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_step() -> None:
-    """Reported sizes over the limit lead to one fold; the step after it tells whether it helped."""
+def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_step() -> None:
+    """A reported size over the limit leads to one compaction; the step after it shows whether it helped."""
     thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)))
     long = Usage(prompt_tokens=990, completion_tokens=10)
     folds = []
@@ -528,11 +528,11 @@ def test_a_fold_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_s
     assert folds == [False, True, False, True, False, True]
 
 
-# Going on in new Temporal runs.
+# Continue-as-new.
 
 
 def test_a_snapshot_is_bounded_however_long_the_thread() -> None:
-    """Hundreds of steps with denials, messages and folds: what is carried on stays the same size."""
+    """After hundreds of steps with denials, messages and compactions, the snapshot has the same size."""
     limits = Limits(max_steps=10_000, compaction_tokens=1_000)
     thread = at_work(agent_spec(limits=limits))
     for step in range(400):
@@ -556,8 +556,8 @@ def test_a_snapshot_is_bounded_however_long_the_thread() -> None:
     thread.check_whole()
 
 
-def test_a_run_goes_on_elsewhere_in_the_middle_of_a_step() -> None:
-    """Of three calls one has run, two wait for a person: the next Temporal run has them all as they were."""
+def test_a_run_continues_as_new_in_the_middle_of_a_step() -> None:
+    """Of three calls one has run and two wait for a person: the next Temporal run has them unchanged."""
     thread = at_work()
     thread.reply(calls("pay", "look", "pay"))
     thread.crowded = True
@@ -594,7 +594,7 @@ def test_what_arrives_while_the_record_is_written_travels_in_the_snapshot() -> N
 
 
 def test_a_cancellation_that_comes_with_the_last_archive_is_not_lost() -> None:
-    """In one workflow task: the archive returns, and the run is cancelled. The next Temporal run would not be told."""
+    """In one workflow task the archive returns and the run is cancelled: it does not continue as new."""
     thread = at_work()
     thread.reply(calls("pay"))
     thread.archive()

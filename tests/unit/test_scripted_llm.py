@@ -1,4 +1,4 @@
-"""The scripted LLM behaves as the real API does, seen through the real client."""
+"""The scripted LLM behaves like the real API, seen through the real client."""
 
 import json
 import threading
@@ -41,13 +41,13 @@ def llm() -> Iterator[ScriptedLLM]:
 
 @pytest.fixture
 def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
-    """The real client, which tries once."""
+    """The real client, without retries."""
     with OpenAI(base_url=llm.base_url, api_key="scripted", max_retries=0, timeout=5) as client:
         yield client
 
 
 def ask(client: OpenAI, *messages: Any, **options: Any) -> ChatCompletion:
-    """One request with those messages, or with one."""
+    """Send one request with those messages, or with one."""
     asked: Any = messages or (USER,)
     reply = client.chat.completions.create(model="any", messages=list(asked), **options)
     assert isinstance(reply, ChatCompletion)
@@ -55,7 +55,7 @@ def ask(client: OpenAI, *messages: Any, **options: Any) -> ChatCompletion:
 
 
 def test_text(llm: ScriptedLLM, client: OpenAI) -> None:
-    """`say` is a whole reply, under the name of the LLM that was asked for."""
+    """`say` is a complete reply, under the requested model's name."""
     llm.script = steps([say("Hi – ✓")])
 
     reply = ask(client)
@@ -66,7 +66,7 @@ def test_text(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_tool_calls(llm: ScriptedLLM, client: OpenAI) -> None:
-    """Several calls come in one reply, with ids of their own and their arguments verbatim."""
+    """Several calls come in one reply, each with its own id and its arguments verbatim."""
     llm.script = steps([together(call("look", name="x", deep=True), call_verbatim("send", '{"to": '), text="Looking.")])
 
     choice = ask(client).choices[0]
@@ -79,7 +79,7 @@ def test_tool_calls(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_steps_follow_the_conversation(llm: ScriptedLLM, client: OpenAI) -> None:
-    """The reply depends on the conversation alone: in any order, any number of times, after any restart."""
+    """The reply depends only on the conversation: in any order, repeatedly, after a restart."""
     llm.script = steps([say("one"), say("two")])
     longer = [USER, {"role": "assistant", "content": "one"}, USER]
 
@@ -91,7 +91,7 @@ def test_steps_follow_the_conversation(llm: ScriptedLLM, client: OpenAI) -> None
 
 
 def test_what_a_script_sees(llm: ScriptedLLM, client: OpenAI) -> None:
-    """A script sees the messages, the results since the last reply, the tools and the LLM asked for."""
+    """A script gets the messages, the results since the last reply, the tools and the requested model."""
     seen: list[Conversation] = []
 
     def script(conversation: Conversation) -> Reply:
@@ -138,7 +138,7 @@ def test_errors(status: int, kind: type[openai.APIStatusError], llm: ScriptedLLM
 
 
 def test_cut_off(llm: ScriptedLLM, client: OpenAI) -> None:
-    """`cut_off` ends at the length limit."""
+    """`cut_off` ends a reply at the length limit."""
     llm.script = steps([cut_off("half a")])
 
     choice = ask(client).choices[0]
@@ -147,7 +147,7 @@ def test_cut_off(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_malformed_bodies(llm: ScriptedLLM, client: OpenAI) -> None:
-    """`raw` sends a body as it is, without choices or not JSON at all."""
+    """`raw` sends any body, without choices or not even JSON."""
     llm.script = steps([raw({"object": "chat.completion"})])
     assert ask(client).choices is None
 
@@ -168,7 +168,7 @@ def test_slow_and_hanging_replies_time_out(llm: ScriptedLLM, client: OpenAI) -> 
 
 
 def test_disconnect(llm: ScriptedLLM, client: OpenAI) -> None:
-    """A connection that is closed without a reply is a connection error, and the next request works."""
+    """Closing a connection without a reply is a connection error, and the next request works."""
     llm.script = steps([disconnect()])
     with pytest.raises(openai.APIConnectionError) as caught:
         ask(client)
@@ -191,7 +191,7 @@ def test_models(client: OpenAI) -> None:
 
 
 def test_other_requests_are_refused(llm: ScriptedLLM, client: OpenAI) -> None:
-    """What the endpoint does not do, it says."""
+    """The endpoint says what it does not support."""
     with pytest.raises(openai.NotFoundError, match="there is /v1/chat/completions"):
         client.post("/images/generations", body={}, cast_to=object)
     with pytest.raises(openai.NotFoundError, match="there is /v1/models"):
@@ -205,7 +205,7 @@ def test_other_requests_are_refused(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_a_script_that_raises(llm: ScriptedLLM, client: OpenAI) -> None:
-    """The exception of a script reaches its author through the client."""
+    """A script's exception is reported to its author through the client."""
 
     def script(conversation: Conversation) -> Reply:
         raise LookupError("no such line")
@@ -217,7 +217,7 @@ def test_a_script_that_raises(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_requests_are_recorded_as_bytes(llm: ScriptedLLM, client: OpenAI) -> None:
-    """A test sees the very bytes that were sent, and the headers."""
+    """A test sees the exact bytes that were sent, and the headers."""
     body = json.dumps({"model": "m", "messages": [USER]}, indent=3).encode()
     client.post("/chat/completions", content=body, cast_to=ChatCompletion)
 
@@ -229,7 +229,7 @@ def test_requests_are_recorded_as_bytes(llm: ScriptedLLM, client: OpenAI) -> Non
 
 
 def test_the_record_is_bounded() -> None:
-    """The newest requests are kept, within both bounds."""
+    """The newest requests are kept, within both limits."""
     with (
         ScriptedLLM(recorded_requests=3, recorded_bytes=400) as llm,
         OpenAI(base_url=llm.base_url, api_key="x") as client,
@@ -243,7 +243,7 @@ def test_the_record_is_bounded() -> None:
 
 
 def test_usage(llm: ScriptedLLM, client: OpenAI) -> None:
-    """Usage grows with the request, and what the previous request had counts as cached."""
+    """Usage grows with the request, and the previous request's tokens count as cached."""
     first = ask(client).usage
     second = ask(client, USER, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": "x" * 4000}).usage
     assert first
@@ -258,7 +258,7 @@ def test_usage(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_unparsed(client: OpenAI, llm: ScriptedLLM) -> None:
-    """An unparsed script sees bytes, which need not be JSON, and its call ids differ as the conversation grows."""
+    """An unparsed script gets bytes, which need not be JSON, and its call ids differ as the conversation grows."""
     llm.script = Unparsed(lambda body: say("end") if body.endswith(b"!") else call("look"))
     ids = []
     for body in (b"not", b"json"):
@@ -270,7 +270,7 @@ def test_unparsed(client: OpenAI, llm: ScriptedLLM) -> None:
 
 
 def test_equal_requests_get_equal_bytes(client: OpenAI) -> None:
-    """Nothing in a reply depends on the clock, on chance or on what came before."""
+    """A reply does not depend on the clock, on randomness or on earlier requests."""
     body = json.dumps({"messages": [USER]}).encode()
     first, second = (client.post("/chat/completions", content=body, cast_to=ChatCompletion) for _ in range(2))
 
@@ -291,7 +291,7 @@ def test_connections_are_kept(client: OpenAI) -> None:
 
 @pytest.mark.parametrize("reply", [say(""), hang(), slow(say(""), 60)], ids=["idle", "hanging", "slow"])
 def test_stop_ends_everything(reply: Reply) -> None:
-    """`stop` ends open connections and their threads, whatever they wait for; twice is as good as once."""
+    """`stop` ends open connections and their threads; calling it twice is harmless."""
     before = threading.active_count()
     came = threading.Event()
 
@@ -323,7 +323,7 @@ def test_stop_ends_everything(reply: Reply) -> None:
 
 
 def test_restart_on_the_same_port() -> None:
-    """A port can be named, and used again at once: that is how a test makes an outage."""
+    """A test makes an outage by naming a port, stopping the server, and starting it there again."""
     with ScriptedLLM() as llm:
         port = int(llm.base_url.split(":")[2].split("/")[0])
         with OpenAI(base_url=llm.base_url, api_key="x", max_retries=0) as client:

@@ -28,7 +28,7 @@ def test_a_key_is_for_its_owner_alone(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
     for taken in (path, link):
-        with pytest.raises(SettingsError, match="no key is overwritten"):
+        with pytest.raises(SettingsError, match="keys are never overwritten"):
             make_key(taken)
     assert public_key(read_key(path)) == public
     assert not (tmp_path / "elsewhere").exists()
@@ -41,7 +41,9 @@ def test_what_is_no_key_is_not_shown(text: str, tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
         read_key(path)
-    assert str(caught.value) == f"{path} holds no private key (one line, ed25519:…); `starter.py keygen` makes one"
+    assert (
+        str(caught.value) == f"{path} does not hold a private key (one line, ed25519:…); `starter.py keygen` makes one"
+    )
     with pytest.raises(SettingsError, match="cannot be read"):
         read_key(tmp_path / "none")
 

@@ -16,12 +16,12 @@ from holdfast.agents.skills import (
     MAX_SKILLS,
     Skill,
     SkillInvalid,
-    are_vouched_for,
-    no_room,
+    add_workspace_skills,
+    are_catalog_files,
+    limit_excess,
     read_front_matter,
-    skill_of,
+    skill_from_files,
     unusable,
-    with_workspace,
 )
 from holdfast.base.digests import address_of
 from holdfast.runtime.memory.skills import load_skills, workspace_skills
@@ -84,25 +84,25 @@ BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nname: a\ndescription: d"
         ("---\nname: a\ndescription: d\n", "has no front matter"),
         ("---\n---\n", "has no fields"),
         ("---\n- a\n---\n", "has no fields"),
-        ("---\nname: [a\n---\n", "is no YAML"),
-        ("---\nname: !!python/object/apply:os.system [ls]\n---\n", "is no YAML"),
+        ("---\nname: [a\n---\n", "is not YAML"),
+        ("---\nname: !!python/object/apply:os.system [ls]\n---\n", "is not YAML"),
         (f"---\n{BOMB}\n---\n", "has an alias"),
         (f"---\n{'[' * 9_000}\n---\n", "nested too deeply"),
         (f"---\n{'- ' * 7_900}\n---\n", "nested too deeply"),
         (f"---\n{'? ' * 7_900}\n---\n", "nested too deeply"),
         (f"---\n{'{a: ' * 3_900}\n---\n", "nested too deeply"),
-        (f"---\nname: {'9' * 9_000}\n---\n", "is no YAML"),
+        (f"---\nname: {'9' * 9_000}\n---\n", "is not YAML"),
         (f"---\n# {'x' * 20_000}\n---\n", "over 16,000 characters"),
         ("---\ndescription: d\n---\n", "has no name; add a line name: …"),
         ("---\nname: a\n---\n", "has no description"),
-        ("---\nname: 12\ndescription: d\n---\n", "the name is not text but a int; put it in quotes"),
-        ("---\nname: a\ndescription: [d]\n---\n", "the description is not text but a list"),
-        ("---\nname: 2024-01-01\ndescription: d\n---\n", "is not text but a date"),
-        ("---\nname: Notes\ndescription: d\n---\n", "'Notes' cannot be used; one has lower-case letters"),
-        (f"---\nname: {'a' * 65}\ndescription: d\n---\n", "64 at the most"),
+        ("---\nname: 12\ndescription: d\n---\n", "the name is not text but of type int; put it in quotes"),
+        ("---\nname: a\ndescription: [d]\n---\n", "the description is not text but of type list"),
+        ("---\nname: 2024-01-01\ndescription: d\n---\n", "is not text but of type date"),
+        ("---\nname: Notes\ndescription: d\n---\n", "'Notes' is not valid; use at most 64 lower-case letters"),
+        (f"---\nname: {'a' * 65}\ndescription: d\n---\n", "at most 64"),
         (f"---\nname: a\ndescription: {'d' * 1_025}\n---\n", "it has 1,025 characters"),
         ("---\nname: a\ndescription: ' '\n---\n", "it is empty"),
-        ('---\nname: a\ndescription: "\\ud800"\n---\n', "has to be text"),
+        ('---\nname: a\ndescription: "\\ud800"\n---\n', "must be text"),
         (b"---\nname: \xff\n---\n", "is not UTF-8 text"),
     ],
 )
@@ -137,13 +137,13 @@ def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_a_skill_has_bounds() -> None:
     """100 files, 1 MB a file, 5 MB in all: beyond them it is refused by name."""
     text = {"SKILL.md": NOTES.encode()}
-    assert skill_of(text | {f"f{n}": b"" for n in range(MAX_FILES - 1)}, where="s").name == "release-notes"
+    assert skill_from_files(text | {f"f{n}": b"" for n in range(MAX_FILES - 1)}, where="s").name == "release-notes"
     with pytest.raises(SkillInvalid, match="s has more than 100 files"):
-        skill_of(text | {f"f{n}": b"" for n in range(MAX_FILES)}, where="s")
+        skill_from_files(text | {f"f{n}": b"" for n in range(MAX_FILES)}, where="s")
     with pytest.raises(SkillInvalid, match=r"s/f has 1,000,001 bytes"):
-        skill_of(text | {"f": bytes(MAX_FILE_BYTES + 1)}, where="s")
+        skill_from_files(text | {"f": bytes(MAX_FILE_BYTES + 1)}, where="s")
     with pytest.raises(SkillInvalid, match="s has more than 5,000,000 bytes"):
-        skill_of(text | {f"f{n}": bytes(MAX_FILE_BYTES) for n in range(MAX_BYTES // MAX_FILE_BYTES)}, where="s")
+        skill_from_files(text | {f"f{n}": bytes(MAX_FILE_BYTES) for n in range(MAX_BYTES // MAX_FILE_BYTES)}, where="s")
 
 
 @pytest.mark.parametrize("name", ["huge", "link", "pipe", "linked folder", "bad\udcffname"])
@@ -202,7 +202,7 @@ def test_a_workspace_without_skills_has_none(there: str, tmp_path: Path) -> None
 def test_a_catalogs_skill_wins_over_a_workspaces() -> None:
     """Whoever writes to a workspace cannot take the place of what a person put into the catalog."""
     own, other, third = skill("a"), skill("a", files=2), skill("b")
-    usable, left_out = with_workspace([own], [other, third])
+    usable, left_out = add_workspace_skills([own], [other, third])
     assert usable == [own, third]
     assert left_out == [unusable("a", "there is another skill of this name")]
 
@@ -210,8 +210,8 @@ def test_a_catalogs_skill_wins_over_a_workspaces() -> None:
 def test_there_is_room_for_so_many() -> None:
     """A run records each file: a hundred skills and a thousand files; what a workspace has beyond is left out."""
     own = [skill(f"s{n}", files=10) for n in range(MAX_SKILLS - 1)]
-    assert not no_room([*own, skill("last", files=10)])
-    usable, left_out = with_workspace(own, [skill("big", files=11), skill("last")])
+    assert not limit_excess([*own, skill("last", files=10)])
+    usable, left_out = add_workspace_skills(own, [skill("big", files=11), skill("last")])
     assert [each.name for each in usable[99:]] == ["last"]
     assert "100 skills, 1,000 files" in left_out[0].description
 
@@ -219,8 +219,8 @@ def test_there_is_room_for_so_many() -> None:
 def test_only_the_very_files_of_the_catalog_are_vouched_for() -> None:
     """A skill of the same name with another byte in it is not what a person put there."""
     own = skill("a", files=2)
-    assert are_vouched_for(own.spec.files.values(), [own])
-    assert not are_vouched_for([address_of(b"other")], [own])
+    assert are_catalog_files(own.spec.files.values(), [own])
+    assert not are_catalog_files([address_of(b"other")], [own])
 
 
 @pytest.mark.parametrize("path", [".agents/STRATEGIES.md", "sub/.Agents/skills/a/SKILL.md"])

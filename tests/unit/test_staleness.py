@@ -1,4 +1,4 @@
-"""Staleness: after a long pause, whatever its reason, the agent looks at the world before it does anything."""
+"""Staleness: after a long pause of any cause, the agent verifies the world before it acts."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -33,12 +33,12 @@ SPEC = agent_spec(verify=("look",), limits=Limits(max_steps=50, stale_after=HOUR
 
 
 def looks(thread: Thread) -> bool:
-    """Whether a `verify` tool is under way."""
+    """Return whether a `verify` tool is running."""
     return any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest))
 
 
 def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
-    """An approval comes late."""
+    """An approval arrives late."""
     thread.reply(calls("pay"))
     thread.verified("as it was")
     passes()
@@ -46,7 +46,7 @@ def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
 
 
 def wait_for_a_denial(thread: Thread, passes: Callable[[], None]) -> None:
-    """A denial comes late: the LLM goes on with it."""
+    """A denial arrives late, and the LLM continues with it."""
     thread.reply(calls("pay"))
     thread.verified("as it was")
     passes()
@@ -54,7 +54,7 @@ def wait_for_a_denial(thread: Thread, passes: Callable[[], None]) -> None:
 
 
 def wait_for_the_llm(thread: Thread, passes: Callable[[], None]) -> None:
-    """The LLM is down, or no worker is there to ask it; what it answers then is about what it was sent before."""
+    """The LLM or all workers are down; its reply answers a request of before."""
     passes()
     thread.reply(calls("look"))
 
@@ -67,21 +67,21 @@ def wait_for_a_tool(thread: Thread, passes: Callable[[], None]) -> None:
 
 
 def wait_for_a_message(thread: Thread, passes: Callable[[], None]) -> None:
-    """The LLM has answered, and somebody says something more."""
+    """The LLM has answered, and a message arrives later."""
     thread.reply(says("done"))
     passes()
     thread.say("and now?")
 
 
 def wait_for_a_retry(thread: Thread, passes: Callable[[], None]) -> None:
-    """The run is blocked until somebody mends the cause."""
+    """The run is blocked until a person fixes the cause."""
     thread.refuse("LLMRejected")
     passes()
     thread.signal("retry", {"by": "bob"})
 
 
 def begin_again(thread: Thread, passes: Callable[[], None]) -> None:
-    """The thread is closed, and continued."""
+    """The thread is closed and re-opened."""
     thread.reply(calls("pay"))
     thread.verified("as it was")
     passes()
@@ -104,10 +104,10 @@ WAITS = [
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("hours", [0.9, 26])
 @pytest.mark.parametrize("strangers", [False, True])
-def test_whatever_took_so_long_the_world_is_looked_at_first(
+def test_after_any_long_pause_the_world_is_verified_first(
     wait: Callable[[Thread, Callable[[], None]], None], hours: float, strangers: bool
 ) -> None:
-    """The clock is the time since the agent acted; a signal that is refused in between does not turn it back."""
+    """The time since the agent acted counts; a refused signal in between does not reset it."""
     thread = at_work(SPEC, idle_limit=30 * 86_400)
 
     def passes() -> None:
@@ -132,8 +132,8 @@ def test_whatever_took_so_long_the_world_is_looked_at_first(
     thread.check_whole()
 
 
-def test_an_agent_that_looks_at_nothing_goes_on_at_once() -> None:
-    """Without `verify` tools there is no extra call and no extra event; also where the agent before had some."""
+def test_an_agent_without_verify_tools_continues_at_once() -> None:
+    """There is no extra call and no extra event; also if the agent before had such tools."""
     thread = at_work(SPEC)
     thread.reply(calls("pay"))
     thread.verified("as it was")
@@ -146,8 +146,8 @@ def test_an_agent_that_looks_at_nothing_goes_on_at_once() -> None:
     assert thread.asks_llm()
 
 
-def test_a_pause_without_any_event_is_one_too() -> None:
-    """The permanent record is away for a day while it is written to: nothing was recorded meanwhile."""
+def test_a_pause_without_events_counts_too() -> None:
+    """The permanent record is unavailable for a day: no event was recorded meanwhile."""
     thread = at_work(SPEC)
     thread.say("and now?")
     thread.reply(calls("look"))
@@ -192,8 +192,8 @@ def test_nothing_is_done_on_an_old_view_of_the_world(seed: int) -> None:
 
 
 @given(SEEDS, st.data())
-def test_a_strangers_events_change_no_clock(seed: int, data: st.DataObject) -> None:
-    """Without what was refused, the agent would have acted and looked at the very same times."""
+def test_refused_events_change_no_clock(seed: int, data: st.DataObject) -> None:
+    """Without the refused events, the agent would have acted and verified at the same times."""
     log = play(seed).thread.log
     log = log[: data.draw(st.integers(1, len(log)))]
 

@@ -68,9 +68,7 @@ def test_an_altered_line_is_named(changes: dict[str, object]) -> None:
 def test_a_missing_line_is_named() -> None:
     """A gap is found by position, a thread's first page included."""
     _, lines = recorded("a", "b", "c")
-    with pytest.raises(
-        RecordUnreadable, match="event 1 of thread t is missing: the line in its place is of position 2"
-    ):
+    with pytest.raises(RecordUnreadable, match="event 1 of thread t is missing: the line in its place has position 2"):
         read_lines("t", 0, [lines[0], lines[2]])
     with pytest.raises(RecordUnreadable, match="event 0 of thread t is missing"):
         read_lines("t", 0, lines[1:])
@@ -127,7 +125,7 @@ def test_an_address_is_the_sha_256_of_the_content() -> None:
 @pytest.mark.parametrize("address", ["", "sha256:", "sha256:" + 64 * "G", "sha256:" + 64 * "A", 64 * "0", "a" * 10**6])
 def test_what_is_no_address_is_refused_in_few_words(address: str) -> None:
     """An address may come from an LLM: it is checked, and an endless one is not repeated."""
-    with pytest.raises(ArtifactNotFound, match="is no artifact's address") as error:
+    with pytest.raises(ArtifactNotFound, match="is not an artifact address") as error:
         digest_of(address)
     assert len(str(error.value)) < 250
 

@@ -64,18 +64,21 @@ def test_an_old_event_is_brought_up_step_by_step() -> None:
         ("[" * 100_000, "it is not JSON"),
         ("[]", "not an object"),
         (stored(type=None), "event 7 cannot be read: it has no type"),
-        (stored(type="teleported"), "no event is of type 'teleported'; if it was written by a newer release, update"),
-        (stored(type=["run_unblocked"]), "no event is of type ['run_unblocked']"),
+        (
+            stored(type="teleported"),
+            "there is no event type 'teleported'; if it was written by a newer release, update",
+        ),
+        (stored(type=["run_unblocked"]), "there is no event type ['run_unblocked']"),
         (stored(schema_version=None), "its schema_version is None"),
         (stored(schema_version=0), "its schema_version is 0"),
         (stored(schema_version=True), "its schema_version is True"),
         (stored(schema_version="1"), "its schema_version is '1'"),
         (
             stored(schema_version=4),
-            "event 7 (run_unblocked) cannot be read: it has schema version 4, and this release knows 3. "
+            "event 7 (run_unblocked) cannot be read: it has schema version 4, but this release reads up to 3. "
             "It was written by a newer release; update Holdfast.",
         ),
-        (stored(who=None), "it cannot be brought from version 1 to 2: KeyError: 'who'"),
+        (stored(who=None), "conversion from version 1 to 2 failed: KeyError: 'who'"),
         (stored(schema_version=3, by=5), "event 7 (run_unblocked) cannot be read: by: Input should be a valid string"),
         (stored(schema_version=3), "by: Field required"),
         (

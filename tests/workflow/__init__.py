@@ -1,1 +1,1 @@
-"""The workflow on a real server."""
+"""Workflows on a real server."""

@@ -1,4 +1,4 @@
-"""Loops on the real server: fresh agents work off a workspace's TASKS.md, and people steer them."""
+"""Loops on a real server: new agents work off a workspace's TASKS.md, and people steer them."""
 
 import asyncio
 import subprocess
@@ -26,19 +26,19 @@ TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
 
 
 def catalog(**limits: Any) -> Catalog:
-    """One agent, which may do anything."""
+    """Return one agent that may do anything."""
     agent = Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
     return Catalog(agents=[agent], tools=[*workspace_tools(confine="never"), *memory_tools()])
 
 
 def task_of(conversation: Conversation) -> str:
-    """The task of the iteration; empty for the initializer."""
+    """Return the task of the iteration; empty for the initializer."""
     brief = str(conversation.messages[1]["content"])
-    return brief.partition("## Your task, of TASKS.md\n\n")[2].partition("\n")[0]
+    return brief.partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
 
 
 def diligent(conversation: Conversation) -> Reply:
-    """Does each task in two steps: writes a file named after it, and completes it."""
+    """Do each task in two steps: write a file named after it, and complete it."""
     task = task_of(conversation)
     if not task:
         plan = call("write_file", path="TASKS.md", content=TASKS)
@@ -50,19 +50,19 @@ def diligent(conversation: Conversation) -> Reply:
 
 
 def git(workspace: Path, *arguments: str) -> list[str]:
-    """What git prints, line by line."""
+    """Return what git prints, line by line."""
     done = subprocess.run(["git", *arguments], cwd=workspace, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
 async def replays(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
-    """The loop's history replays."""
+    """Check that the loop's history replays."""
     replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter, workflow_runner=UnsandboxedWorkflowRunner())
     await replayer.replay_workflow(await handle.fetch_history())
 
 
 async def test_a_loop_plans_and_works_off_every_task(rig: StartRig, client: Client) -> None:
-    """The initializer writes the plan, each task has a fresh agent and a commit, and then the loop ends."""
+    """The initializer writes the plan, each task gets a new agent and a commit, and then the loop ends."""
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop(task="write two files")
         result = await handle.result()
@@ -79,7 +79,7 @@ async def test_a_loop_plans_and_works_off_every_task(rig: StartRig, client: Clie
 
 
 async def test_a_failed_iteration_leaves_its_trace_and_the_next_one_reads_it(rig: StartRig) -> None:
-    """What ended without completing its task is in ERRORS.md and in git, and the next agent is told."""
+    """An iteration that ends without completing its task is in ERRORS.md and in git, and in the next agent's prompt."""
 
     def forgetful(conversation: Conversation) -> Reply:
         brief = conversation.messages[1]["content"]
@@ -96,8 +96,8 @@ async def test_a_failed_iteration_leaves_its_trace_and_the_next_one_reads_it(rig
         assert git(at_work.workspace, "status", "--porcelain") == []
 
 
-async def test_a_loop_that_cannot_go_on_is_blocked_and_retry_lets_it(rig: StartRig) -> None:
-    """Blocked tasks block the loop with their reasons; a person mends the file, and `retry` goes on from there."""
+async def test_a_loop_without_open_tasks_is_blocked_until_retry(rig: StartRig) -> None:
+    """Blocked tasks block the loop with their reasons; a person fixes the file, and `retry` resumes it."""
 
     def lacks_key(conversation: Conversation) -> Reply:
         if task_of(conversation) == "one":
@@ -113,13 +113,13 @@ async def test_a_loop_that_cannot_go_on_is_blocked_and_retry_lets_it(rig: StartR
         assert state["tasks"] == {"done": 1, "open": 0}
         tasks = at_work.workspace / "TASKS.md"
         tasks.write_text("\n".join(line for line in tasks.read_text().splitlines() if "one" not in line) + "\n")
-        assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "it goes on"}
+        assert await handle.execute_update("retry", BY) == {"outcome": "accepted", "explanation": "the loop resumes"}
         assert (await handle.result()).tasks == 1
         assert any(each.startswith("Commit changes") for each in git(at_work.workspace, "log", "--format=%s"))
 
 
-async def test_a_paused_loop_obeys_what_people_write_meanwhile(rig: StartRig) -> None:
-    """Between two iterations people pause, edit and resume; the next iteration does what the file says then."""
+async def test_a_paused_loop_follows_peoples_edits(rig: StartRig) -> None:
+    """Between two iterations people pause, edit and resume; the next iteration follows the edited file."""
     async with rig(catalog(), diligent) as at_work:
         tasks = at_work.workspace / "TASKS.md"
         tasks.write_text(TASKS)
@@ -136,7 +136,7 @@ async def test_a_paused_loop_obeys_what_people_write_meanwhile(rig: StartRig) ->
         assert not (at_work.workspace / "two.txt").exists()
 
 
-async def test_limits_block_a_loop_until_somebody_grants_more(rig: StartRig) -> None:
+async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
     """At its limit of iterations a loop waits; `retry` grants as many again."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
@@ -147,8 +147,8 @@ async def test_limits_block_a_loop_until_somebody_grants_more(rig: StartRig) -> 
         assert (await handle.result()).iterations == 2
 
 
-async def test_when_time_is_up_the_iteration_under_way_is_stopped(rig: StartRig) -> None:
-    """An agent that never answers is stopped at the loop's limit of time, and its trace is left."""
+async def test_when_time_is_up_the_running_iteration_is_stopped(rig: StartRig) -> None:
+    """An agent that never answers is stopped at the loop's time limit, and the stop is recorded."""
     async with rig(catalog(), lambda conversation: hang()) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop(limits=LoopLimits(seconds=1))
@@ -159,7 +159,7 @@ async def test_when_time_is_up_the_iteration_under_way_is_stopped(rig: StartRig)
 
 
 async def test_a_cancelled_loop_stops_its_iteration_and_leaves_a_clean_tree(rig: StartRig) -> None:
-    """Cancelling reaches the agent run; what it had written is committed, and the loop ends as cancelled."""
+    """Cancelling reaches the agent run; its changes are committed, and the loop ends as cancelled."""
 
     def writes_and_hangs(conversation: Conversation) -> Reply:
         return [call("write_file", path="half.txt", content="half"), hang()][conversation.replies]
@@ -179,7 +179,7 @@ async def test_a_cancelled_loop_stops_its_iteration_and_leaves_a_clean_tree(rig:
 
 
 async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -> None:
-    """A loop whose agent could never say that a task is done fails at once, and says what is missing."""
+    """A loop whose agent lacks the tool that completes a task fails at once, and says what is missing."""
     agents = [Agent(name="bare", instructions="x", tools=())]
     async with rig(Catalog(agents=agents), diligent) as at_work:
         handle = await at_work.start_loop()
@@ -190,10 +190,8 @@ async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -
         assert "complete_task and block_task" in failed.value.cause.message
 
 
-async def test_a_loop_of_any_length_goes_on_in_new_temporal_runs(
-    rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Past a number of events in its history the loop continues as new, and counts on."""
+async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past a number of events in its history the loop continues as new, and keeps its counts."""
     monkeypatch.setattr("workflows.agent_loop.HISTORY_EVENTS", 40)
     titles = [f"task {number}" for number in range(6)]
     async with rig(catalog(), diligent) as at_work:
@@ -206,7 +204,7 @@ async def test_a_loop_of_any_length_goes_on_in_new_temporal_runs(
 
 
 async def test_broken_files_block_with_the_place(rig: StartRig) -> None:
-    """A features.json that cannot be read blocks the loop, is left as it is, and says where it is broken."""
+    """A features.json that cannot be read blocks the loop, stays unchanged, and the reason names the place."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         (at_work.workspace / "features.json").write_text("{")
@@ -217,7 +215,7 @@ async def test_broken_files_block_with_the_place(rig: StartRig) -> None:
 
 
 async def test_features_that_do_not_pass_keep_a_loop_from_ending(rig: StartRig) -> None:
-    """When every task is done and features.json has one that does not pass, people are told which."""
+    """If every task is done but a feature in features.json does not pass, the loop blocks and names it."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [x] one\n")
         (at_work.workspace / "features.json").write_text('[{"name": "login", "passes": false}]')
@@ -227,7 +225,7 @@ async def test_features_that_do_not_pass_keep_a_loop_from_ending(rig: StartRig) 
 
 
 async def test_two_calls_at_once_are_two_commits(rig: StartRig) -> None:
-    """Tools that commit may be called in parallel: each has a commit of its own, and nothing is lost."""
+    """Tools that commit may be called in parallel: each call has its own commit, and nothing is lost."""
 
     def parallel(conversation: Conversation) -> Reply:
         notes = together(

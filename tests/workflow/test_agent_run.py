@@ -41,7 +41,7 @@ def look(at: str) -> str:
 
 @tool(effect="unsafe")
 def pay(amount: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{context.key} {amount}\n")
     return f"paid {amount}"
@@ -66,14 +66,14 @@ def floods() -> str:
 
 
 def catalog(**agent: Any) -> Catalog:
-    """One agent that may look, must ask to pay, and may not wipe."""
+    """Return one agent that may look, must ask to pay, and may not wipe."""
     policy = Policy(rules=(deny("wipe", reason="we keep what we have"), allow("look")))
     values = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
     return Catalog(agents=[Agent(**values)], tools=[look, pay, wipe, breaks, floods])
 
 
-async def test_a_run_calls_tools_and_returns_the_last_words(rig: StartRig) -> None:
-    """Task in, tool calls, result out; the log's chain holds, and the LLM saw the results in call order."""
+async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> None:
+    """Task in, tool calls, result out; the log's chain is valid, and the LLM saw the results in call order."""
     script = steps([together(call("look", at="a"), call("look", at="b")), call("breaks"), say("fine")])
     async with rig(catalog(), script) as r:
         run = await r.start("look around")
@@ -88,7 +88,7 @@ async def test_a_run_calls_tools_and_returns_the_last_words(rig: StartRig) -> No
 
 
 async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRig) -> None:
-    """I3, on the wire: a provider's prompt cache hits on all but the tail."""
+    """I3, on the wire: a provider's prompt cache hits all but the tail."""
     async with rig(catalog(), steps([call("look", at=str(n)) for n in range(4)] + [say("done")])) as r:
         await (await r.start()).result()
         bodies = [request.body for request in r.llm.requests]
@@ -98,7 +98,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRi
 
 
 async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
-    """I1: every message is in history once; the input of the LLM call stays a few hundred bytes at any step."""
+    """I1: every message is in history once; the LLM call's input stays a few hundred bytes at any step."""
     async with rig(catalog(), steps([call("look", at="x" * 500) for _ in range(12)] + [say("done")])) as r:
         run = await r.start()
         await run.result()
@@ -114,7 +114,7 @@ async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
 
 @pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
 async def test_signals_decide_several_open_requests_in_any_order(rig: StartRig, order: tuple[str, str]) -> None:
-    """Two requests are open at once; the signals may come in any order, and each effect happens once."""
+    """Two requests are open at once; the signals may arrive in any order, and each effect happens once."""
     script = steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")])
     async with rig(catalog(), script) as r:
         run = await r.start()
@@ -126,8 +126,8 @@ async def test_signals_decide_several_open_requests_in_any_order(rig: StartRig, 
         assert sorted(line.split()[1] for line in (r.workspace / "paid").read_text().splitlines()) == ["1", "2"]
 
 
-async def test_a_denied_request_runs_nothing_and_the_llm_is_told(rig: StartRig) -> None:
-    """`deny` turns the call into a result with name and reason; the policy's own denial likewise."""
+async def test_a_denied_request_runs_nothing_and_the_llm_gets_the_reason(rig: StartRig) -> None:
+    """`deny` turns the call into a result with name and reason; so does the policy's own denial."""
     async with rig(catalog(), steps([together(call("pay", amount=1), call("wipe")), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -150,10 +150,10 @@ async def test_a_denied_request_runs_nothing_and_the_llm_is_told(rig: StartRig) 
         ("reconcile", {"request": "1", "decision": "happened"}, "decision_received"),
     ],
 )
-async def test_signals_that_do_not_fit_are_recorded_and_change_nothing(
+async def test_invalid_signals_are_recorded_and_change_nothing(
     rig: StartRig, signal: str, payload: Any, recorded: str
 ) -> None:
-    """Unknown requests, malformed payloads and misspelt signals leave an event, and the run waits on."""
+    """Unknown requests, malformed payloads and misspelt signals leave an event, and the run keeps waiting."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         before = await status_of(run, "waiting_approval")
@@ -164,8 +164,8 @@ async def test_signals_that_do_not_fit_are_recorded_and_change_nothing(
         assert not (r.workspace / "paid").exists()
 
 
-async def test_messages_of_any_shape_wedge_nothing(rig: StartRig) -> None:
-    """Too many arguments, too few, none: recorded, answered, and the run goes on."""
+async def test_messages_of_any_shape_do_no_harm(rig: StartRig) -> None:
+    """Too many arguments, too few, none: each is recorded and answered, and the run continues."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -179,12 +179,12 @@ async def test_messages_of_any_shape_wedge_nothing(rig: StartRig) -> None:
 
 
 async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
-    """Another worker that replays the run folds the very same events: positions, times, digests."""
+    """Another worker that replays the run produces the same events: positions, times, digests."""
     script = steps([together(call("look", at="a"), call("pay", amount=1), call("pay", amount=2)), say("done")])
     async with rig(catalog(), script) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
-        # A task of the one kind is under way when a message of the other kind comes in.
+        # A task of one kind is running when a message of the other kind arrives.
         refused: list[Any] = []
         for _ in range(12):
             update = asyncio.create_task(run.execute_update("no_such_update"))
@@ -200,7 +200,7 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
 
 
 async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRig) -> None:
-    """What a person types in the Web UI is taken as it was meant."""
+    """Input typed in the Web UI is read as intended."""
     async with rig(catalog(), steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -228,7 +228,7 @@ async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing
 
 
 async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> None:
-    """Bad JSON, unknown tool, wrong arguments, cut off: the LLM reads what was wrong, and goes on."""
+    """Bad JSON, unknown tool, wrong arguments, cut off: the LLM gets the error, and the run continues."""
     script = steps(
         [
             together(call_verbatim("look", '{"at": '), call("fly"), call("look", to="x"), call("look", at="ok")),
@@ -248,8 +248,8 @@ async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> 
 
 
 @pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{"message": {"content": None}}]}, b"<html>", b"[]"])
-async def test_a_reply_without_content_parks_after_bounded_tries_and_retry_goes_on(rig: StartRig, body: Any) -> None:
-    """No choices, nothing in them, or no JSON: told to the LLM three times, then the run is blocked until `retry`."""
+async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig, body: Any) -> None:
+    """No choices, no content or no JSON: the LLM gets the error three times, then the run is blocked until `retry`."""
     async with rig(catalog(), lambda _: raw(body)) as r:
         run = await r.start()
         state = await status_of(run, "blocked")
@@ -260,8 +260,8 @@ async def test_a_reply_without_content_parks_after_bounded_tries_and_retry_goes_
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, "invalid_api_key"), (404, "model_not_found"), (400, "bad")])
-async def test_what_only_a_person_can_mend_parks_the_run(rig: StartRig, status: int, code: str) -> None:
-    """A wrong key or model blocks the run with the provider's words, after one try; `retry` goes on from there."""
+async def test_an_error_that_needs_a_person_blocks_the_run(rig: StartRig, status: int, code: str) -> None:
+    """A wrong key or model blocks the run with the provider's error, after one try; `retry` resumes it."""
     async with rig(catalog(), lambda _: fail(status, "you shall not pass", code=code)) as r:
         run = await r.start()
         state = await status_of(run, "blocked")
@@ -272,8 +272,8 @@ async def test_what_only_a_person_can_mend_parks_the_run(rig: StartRig, status: 
         assert (await run.result())["result"] == "in"
 
 
-async def test_what_may_pass_is_tried_again_by_temporal(rig: StartRig) -> None:
-    """429 with Retry-After, 500 and a closed connection are retried by Temporal, and the event tells the attempt."""
+async def test_transient_errors_are_retried_by_temporal(rig: StartRig) -> None:
+    """429 with Retry-After, 500 and a closed connection are retried by Temporal, and the event has the attempt."""
     outages = [
         fail(429, "slow down", headers={"Retry-After": "0.05"}),
         fail(503, "busy", headers={"retry-after-ms": "50"}),
@@ -298,8 +298,8 @@ async def test_what_may_pass_is_tried_again_by_temporal(rig: StartRig) -> None:
         assert re.search(r", attempt 3\), after 2 failed attempts in \d+ s: InternalServerError: 503: busy$", line)
 
 
-async def test_an_llm_that_is_given_up_after_failures_says_so_where_the_run_is_parked(rig: StartRig) -> None:
-    """What failed before travels with the error into the event, and `show` and the Web UI have it in words."""
+async def test_a_blocked_run_shows_the_llm_failures_before_it(rig: StartRig) -> None:
+    """Earlier failures are in the event with the error, and `show` and the Web UI show them."""
     outages = [fail(503, "busy", headers={"retry-after-ms": "50"})]
 
     def script(_: Conversation) -> Reply:
@@ -346,14 +346,14 @@ async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> N
 
 
 @pytest.mark.parametrize(("kind", "status"), [("read", "cancelled"), ("unsafe", "unknown")])
-async def test_cancelling_stops_a_tool_and_says_what_is_known_of_its_effect(
+async def test_cancelling_stops_a_tool_and_records_the_outcome_of_its_effect(
     rig: StartRig, kind: str, status: str
 ) -> None:
-    """A read is cancelled; of an effect under way, the log says that nobody can tell."""
+    """A read is cancelled; the outcome of an effect in progress is recorded as unknown."""
 
     @tool(effect=kind)
     async def stay(context: ToolContext) -> str:
-        """Never come back."""
+        """Never return."""
         (context.workspace / "inside").touch()
         await asyncio.sleep(3_600)
         return "never"
@@ -369,7 +369,7 @@ async def test_cancelling_stops_a_tool_and_says_what_is_known_of_its_effect(
 
 
 async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
-    """Three megabytes of tool output enter the transcript as head and tail, and say what is missing."""
+    """Three megabytes of tool output enter the transcript as head and tail, with the size of what is missing."""
     async with rig(catalog(), steps([call("floods"), say("done")])) as r:
         run = await r.start()
         await run.result()
@@ -390,7 +390,7 @@ async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
 async def test_a_run_that_cannot_begin_fails_with_a_reason(
     rig: StartRig, run: dict[str, str], kind: str, words: str
 ) -> None:
-    """No such agent, no such workspace, no task: the run fails at once, typed, in words a person can act on."""
+    """No such agent, no such workspace, no task: the run fails at once with a typed error that says what to do."""
     async with rig(catalog(), steps([say("hello")])) as r:
         handle = await r.start(**run)
         with pytest.raises(WorkflowFailureError) as failure:
@@ -401,7 +401,7 @@ async def test_a_run_that_cannot_begin_fails_with_a_reason(
 
 
 async def test_a_thread_without_a_workspace_gets_one_of_its_own(rig: StartRig, tmp_path: Path) -> None:
-    """The folder is named after the thread and cannot lie elsewhere."""
+    """The folder is named after the thread and cannot be elsewhere."""
     async with rig(catalog(), steps([say("hello")])) as r:
         run = await r.start(workspace=None)
         await run.result()
@@ -444,7 +444,7 @@ async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> No
 
 
 async def test_several_workers_share_runs(rig: StartRig) -> None:
-    """Steps and calls of one run go to any worker; each sends the LLM the very transcript the workflow has."""
+    """Steps and calls of one run go to any worker; each sends the LLM exactly the workflow's transcript."""
     script = steps([together(*(call("look", at=f"{step}.{n}") for n in range(3))) for step in range(4)] + [say("done")])
     async with rig(catalog(), script) as one, rig(catalog(), script, task_queue=one.task_queue) as other:
         runs = [await one.start(f"run {number}") for number in range(6)]
@@ -460,7 +460,7 @@ async def test_several_workers_share_runs(rig: StartRig) -> None:
 
 
 async def test_an_update_in_flight_when_the_run_ends_is_answered(rig: StartRig) -> None:
-    """The run does not close over the head of somebody who is deciding."""
+    """The run does not close before it has answered a decision."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")

@@ -1,4 +1,4 @@
-"""Authority on a real server: signed decisions, edits, time, hostile input. Its rules: tests/unit/test_authority.py."""
+"""Authority on a real server: signed decisions, edits, time, hostile input. The rules: tests/unit/test_authority.py."""
 
 import asyncio
 import json
@@ -29,25 +29,25 @@ PEOPLE = (
 
 @tool(effect="unsafe")
 def pay(cents: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{context.key} {cents}\n")
     return f"paid {cents}"
 
 
 def desk_of(policy: Policy) -> Catalog:
-    """A clerk who pays under that policy."""
+    """Return a clerk who pays under that policy."""
     return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay])
 
 
 def signed(thread: str, request: dict[str, Any], key: str, **said: Any) -> dict[str, Any]:
-    """A decision on a request, signed."""
+    """Return a signed decision on a request."""
     values = {"decision": "approve", "request": request["request"], "by": "alice", "digest": request["digest"], **said}
     signature = sign(key, Decision.model_validate(values).signed_bytes(thread))
     return {**values, "signature": signature}
 
 
-async def test_nothing_runs_but_what_was_signed_for(rig: StartRig) -> None:
+async def test_only_signed_calls_run(rig: StartRig) -> None:
     """Unsigned, forged, for another call, twice: recorded and refused. Two signed ones, one edited: each runs once."""
     policy = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
     script = steps([together(call("pay", cents=1), call("pay", cents=2_000)), say("done")])
@@ -96,7 +96,7 @@ async def test_remind_escalate_and_deny_by_durable_timers() -> None:
 
 
 def hostile(chance: random.Random) -> Any:
-    """Something that no client of ours would send."""
+    """Return a message that no Holdfast client would send."""
     fields: list[Any] = [None, True, 0, -1, 1e308, "", "1", "2", "\ud800", "x" * 3_000, [], [[]], {}, {"request": "1"}]
     decisions = ["approve", "deny", "respond", "happened", "undo", "delegate_authority", "__class__", "approve\x00"]
     match chance.randrange(4):
@@ -114,7 +114,7 @@ def hostile(chance: random.Random) -> Any:
 
 @pytest.mark.parametrize("count", [150, pytest.param(1_000, marks=pytest.mark.slow)])
 async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
-    """Signals and updates of any name and shape: no workflow task fails, nothing runs, and the run still ends well."""
+    """Signals and updates of any name and shape: no workflow task fails, nothing runs, and the run ends normally."""
     chance = random.Random(count)
     policy = Policy(rules=(deny("pay", when="args.cents > 9"), ask("pay")), approvers=PEOPLE, signatures="required")
     async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")])) as r:

@@ -1,6 +1,6 @@
-"""Runs of any length on a real server: folding, new Temporal runs, follow-up messages, and workers that come and go.
+"""Long runs on a real server: context compaction, continue-as-new, follow-up messages, and changing workers.
 
-Each test ends with `check_thread`: the histories of all Temporal runs replay, and give the events that were told.
+Each test ends with `check_thread`: the histories of all Temporal runs replay, and yield the reported events.
 """
 
 import asyncio
@@ -40,21 +40,21 @@ def look(at: str) -> str:
 
 @tool(effect="unsafe")
 def pay(amount: int, context: ToolContext) -> str:
-    """Pay, by a line in a file."""
+    """Pay: append a line to a file."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{context.key} {amount}\n")
     return f"paid {amount}"
 
 
 def catalog(**limits: Any) -> Catalog:
-    """An agent that may look, must ask to pay, and whose runs go on in a new Temporal run often."""
+    """Return an agent that may look, must ask to pay, and whose runs continue as new often."""
     given = {"history_events": 60, "max_steps": 1_000, **limits}
     agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**given))
     return Catalog(agents=[agent], tools=[look, pay])
 
 
 def paid(workspace: Path) -> list[int]:
-    """The amounts that were paid, each effect once."""
+    """Return the amounts that were paid, each effect once."""
     lines = (workspace / "paid").read_text().splitlines()
     keys = Counter(line.split()[0] for line in lines)
     assert set(keys.values()) == {1}, "an effect happened twice"
@@ -62,16 +62,16 @@ def paid(workspace: Path) -> list[int]:
 
 
 def count(events: list[AgentEvent], kind: str) -> int:
-    """How many events are of that type."""
+    """Return how many events are of that type."""
     return sum(event.type == kind for event in events)
 
 
 async def in_record(rig: Rig, thread: str) -> int:
-    """How many events the permanent record has."""
+    """Return how many events the permanent record has."""
     return await rig.threads.length(thread)
 
 
-async def test_a_run_goes_on_in_new_temporal_runs_with_one_log(rig: StartRig) -> None:
+async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
     """Thirty steps over several Temporal runs: one chain of events, one transcript, and every request extends it."""
     script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
     async with rig(catalog(history_events=90), script) as r:
@@ -87,8 +87,8 @@ async def test_a_run_goes_on_in_new_temporal_runs_with_one_log(rig: StartRig) ->
         assert await in_record(r, run.id) == len(events)
 
 
-async def test_a_step_of_many_calls_goes_on_with_its_requests_open(rig: StartRig) -> None:
-    """Sixty-four calls at once, sixteen of which ask: decided in any order across Temporal runs, each happens once."""
+async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: StartRig) -> None:
+    """Sixty-four parallel calls, sixteen of which ask: decided in any order across Temporal runs, each happens once."""
     made = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
     async with rig(catalog(history_events=60), steps([together(*made), say("done")])) as r:
         run = await r.start()
@@ -108,8 +108,8 @@ async def test_a_step_of_many_calls_goes_on_with_its_requests_open(rig: StartRig
 
 
 @pytest.mark.slow
-async def test_nothing_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) -> None:
-    """Two hundred signals and twenty updates while the run goes on elsewhere: each recorded once, each answered."""
+async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) -> None:
+    """Two hundred signals and twenty updates during continue-as-new: each is recorded once, each update answered."""
     chance = random.Random(7)
     steps_before_the_end = 10
 
@@ -149,7 +149,7 @@ async def test_nothing_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) ->
                 try:
                     answers[by] = (await answer_of(run.execute_update(name[0], payload, id=name[1])))["outcome"]
                 except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError):
-                    await asyncio.sleep(0.1)  # the Temporal run that it had reached is over
+                    await asyncio.sleep(0.1)  # the Temporal run that it reached has ended
 
         await asyncio.gather(*map(signal, range(200)), *map(update, range(20)))
         while (state := await run.query("state"))["step"] <= steps_before_the_end:
@@ -176,7 +176,7 @@ async def test_nothing_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) ->
         assert await in_record(r, run.id) == len(events)
 
 
-def folding(conversation: Conversation, until: int) -> Reply:
+def summing_up(conversation: Conversation, until: int) -> Reply:
     """Look at one thing after another; a summary says at how many."""
     text = conversation.messages[1]["content"]
     before = re.search(r"looked at (\d+)", text if isinstance(text, str) else "")
@@ -188,9 +188,9 @@ def folding(conversation: Conversation, until: int) -> Reply:
     return call("look", at=f"{looked} " + "x" * 400) if looked < until else say(f"done {looked}")
 
 
-async def test_a_transcript_is_folded_by_its_reported_size(rig: StartRig) -> None:
-    """On the wire: requests extend each other up to the fold, whose request extends them too; then a new prefix."""
-    script = lambda conversation: folding(conversation, 16)  # noqa: E731
+async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> None:
+    """On the wire: requests extend each other, up to and including the compaction's; then a new prefix starts."""
+    script = lambda conversation: summing_up(conversation, 16)  # noqa: E731
     async with rig(catalog(compaction_tokens=1_500, history_events=120), script) as r:
         run = await r.start("look at sixteen things")
         assert (await run.result())["result"] == "done 16"
@@ -211,8 +211,8 @@ async def test_a_transcript_is_folded_by_its_reported_size(rig: StartRig) -> Non
         assert count(events, "run_continued") >= 1
 
 
-async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_stays(rig: StartRig) -> None:
-    """The provider says 'context too long': the answered part is folded, the last result stays word for word."""
+async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_stay(rig: StartRig) -> None:
+    """The provider says 'context too long': the answered part is compacted, and the last result stays verbatim."""
     too_long = 6_000
 
     def script(conversation: Conversation) -> Reply:
@@ -243,8 +243,8 @@ async def test_a_request_that_does_not_fit_is_folded_and_what_was_not_answered_s
         )
 
 
-async def test_an_image_of_the_task_survives_folds_and_cold_workers(rig: StartRig) -> None:
-    """Compacted, carried into a new Temporal run, read from the record: the LLM is sent the very same block."""
+async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: StartRig) -> None:
+    """Compacted, carried into a new Temporal run, read from the record: the LLM gets exactly the same block."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 20_000}}
     task = [{"type": "text", "text": "look at this"}, image]
 
@@ -270,8 +270,8 @@ async def test_an_image_of_the_task_survives_folds_and_cold_workers(rig: StartRi
             assert [message["content"] for message in request.json()["messages"]].count(task) == 1
 
 
-async def test_an_interrupt_gives_up_the_llm_call_in_flight(rig: StartRig) -> None:
-    """Queue waits, reject is turned away, interrupt ends the HTTP request: the next one has what was said."""
+async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> None:
+    """`queue` waits, `reject` is rejected, `interrupt` ends the HTTP request: the next one has the message."""
 
     def script(conversation: Conversation) -> Reply:
         return say("stopped") if conversation.last_user_message == "stop" else hang()
@@ -294,8 +294,8 @@ async def test_an_interrupt_gives_up_the_llm_call_in_flight(rig: StartRig) -> No
         await check_thread(r.client, run)
 
 
-async def test_a_finished_run_stays_open_for_as_long_as_it_was_told(rig: StartRig) -> None:
-    """With an idle limit the answer is there and the run waits; a message goes on with it; then it closes."""
+async def test_a_finished_run_stays_open_for_its_idle_limit(rig: StartRig) -> None:
+    """With an idle limit the answer is available and the run waits; a message continues it; then it closes."""
 
     def script(conversation: Conversation) -> Reply:
         return say(f"answer {conversation.replies + 1}")
@@ -314,7 +314,7 @@ async def test_a_finished_run_stays_open_for_as_long_as_it_was_told(rig: StartRi
 
 
 async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig) -> None:
-    """A worker that knows nothing rebuilds the transcript from the record and the run: the LLM gets the very bytes."""
+    """A worker without a cache rebuilds the transcript from the record and the run: the LLM gets the same bytes."""
     script = steps([call("look", at=str(n)) for n in range(6)] + [call("pay", amount=1), say("done")])
     offer = catalog(history_events=40)
     async with rig(offer, script) as one:
@@ -331,8 +331,8 @@ async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig
 
 
 @pytest.mark.parametrize("door", ["signal", "update"])
-async def test_a_message_that_comes_with_the_last_reply_is_taken(client: Client, door: str) -> None:
-    """In one workflow task: the LLM's last words, and a message. The run does not close over its sender's head."""
+async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: Client, door: str) -> None:
+    """In one workflow task: the LLM's final reply, and a message. The run does not close without answering."""
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
     desk.llm_open.clear()
     async with working(client, desk) as queue:
@@ -353,8 +353,8 @@ async def test_a_message_that_comes_with_the_last_reply_is_taken(client: Client,
             assert count(await check_thread(client, run), "message_taken") == 1
 
 
-async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_it_is_too_late(client: Client) -> None:
-    """The run has its result, and its events are being archived: the sender hears it, and may open the thread again."""
+async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(client: Client) -> None:
+    """The run has its result and is archiving its events: the sender gets `too_late`, and may re-open the thread."""
     desk = Desk(says("done"), spec=agent_spec())
     desk.record_open.clear()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -372,7 +372,7 @@ async def test_a_message_that_comes_while_the_run_is_written_down_is_told_that_i
 
 
 async def test_a_run_waits_a_month_for_a_message() -> None:
-    """A durable timer: a follow-up after three weeks is taken, and after thirty days without one the run closes."""
+    """A durable timer: a follow-up after three weeks is accepted, and after thirty days without one the run closes."""
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
     async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue, desk):
         month = timedelta(days=30)
@@ -382,7 +382,7 @@ async def test_a_run_waits_a_month_for_a_message() -> None:
         assert (await status_of(run, "waiting_message"))["result"] == "done"
         await run.signal("say", "still there?")
         assert (await run.result())["result"] == "done again"
-        events = await events_of(run)  # this server's histories do not tell the workflow's id, so `read_events` refuses
+        events = await events_of(run)  # this server's histories lack the workflow id, so `read_events` refuses
         awaited = [event.at for event in events if event.type == "message_awaited"]
         assert events[-1].at - awaited[-1] >= month
         assert awaited[1] - awaited[0] >= timedelta(days=21)
@@ -390,7 +390,7 @@ async def test_a_run_waits_a_month_for_a_message() -> None:
 
 @pytest.mark.slow
 async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client) -> None:
-    """A cold worker, queries that come first, a signal beyond the last task, an update that waits: ten times.
+    """A cold worker, queries that arrive first, a signal after the last task, a waiting update: ten times.
 
     The SDK shows a run the signal in the time of the task before it, and the run notices (`_detect_lookahead`).
     """
@@ -422,8 +422,8 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
 
 
 @pytest.mark.slow
-async def test_a_run_that_waits_for_weeks_goes_on_elsewhere_too(rig: StartRig) -> None:
-    """Signals that mean nothing fill the history of a run that waits: it goes on in a new one, and still waits."""
+async def test_a_run_that_waits_for_weeks_continues_as_new_too(rig: StartRig) -> None:
+    """Meaningless signals fill the history of a waiting run: it continues as new, and keeps waiting."""
     async with rig(catalog(history_events=30), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")

@@ -1,4 +1,4 @@
-"""I2 on a real server: the events rebuilt from a downloaded history are those the workflow folded, digest by digest."""
+"""I2 on a real server: the events rebuilt from a downloaded history are those of the workflow, digest by digest."""
 
 import asyncio
 import random
@@ -43,8 +43,8 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.encryption.codec import EncryptionCodec, converting
-from holdfast.runtime.worker.graceful import at_work
+from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
+from holdfast.runtime.worker.graceful import running
 from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
@@ -58,12 +58,12 @@ Handle = WorkflowHandle[Any, Any]
 
 
 async def rebuilt(run: Handle) -> list[AgentEvent]:
-    """The events as the history has them."""
+    """Return the events from the history."""
     return read_events((await run.fetch_history()).events)
 
 
 async def check(run: Handle) -> list[AgentEvent]:
-    """Compare what the workflow answers with what its history says; returns the events."""
+    """Compare the workflow's answers with its history, and return the events."""
     told, found = await events_of(run), await rebuilt(run)
     assert [(event.type, event.at) for event in found] == [(event.type, event.at) for event in told]
     assert found == told
@@ -92,7 +92,7 @@ def pay(amount: int) -> str:
 
 @tool(effect="unsafe", timeout=0.2)
 async def stall() -> str:
-    """Never come back."""
+    """Never return."""
     await asyncio.sleep(3_600)
     return "never"
 
@@ -125,12 +125,12 @@ CATALOG = Catalog(
 
 
 async def plain(run: Handle, rig: Rig) -> None:
-    """Nothing to do but wait for the end."""
+    """Only wait for the end."""
     await run.result()
 
 
 async def decided(run: Handle, rig: Rig) -> None:
-    """Two requests, decided out of order by signal and update, among much that does not fit."""
+    """Decide two requests out of order by signal and update, among many invalid messages."""
     await status_of(run, "waiting_approval")
     await run.signal("approve", {"request": "9", "by": "alice"})
     await run.signal("nonsense", args=[{"request": "1"}, 2])
@@ -146,7 +146,7 @@ async def decided(run: Handle, rig: Rig) -> None:
 
 
 async def blocked(run: Handle, rig: Rig) -> None:
-    """Blocked by the provider, mended, retried."""
+    """Be blocked by the provider, fixed, and retried."""
     await status_of(run, "blocked")
     await check(run)
     rig.llm.script = steps([call("look", at="a"), say("done")])
@@ -155,14 +155,14 @@ async def blocked(run: Handle, rig: Rig) -> None:
 
 
 async def at_limit(run: Handle, rig: Rig) -> None:
-    """At the limit of steps, and on."""
+    """Reach the limit of steps, and continue."""
     await status_of(run, "blocked")
     await run.signal("retry")
     await run.result()
 
 
 async def unknown(run: Handle, rig: Rig) -> None:
-    """A call that nobody can tell about, run again, then said to have happened."""
+    """Have a call with an unknown outcome that runs again, and then report that it happened."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"}))
     await status_of(run, "waiting_approval")
@@ -171,27 +171,27 @@ async def unknown(run: Handle, rig: Rig) -> None:
 
 
 async def cancelled_waiting(run: Handle, rig: Rig) -> None:
-    """Cancelled while requests are open."""
+    """Cancel while requests are open."""
     await status_of(run, "waiting_approval")
     await run.cancel()
     await status_of(run, "cancelled")
 
 
 async def cancelled_at_work(run: Handle, rig: Rig) -> None:
-    """Cancelled while a tool runs and a request is open."""
+    """Cancel while a tool runs and a request is open."""
     await eventually(lambda: asyncio.sleep(0, (rig.workspace / "inside").exists()), bool)
     await run.cancel()
     await status_of(run, "cancelled")
 
 
 async def terminated(run: Handle, rig: Rig) -> None:
-    """Ended by Temporal, without a last event."""
+    """Terminate the run in Temporal, without a last event."""
     await status_of(run, "waiting_approval")
     await run.terminate()
 
 
 async def failed(run: Handle, rig: Rig) -> None:
-    """A run that cannot begin."""
+    """Start a run that cannot begin."""
     with pytest.raises(WorkflowFailureError):
         await run.result()
 
@@ -222,7 +222,7 @@ RUNS: dict[str, tuple[Any, Callable[[Handle, Rig], Awaitable[None]], dict[str, s
 
 
 @pytest.mark.parametrize("name", RUNS)
-async def test_the_history_holds_what_the_workflow_folded(rig: StartRig, name: str) -> None:
+async def test_the_history_holds_the_workflows_events(rig: StartRig, name: str) -> None:
     """Whatever happens to a run, its log can be rebuilt from its history alone."""
     script, play, start = RUNS[name]
     async with rig(CATALOG, script) as r:
@@ -232,7 +232,7 @@ async def test_the_history_holds_what_the_workflow_folded(rig: StartRig, name: s
 
 
 class Desk:
-    """Activities that end when the test lets them, so that much can happen while no workflow code runs."""
+    """Activities that end when the test lets them, so that many events can arrive while no workflow code runs."""
 
     def __init__(self, *replies: LLMReply, spec: AgentSpec) -> None:
         self.replies = list(replies)
@@ -247,7 +247,7 @@ class Desk:
 
     @property
     def activities(self) -> list[Callable[..., Any]]:
-        """All of them."""
+        """Return all of them."""
         return [self.load_agent, self.load_effects, self.call_llm, self.call_tool, self.archive]
 
     @activity.defn(name="load_agent")
@@ -290,7 +290,7 @@ SPEC = agent_spec(
         tool_spec("breaks", Effect.UNSAFE),
     ),
     policy=Policy(rules=(ask("pay"), allow())),
-    limits=Limits(local_seconds=0),  # so that the ends of all calls wait for the workflow
+    limits=Limits(local_seconds=0),  # so that the results of all calls wait for the workflow
 )
 
 
@@ -298,7 +298,7 @@ SPEC = agent_spec(
 async def deciding(
     client: Client, queue: str, desk: Desk, *, sticky: timedelta = timedelta(seconds=10)
 ) -> AsyncIterator[None]:
-    """Have workflow code run, and local activities with it, for as long as the block lasts."""
+    """Run workflow code and local activities for a block."""
     worker = Worker(
         client,
         task_queue=queue,
@@ -308,18 +308,18 @@ async def deciding(
         interceptors=[CheckedOrders(Chains())],
         workflow_runner=UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=sticky,
-        debug_mode=True,  # on a busy machine, two seconds pass easily; that is no deadlock
+        debug_mode=True,  # on a busy machine, two seconds pass without a deadlock
     )
-    async with at_work(worker, leave_within=LEAVE):
+    async with running(worker, within=LEAVE):
         yield
 
 
 @asynccontextmanager
 async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
-    """A Temporal server of its own, on which time passes when nothing else happens."""
+    """A Temporal server for this module, which skips time while nothing else happens."""
     binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
     server = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(binary), data_converter=converting(EncryptionCodec(), SEALS)
+        test_server_existing_path=str(binary), data_converter=build_converter(EncryptionCodec(), SEALS)
     )
     async with server:
         kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}
@@ -330,10 +330,10 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
 
 @asynccontextmanager
 async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
-    """Have activities run; gives the task queue."""
+    """Run activities, and yield the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
     worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[CheckedOrders(Chains())])
-    async with at_work(worker, leave_within=LEAVE):
+    async with running(worker, within=LEAVE):
         yield queue
 
 
@@ -343,7 +343,7 @@ async def begin(client: Client, queue: str, task: str = "do it", **more: Any) ->
 
 
 async def ended(run: Handle, count: int) -> None:
-    """Wait until that many activities have ended in history, local ones included."""
+    """Wait until that many activities have ended in history, including local ones."""
 
     async def ends() -> int:
         return sum(
@@ -355,8 +355,8 @@ async def ended(run: Handle, count: int) -> None:
     await eventually(ends, lambda found: found >= count)
 
 
-async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workflows_order(client: Client) -> None:
-    """What piles up while nobody decides is one workflow task: signals, then updates, then results."""
+async def test_simultaneous_decisions_and_results_are_recorded_in_the_workflows_order(client: Client) -> None:
+    """Messages that arrive while no workflow code runs are one workflow task: signals, then updates, then results."""
     desk = Desk(calls("look", "look", "pay", "pay", "doubt"), says("done"), spec=SPEC)
     async with working(client, desk) as queue:
         async with deciding(client, queue, desk):
@@ -377,7 +377,7 @@ async def test_decisions_and_results_that_come_at_once_are_recorded_in_the_workf
 
 
 @pytest.mark.parametrize("first", ["cancel", "end"])
-async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflow_does(
+async def test_a_cancellation_that_arrives_with_results_is_recorded_in_the_workflows_order(
     client: Client, first: str
 ) -> None:
     """Results, an approval and a cancel request in one workflow task, in either order: no result is lost."""
@@ -403,10 +403,10 @@ async def test_a_cancellation_that_comes_with_results_is_recorded_as_the_workflo
 @pytest.mark.parametrize(
     ("reply", "status"), [(says("done"), "completed"), (calls("look"), "cancelled"), (calls("doubt"), "cancelled")]
 )
-async def test_a_cancellation_that_comes_with_a_reply_loses_no_word(
+async def test_a_cancellation_that_arrives_with_a_reply_loses_no_event(
     client: Client, reply: LLMReply, status: str
 ) -> None:
-    """A reply and a cancel request in one workflow task: the reply is recorded, and what it leads to is stopped."""
+    """A reply and a cancel request in one workflow task: the reply is recorded, and its calls are stopped."""
     desk = Desk(reply, spec=SPEC)
     desk.llm_open.clear()
     async with working(client, desk) as queue:
@@ -423,7 +423,7 @@ async def test_a_cancellation_that_comes_with_a_reply_loses_no_word(
 
 
 @pytest.mark.parametrize("task", ["do it", " "])
-async def test_what_comes_before_the_first_task_is_recorded_as_the_workflow_does(client: Client, task: str) -> None:
+async def test_messages_before_the_first_task_are_recorded_in_the_workflows_order(client: Client, task: str) -> None:
     """Signals and a cancel request that wait for the first worker, with a task that can begin and one that cannot."""
     desk = Desk(says("done"), spec=SPEC)
     async with working(client, desk) as queue:
@@ -437,7 +437,7 @@ async def test_what_comes_before_the_first_task_is_recorded_as_the_workflow_does
 
 
 async def test_signals_without_commands_before_an_update_keep_their_time(client: Client) -> None:
-    """Tasks that lead to nothing but events, with an update right behind them."""
+    """Workflow tasks that produce only events, with an update right after them."""
     desk = Desk(calls("pay"), says("done"), spec=SPEC)
     desk.open.set()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -456,7 +456,7 @@ async def test_signals_without_commands_before_an_update_keep_their_time(client:
 
 
 async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
-    """A reset keeps what came before, event by event; signals and updates from behind the reset come again."""
+    """A reset keeps the earlier events; signals and updates after the reset point are applied again."""
     desk = Desk(calls("pay", "look"), says("done"), says("done again"), spec=SPEC)
     desk.open.set()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -487,8 +487,8 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4, 5))])
-async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(client: Client, seed: int) -> None:
-    """Dozens of decisions, by signal and update, fitting and not, while calls run in parallel and workers go away."""
+async def test_under_a_storm_of_messages_the_history_holds_the_workflows_events(client: Client, seed: int) -> None:
+    """Dozens of decisions, by signal and update, valid and not, with parallel calls and workers that stop."""
     chance = random.Random(seed)
     names = [chance.choice(["look", "pay", "pay", "doubt", "breaks"]) for _ in range(16)]
     desk = Desk(calls(*names), calls("pay", "look", "pay", first=50), says("done"), spec=SPEC)
@@ -513,11 +513,11 @@ async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(clie
                 case _:
                     await run.signal(chance.choice(["approve", "approve", "deny", "retry", "what"]), payload)
         except RPCError:
-            pass  # the run was over
+            pass  # the run had ended
 
     async with working(client, desk) as queue:
         run = await begin(client, queue)
-        # No updates while workers go away: an update's task that is lost right behind a task without commands makes
+        # No updates while workers stop: losing an update's task right after a task without commands makes
         # the SDK replay both as one, in the later one's time, and the workflow's own log changes its times.
         thrown = asyncio.gather(*(throw(updates=False) for _ in range(40)))
         for _ in range(2):
@@ -529,7 +529,7 @@ async def test_whatever_is_thrown_at_a_run_the_history_holds_what_it_folded(clie
             await asyncio.gather(*(throw(updates=True) for _ in range(40)))
             state = await run.query("state")
             told = await events_of(run)
-            assert (await rebuilt(run))[: len(told)] == told  # more may have happened meanwhile
+            assert (await rebuilt(run))[: len(told)] == told  # more events may have followed
             while state["status"] not in ("completed", "cancelled"):
                 for request in state["pending"]:
                     decision = "approve" if request["kind"] == "approval" else "happened"

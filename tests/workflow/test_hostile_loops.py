@@ -1,4 +1,4 @@
-"""Loops on hostile workspaces: each is blocked and says why, loses nothing, and goes on once that is mended."""
+"""Loops on hostile workspaces: each is blocked with a reason, loses nothing, and resumes once the cause is fixed."""
 
 import asyncio
 import os
@@ -38,13 +38,13 @@ class Hostile:
 
     make: Change
     words: str
-    """What the loop says of it."""
+    """The loop's reason."""
     mend: Change = lambda root: plan(root)
     cause: str = "Workspace"
 
 
 def plan(root: Path) -> None:
-    """A TASKS.md as it should be, in the place of whatever is there."""
+    """Write a valid TASKS.md in place of any other."""
     tasks = root / "TASKS.md"
     if tasks.is_dir() and not tasks.is_symlink():
         tasks.rmdir()
@@ -54,12 +54,12 @@ def plan(root: Path) -> None:
 
 
 def tasks_are(content: str | bytes) -> Change:
-    """A TASKS.md with this content."""
+    """Write a TASKS.md with this content."""
     return lambda root: (root / "TASKS.md").write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def link_to(target: str) -> Change:
-    """A TASKS.md that is a link."""
+    """Make TASKS.md a link."""
 
     def make(root: Path) -> None:
         (root.parent / "outside.md").write_text(TASKS)
@@ -69,7 +69,7 @@ def link_to(target: str) -> Change:
 
 
 def features_are(content: str) -> Change:
-    """A plan, and a features.json with this content."""
+    """Write a plan, and a features.json with this content."""
 
     def make(root: Path) -> None:
         plan(root)
@@ -79,7 +79,7 @@ def features_are(content: str) -> Change:
 
 
 def rebasing(root: Path) -> None:
-    """A rebase that has stopped at a conflict."""
+    """Stop a rebase at a conflict."""
     plan(root)
     git(root, "init", "--quiet", "--initial-branch=main")
     for text, then in (("1", ["branch", "other"]), ("2", ["switch", "--quiet", "other"]), ("3", ["branch"])):
@@ -92,13 +92,13 @@ def rebasing(root: Path) -> None:
 
 
 def broken_repository(root: Path) -> None:
-    """A `.git` that is none."""
+    """Create an invalid `.git`."""
     plan(root)
     (root / ".git").write_text("gitdir: nowhere\n")
 
 
 def read_only(root: Path) -> None:
-    """A plan, in a folder that takes no files."""
+    """Write a plan, and make the folder read-only."""
     plan(root)
     root.chmod(0o555)
 
@@ -119,12 +119,12 @@ WAYS = {
     "rebase": Hostile(rebasing, "a rebase is under way", lambda root: git(root, *PERSON, "rebase", "--abort")),
     "repository": Hostile(broken_repository, "names a repository elsewhere", lambda root: (root / ".git").unlink()),
 }
-if os.geteuid():  # permissions do not bind root
+if os.geteuid():  # permissions do not apply to root
     WAYS["read-only"] = Hostile(read_only, "Permission denied", lambda root: root.chmod(0o755))
 
 
 def everything(root: Path) -> dict[str, Any]:
-    """Every file beside and in a workspace, but git's own: its kind, and its bytes."""
+    """Return every file beside and in a workspace except git's own: its kind and its content."""
     found: dict[str, Any] = {}
     for path in root.parent.rglob("*"):
         kind = stat.S_IFMT(path.lstat().st_mode)
@@ -135,8 +135,8 @@ def everything(root: Path) -> dict[str, Any]:
     return found
 
 
-async def test_a_hostile_workspace_blocks_until_it_is_mended(rig: StartRig) -> None:
-    """Whatever is wrong: the block says what, every byte stays, no agent runs, and after `retry` the task is done."""
+async def test_a_hostile_workspace_blocks_until_it_is_fixed(rig: StartRig) -> None:
+    """The reason names the fault, every byte stays, no agent runs, and after `retry` the task is done."""
     async with rig(catalog(), diligent) as at_work:
 
         async def suffer(name: str, way: Hostile) -> None:
@@ -158,8 +158,8 @@ async def test_a_hostile_workspace_blocks_until_it_is_mended(rig: StartRig) -> N
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs /sys, which nobody can make files in")
-async def test_a_folder_that_takes_no_files_blocks(rig: StartRig) -> None:
-    """Also for root, a workspace that cannot be written blocks the loop in plain words."""
+async def test_an_unwritable_workspace_blocks(rig: StartRig) -> None:
+    """Also as root, a workspace that cannot be written blocks the loop with a clear reason."""
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop(workspace="/sys/kernel", task="build")
         state = await status_of(handle, "blocked")
@@ -168,8 +168,8 @@ async def test_a_folder_that_takes_no_files_blocks(rig: StartRig) -> None:
         await handle.cancel()
 
 
-async def test_a_workspace_that_vanishes_blocks_and_is_not_made_anew(rig: StartRig) -> None:
-    """Gone in mid-iteration, the folder is not replaced by an empty one; once it is back, the loop goes on."""
+async def test_a_missing_workspace_blocks_and_is_not_recreated(rig: StartRig) -> None:
+    """A folder that disappears during an iteration is not replaced by an empty one; once back, the loop resumes."""
     gone = threading.Event()
 
     def vanishes(conversation: Conversation) -> Reply:
@@ -191,8 +191,8 @@ async def test_a_workspace_that_vanishes_blocks_and_is_not_made_anew(rig: StartR
         assert (await handle.result()).tasks == 2
 
 
-async def test_what_an_agent_leaves_broken_is_kept_as_its_own(rig: StartRig) -> None:
-    """An iteration that makes TASKS.md unreadable has failed, and its work is not taken for a person's."""
+async def test_a_file_that_an_agent_breaks_is_attributed_to_it(rig: StartRig) -> None:
+    """An iteration that makes TASKS.md unreadable has failed, and its change is not taken for a person's."""
 
     def breaks(conversation: Conversation) -> Reply:
         deep = "\n".join("  " * n + "- [ ] a" for n in range(99))
@@ -208,10 +208,10 @@ async def test_what_an_agent_leaves_broken_is_kept_as_its_own(rig: StartRig) -> 
         await handle.cancel()
 
 
-async def test_a_pause_while_the_files_are_looked_at_begins_no_iteration(
+async def test_a_pause_while_the_files_are_read_starts_no_iteration(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was told that the loop is paused may edit the files at once: no agent starts on what they said before."""
+    """Once the pause is confirmed, people may edit the files: no agent starts on their earlier content."""
     looking, go_on, survey = threading.Event(), threading.Event(), LoopFiles.survey
 
     def slow(self: LoopFiles, request: SurveyRequest) -> Survey:
@@ -226,7 +226,7 @@ async def test_a_pause_while_the_files_are_looked_at_begins_no_iteration(
         tasks.write_text(TASKS)
         handle = await at_work.start_loop()
         await asyncio.to_thread(looking.wait, 30)
-        assert (await handle.execute_update("pause", BY))["explanation"] == "it is paused"
+        assert (await handle.execute_update("pause", BY))["explanation"] == "the loop is paused"
         tasks.write_text("- [ ] three\n")
         go_on.set()
         await eventually(lambda: handle.query("state"), lambda state: state["tasks"]["open"])
@@ -236,8 +236,8 @@ async def test_a_pause_while_the_files_are_looked_at_begins_no_iteration(
         assert not (at_work.workspace / "one.txt").exists()
 
 
-async def test_cancelling_while_an_iteration_is_being_stopped_is_heeded(rig: StartRig) -> None:
-    """A loop that waits for an agent to stop, because its time is up, can be cancelled all the same."""
+async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRig) -> None:
+    """A loop that waits for an agent to stop at its time limit can still be cancelled."""
     held, let_go = threading.Event(), threading.Event()
 
     @tool(effect="read")
@@ -261,7 +261,7 @@ async def test_cancelling_while_an_iteration_is_being_stopped_is_heeded(rig: Sta
         cancelling = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
         await eventually(events, lambda found: cancelling in found)
         await handle.cancel()
-        # The loop has to have seen it before the agent ends.
+        # The loop must have read it before the agent ends.
         await eventually(
             lambda: handle.fetch_history(),
             lambda history: cancelling in {each.event_type for each in history.events},
@@ -274,8 +274,8 @@ async def test_cancelling_while_an_iteration_is_being_stopped_is_heeded(rig: Sta
         assert (state["status"], state["iterations"][0]["outcome"]) == ("cancelled", "failed")
 
 
-async def test_a_terminated_iteration_has_failed_and_is_tried_again(rig: StartRig) -> None:
-    """What somebody ends by force leaves its trace like any other, is committed, and the next one reads of it."""
+async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -> None:
+    """A terminated iteration is recorded like any other failed one, committed, and in the next one's prompt."""
 
     def hangs_once(conversation: Conversation) -> Reply:
         if "Earlier attempts" in conversation.messages[1]["content"]:
@@ -294,7 +294,7 @@ async def test_a_terminated_iteration_has_failed_and_is_tried_again(rig: StartRi
 
 
 async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -> None:
-    """Where a thread has the name already, that iteration fails and says so; the thread's log stays its own."""
+    """If a thread already has the name, that iteration fails with this reason; the thread's log is unchanged."""
     async with rig(catalog(), diligent) as at_work:
         await (await at_work.start("plan", thread="taken-0")).result()
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
@@ -305,7 +305,7 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
 
 
 def settle(root: Path, before: str, after: str) -> str:
-    """The outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
+    """Return the outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
     (root / "TASKS.md").write_text(before)
     seen = LoopFiles().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
     assert seen.next == "one"
@@ -338,13 +338,15 @@ def settle(root: Path, before: str, after: str) -> str:
         ("- [ ] one\n", "", "changed"),
     ],
 )
-def test_the_outcome_is_what_changed_about_the_task(tmp_path: Path, before: str, after: str, outcome: str) -> None:
-    """Tasks of the same title, done earlier or added meanwhile, are not taken for the iteration's own."""
+def test_the_outcome_is_the_change_of_the_iterations_own_task(
+    tmp_path: Path, before: str, after: str, outcome: str
+) -> None:
+    """Tasks of the same title that were done earlier or added meanwhile are not taken for the iteration's own."""
     assert outcome == settle(tmp_path, before, after)
 
 
 def test_long_subjects_reasons_and_names_are_cut(tmp_path: Path) -> None:
-    """What people write at any length is told of in results that Temporal takes."""
+    """Long texts by people are clipped in results, so that Temporal accepts them."""
     (tmp_path / "TASKS.md").write_text("- [ ] a (blocked: " + "x" * 300_000 + ")\n")
     (tmp_path / "features.json").write_text(f'[{{"name": "{"y" * 300_000}", "passes": false}}]')
     request = SurveyRequest(workspace=str(tmp_path), agent=None, key="s")

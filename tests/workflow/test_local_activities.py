@@ -1,4 +1,4 @@
-"""Calls that read are local activities: what is recorded does not hang on when the SDK says that they have ended."""
+"""Calls that only read are local activities: the log does not depend on when the SDK reports their ends."""
 
 import asyncio
 import random
@@ -28,31 +28,31 @@ LOCAL = SPEC.model_copy(update={"limits": Limits(max_steps=200)})
 
 
 def catalog(*tools: Tool, local_seconds: float = 1) -> Catalog:
-    """One agent that may do anything."""
+    """Return one agent that may do anything."""
     limits = Limits(local_seconds=local_seconds)
     clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
     return Catalog(agents=[clerk], tools=tools)
 
 
 async def history(run: Handle) -> list[HistoryEvent]:
-    """The history of a run."""
+    """Return the history of a run."""
     return list((await run.fetch_history()).events)
 
 
 def scheduled(events: list[HistoryEvent]) -> Counter[str]:
-    """How many ordinary activities of each type there were."""
+    """Return how many ordinary activities of each type there were."""
     names = (event.activity_task_scheduled_event_attributes.activity_type.name for event in events)
     return Counter(name for name in names if name)
 
 
 def markers(events: list[HistoryEvent]) -> list[str]:
-    """What the Web UI says of each local activity."""
+    """Return the Web UI's text for each local activity."""
     told = (event for event in events if event.HasField("marker_recorded_event_attributes"))
     return [event.user_metadata.summary.data.decode() for event in told]
 
 
-async def test_what_only_reads_is_a_local_activity_and_the_web_ui_says_what_it_read(rig: StartRig) -> None:
-    """Loading the agent and reading leave a marker with words each; effects and the LLM stay ordinary activities."""
+async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
+    """Loading the agent and reading each leave a marker with text; effects and the LLM stay ordinary activities."""
 
     @tool(effect="read")
     def look(at: str) -> str:
@@ -77,8 +77,8 @@ async def test_what_only_reads_is_a_local_activity_and_the_web_ui_says_what_it_r
         await check_thread(r.client, run)
 
 
-async def test_a_read_that_takes_longer_becomes_an_ordinary_activity(rig: StartRig) -> None:
-    """At once, without a word to the LLM; and from then on calls of that tool are ordinary from the start."""
+async def test_a_slow_read_becomes_an_ordinary_activity(rig: StartRig) -> None:
+    """It does so at once, without a message to the LLM; later calls of that tool are ordinary from the start."""
     began: list[int] = []
 
     @tool(effect="read")
@@ -99,7 +99,7 @@ async def test_a_read_that_takes_longer_becomes_an_ordinary_activity(rig: StartR
         assert len(r.llm.requests) == 3
 
 
-async def test_the_reads_of_a_step_run_side_by_side(rig: StartRig) -> None:
+async def test_the_reads_of_a_step_run_in_parallel(rig: StartRig) -> None:
     """Three reads that wait for each other all end."""
     all_there = asyncio.Barrier(3)
 
@@ -118,15 +118,15 @@ async def test_the_reads_of_a_step_run_side_by_side(rig: StartRig) -> None:
 
 
 @pytest.mark.parametrize("local_seconds", [0, 0.3])
-async def test_a_cancellation_waits_for_a_local_activity_no_longer_than_it_may_take(
+async def test_a_cancellation_waits_for_a_local_activity_only_for_its_time_limit(
     rig: StartRig, local_seconds: float
 ) -> None:
-    """A read that would never end does not keep a run from being cancelled."""
+    """A read that never ends does not keep a run from being cancelled."""
     reading = asyncio.Event()
 
     @tool(effect="read")
     async def stare() -> str:
-        """Never come back."""
+        """Never return."""
         reading.set()
         await asyncio.sleep(3_600)
         return "never"
@@ -140,7 +140,7 @@ async def test_a_cancellation_waits_for_a_local_activity_no_longer_than_it_may_t
 
 
 async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client: Client) -> None:
-    """The SDK extends a workflow task at four fifths of its time-out; signals that come then wait for the read."""
+    """The SDK extends a workflow task at four fifths of its time-out; signals that arrive then wait for the read."""
     desk = Desk(calls("look"), says("done"), spec=LOCAL.model_copy(update={"limits": Limits(local_seconds=5)}))
     desk.open.set()
     desk.delay = lambda: 1.7
@@ -159,8 +159,8 @@ async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client:
         assert await check_thread(client, run) == events
 
 
-async def test_a_marker_that_no_call_has_left_is_named(client: Client) -> None:
-    """Whoever forges the end of a local activity has to forge what led to it."""
+async def test_a_forged_marker_is_named(client: Client) -> None:
+    """Forging the end of a local activity requires forging the events that led to it."""
     desk = Desk(calls("look"), says("done"), spec=LOCAL)
     desk.open.set()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -182,8 +182,8 @@ async def test_a_marker_that_no_call_has_left_is_named(client: Client) -> None:
 
 
 @asynccontextmanager
-async def asked_all_the_time(run: Handle) -> AsyncIterator[None]:
-    """Have a run answer query after query: each makes the SDK complete a workflow task sooner."""
+async def queried_continuously(run: Handle) -> AsyncIterator[None]:
+    """Query a run continuously, which makes the SDK complete workflow tasks sooner."""
 
     async def ask() -> None:
         while True:
@@ -203,7 +203,7 @@ async def asked_all_the_time(run: Handle) -> AsyncIterator[None]:
     ("seed", "replies"), [(0, 8), *(pytest.param(seed, 25, marks=pytest.mark.slow) for seed in range(1, 13))]
 )
 async def test_queries_and_signals_while_calls_read_leave_one_log(client: Client, seed: int, replies: int) -> None:
-    """Reads of all lengths, under queries without end, with signals at any moment: live, rebuilt and replayed alike."""
+    """Reads of all lengths, under constant queries, with signals at any time: live, rebuilt and replayed logs agree."""
     chance = random.Random(seed)
     made = [
         calls(*chance.choices(["look", "look", "doubt"], k=chance.randint(1, 3)), first=10 * number)
@@ -215,7 +215,7 @@ async def test_queries_and_signals_while_calls_read_leave_one_log(client: Client
     async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         done = asyncio.create_task(run.result())
-        async with asked_all_the_time(run):
+        async with queried_continuously(run):
             while not done.done():
                 await asyncio.sleep(chance.random() / 30)
                 with suppress(RPCError):

@@ -1,4 +1,4 @@
-"""What an agent has of its memory from the start, on a real server: in its prompt, in its hash, frozen in its log."""
+"""An agent's memory from the start, on a real server: in its prompt, in its hash, recorded in its log."""
 
 import json
 from collections.abc import Sequence
@@ -30,27 +30,27 @@ def look(at: str) -> str:
 
 
 def put_skill(folder: Path, text: str) -> Path:
-    """A skill in a folder."""
+    """Write a skill into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "SKILL.md").write_text(f"---\nname: {folder.name}\ndescription: For {folder.name}.\n---\n{text}\n")
     return folder
 
 
 def skills(folder: Path) -> list[Skill]:
-    """The catalog's."""
+    """Return the catalog's skills."""
     put_skill(folder / "notes", "Be brief.")
     (folder / "notes" / "sample.txt").write_text("A sample.")
     return load_skills(folder)
 
 
 def catalog(folder: Path, **agent: Any) -> Catalog:
-    """One agent with a memory of every kind."""
+    """Return one agent with a memory of every kind."""
     given = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
     return Catalog(agents=[Agent(**given)], tools=[look], skills=skills(folder))
 
 
 def furnish(workspace: Path) -> None:
-    """Put something into each place of a workspace that an agent is shown."""
+    """Write each file of a workspace that an agent is shown."""
     put_skill(workspace / ".agents" / "skills" / "deploy", "Carefully.")
     (workspace / ".agents" / "skills" / "broken").mkdir()
     (workspace / ".agents" / "skills" / "broken" / "SKILL.md").write_text("nothing")
@@ -60,7 +60,7 @@ def furnish(workspace: Path) -> None:
 
 
 async def keep(database_url: str, thread: str) -> None:
-    """Put standing memories before the agent, everybody, a user, and another user."""
+    """Store standing memories for the agent, for everybody, for a user, and for another user."""
     async with open_pool(database_url, size=1) as pool:
         store = PostgresMemories(pool)
         for scope in ("agent:clerk", "user:alice", "global", "user:bob"):
@@ -69,12 +69,12 @@ async def keep(database_url: str, thread: str) -> None:
 
 
 def system_of(r: Rig, number: int = -1) -> str:
-    """The system message of a request."""
+    """Return the system message of a request."""
     return str(r.llm.requests[number].json()["messages"][0]["content"])
 
 
 async def results_of(run: WorkflowHandle[Any, Any]) -> list[ToolCallFinished]:
-    """The results of a run's tool calls."""
+    """Return the results of a run's tool calls."""
     return [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
 
 
@@ -89,7 +89,7 @@ async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: P
         system = system_of(r)
         assert system.startswith("Work.\n\n## Skills")
         assert (
-            "- notes: For notes.\n- deploy: For deploy.\n[left out, for they cannot be used: .agents/skills: 1 "
+            "- notes: For notes.\n- deploy: For deploy.\n[left out because they cannot be used: .agents/skills: 1 "
             in system
         )
         assert system.endswith("\n\nTest before you push.")
@@ -104,10 +104,10 @@ async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: P
         assert sum(isinstance(event, MemoryRecalled) for event in events) == 1
 
 
-async def test_a_threads_own_standing_memory_is_before_it_alone(
+async def test_a_threads_own_standing_memory_is_shown_to_it_alone(
     rig: StartRig, tmp_path: Path, database_url: str
 ) -> None:
-    """What is remembered for one thread is shown when that thread goes on, and to no other."""
+    """A memory of one thread is shown when that thread is re-opened, and to no other."""
     async with rig(catalog(tmp_path / "skills"), steps([say("done")])) as r:
         mine = f"mine-{r.task_queue}"
         async with open_pool(database_url, size=1) as pool:
@@ -121,7 +121,7 @@ async def test_a_threads_own_standing_memory_is_before_it_alone(
 async def test_each_request_begins_with_the_one_before_whatever_changes(
     rig: StartRig, tmp_path: Path, database_url: str
 ) -> None:
-    """I3: files, skills, strategies and standing memories that change while a run works do not change its prompt."""
+    """I3: if files, skills, strategies or standing memories change during a run, its prompt does not."""
     replies = [call("look", at=str(number)) for number in range(3)]
     async with rig(catalog(tmp_path / "skills"), steps([*replies, fail(401, "wrong key")])) as r:
         furnish(r.workspace)
@@ -143,9 +143,9 @@ async def test_each_request_begins_with_the_one_before_whatever_changes(
 
 
 async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_path: Path) -> None:
-    """The body comes when it is asked for, with its other files named; what changes on the disk meanwhile is not read.
+    """The body comes when the agent reads it, with the names of its other files; later changes on disk are not read.
 
-    What is not from the catalog is labelled as whatever a tool returns.
+    A skill that is not from the catalog has the trust level of other tool results.
     """
     ask = [
         call("read_skill"),
@@ -176,8 +176,8 @@ async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_p
         assert "there is no skill 'nothing'; there are: notes, deploy" in nothing.content
 
 
-async def test_why_a_skill_was_left_out_is_nobodys_word(rig: StartRig, tmp_path: Path) -> None:
-    """A list that says that some were left out is worth what the workspace is, and quotes nothing of it."""
+async def test_the_reasons_for_left_out_skills_have_the_workspaces_trust(rig: StartRig, tmp_path: Path) -> None:
+    """A list of left-out skills has the trust level of the workspace, and quotes nothing from it."""
     async with rig(catalog(tmp_path / "skills"), steps([call("read_skill"), say("done")])) as r:
         broken = r.workspace / ".agents" / "skills" / "broken"
         broken.mkdir(parents=True)
@@ -191,7 +191,7 @@ async def test_why_a_skill_was_left_out_is_nobodys_word(rig: StartRig, tmp_path:
 
 
 async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig: StartRig, tmp_path: Path) -> None:
-    """What instructs the agent is part of what a run records it to be; files of the workspace are not."""
+    """The recorded agent includes its instructions, but not the files of the workspace."""
     async with rig(catalog(tmp_path / "skills"), steps([say("done")])) as r:
         furnish(r.workspace)
         hashes: list[str] = []
@@ -215,8 +215,8 @@ async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig
         assert len({again, skilled, learnt}) == 3
 
 
-async def test_standing_memory_survives_a_fold(rig: StartRig, tmp_path: Path, database_url: str) -> None:
-    """The hand-off message has it word for word; the files, which may have changed since, are left to the summary."""
+async def test_standing_memory_survives_a_compaction(rig: StartRig, tmp_path: Path, database_url: str) -> None:
+    """The message with the summary has it verbatim; the files, which may have changed, are left to the summary."""
     limits = Limits(compaction_tokens=600)
 
     def script(conversation: Conversation) -> Reply:
@@ -235,8 +235,8 @@ async def test_standing_memory_survives_a_fold(rig: StartRig, tmp_path: Path, da
         assert "TASKS.md (14 bytes)" not in json.dumps(folded)
 
 
-async def test_an_agent_without_memory_is_loaded_as_before(rig: StartRig) -> None:
-    """No skill, no tier, no tool of ours beside `read_artifact`."""
+async def test_an_agent_without_memory_has_no_memory_tools(rig: StartRig) -> None:
+    """It has no skill, no tier, and no built-in tool except `read_artifact`."""
     plain = Catalog(agents=[Agent(name="plain", instructions="Work.")], tools=[look])
     async with rig(plain, steps([say("done")])) as r:
         furnish(r.workspace)
@@ -248,10 +248,10 @@ async def test_an_agent_without_memory_is_loaded_as_before(rig: StartRig) -> Non
 
 
 async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, database_url: str) -> None:
-    """A store that the catalog brings takes the place of ours, for the tools and for what stands."""
+    """A catalog's own store replaces the built-in one, for the tools and for standing memory."""
 
     class Own(PostgresMemories):
-        """Ours, which tells what it was asked for."""
+        """The built-in store, which records its calls."""
 
         def __init__(self, pool: AsyncConnectionPool) -> None:
             super().__init__(pool)

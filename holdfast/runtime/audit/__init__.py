@@ -1,4 +1,4 @@
-"""Verification and replay of recorded threads: evidence is gathered here and judged by `holdfast.audit`.
+"""Verify and replay recorded threads: gather the evidence here, and audit it with `holdfast.audit`.
 
-Reports for people are `holdfast.runtime.cli`.
+`holdfast.runtime.cli` reports the results to people.
 """

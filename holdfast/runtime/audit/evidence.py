@@ -1,4 +1,4 @@
-"""What is kept beside a thread's log, compared with it: the ledger of effects, and artifacts."""
+"""Compare the ledger of effects and the artifacts with a thread's log."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
@@ -11,35 +11,35 @@ from holdfast.audit.audit import Begun, Effects
 from holdfast.base.digests import address_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordUnavailable
 from holdfast.run.contracts import ToolOutcome
-from holdfast.runtime.reading.record import Evidence, answered
+from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.stores import ArtifactStore, EffectRow
 
 Where = Literal["record", "history", "ledger", "artifacts"]
 
 ADVICE: Mapping[Where, str] = {
-    "record": "Trust nothing from there on: compare with a backup of the database, and find out who could write to it.",
-    "history": "Trust nothing from there on, and find out who could write to Temporal's database.",
-    "ledger": "Ask the system that the effect is in whether it happened, and find out who could write to the database.",
+    "record": "Trust no event from there on: compare with a backup of the database, and find out who can write to it.",
+    "history": "Trust no event from there on, and find out who can write to Temporal's database.",
+    "ledger": "Check in the effect's own system whether it happened, and find out who can write to the database.",
     "artifacts": (
-        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where they "
-        "keep artifacts in a store of your own, leave them out with --no-artifacts."
+        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where their "
+        "catalog has a store of its own, name the catalog with --catalog."
     ),
 }
-"""What to do about a fault, by where it is."""
+"""What to do about a fault, by its place."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """A fault."""
+class Finding:
+    """A fault that the verification found."""
 
     where: Where
     reason: str
     position: int | None = None
-    """Of the event at fault; None where no event is."""
+    """Position of the event at fault; None if the fault is in no event."""
 
     @property
     def order(self) -> float:
-        """The first event at fault is the one to name."""
+        """Sort key: the report names the fault with the first event."""
         return float("inf") if self.position is None else self.position
 
 
@@ -55,19 +55,19 @@ class Unchecked:
 async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
     """The ledger's rows of a thread; None, and a line in `unchecked`, where they cannot be read."""
     why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
-    if evidence:
+    if evidence and evidence.effects:
         try:
-            return await answered(evidence.effects(thread))
+            return await call_store(evidence.effects(thread))
         except RecordUnavailable as error:
             why = str(error)
     unchecked.append(Unchecked("ledger", why))
     return None
 
 
-async def asides(evidence: Evidence, thread: str) -> Sequence[str]:
-    """The logs of a thread that were set aside; none where the database does not answer."""
+async def logs_set_aside(evidence: Evidence, thread: str) -> Sequence[str]:
+    """Return the ids of the logs that resets of a thread have set aside; none if the database does not answer."""
     try:
-        return await answered(evidence.asides(thread))
+        return await call_store(evidence.asides(thread))
     except RecordUnavailable:
         return []
 
@@ -81,85 +81,85 @@ async def ledger_faults(
     began: Effects,
     past: Set[str],
     whole: bool,
-) -> list[Found]:
-    """Where the ledger and the log do not agree.
+) -> list[Finding]:
+    """Return the disagreements between the ledger and the log.
 
     Args:
         evidence: The ledger.
         thread: The thread id.
-        before: Its rows, from before the log was read.
-        effects: What the log has begun.
-        began: The same, and what logs that were set aside have begun.
-        past: Keys of effects that a reset has found in the ledger, which no log may have.
-        whole: The log was read from its beginning: a row without a start has none.
+        before: The thread's rows, from before the log was read.
+        effects: The effects that the log starts.
+        began: Those, and the effects that logs set aside by resets start.
+        past: Keys of effects that a reset found in the ledger; no log needs to have them.
+        whole: The log was read from its beginning, so a row that no event starts is a fault.
     """
     faults = [
-        Found("ledger", f"effect {row.key} of {row.tool} (epoch {row.epoch}) is in the ledger, and no event starts it")
+        Finding(
+            "ledger", f"effect {row.key} of {row.tool} (epoch {row.epoch}) is in the ledger, but no event starts it"
+        )
         for row in before
         if whole and (row.key, row.epoch) not in began and row.key not in past
     ]
     try:
-        rows = await answered(evidence.effects(thread))
+        rows = await call_store(evidence.effects(thread)) if evidence.effects else ()
     except RecordUnavailable:
         return faults
     kept = {(row.key, row.epoch): row for row in rows}
     for (key, epoch), begun in effects.items():
         if reason := _disagreement(begun, kept.get((key, epoch))):
             position = begun.finished.position if begun.finished else begun.position
-            faults.append(Found("ledger", f"effect {key} of {begun.tool} (epoch {epoch}): {reason}", position))
+            faults.append(Finding("ledger", f"effect {key} of {begun.tool} (epoch {epoch}): {reason}", position))
     return faults
 
 
 def _disagreement(begun: Begun, row: EffectRow | None) -> str:
-    """What the ledger says otherwise of an effect; empty for nothing."""
+    """Return how the ledger contradicts the log about an effect; empty if it does not."""
     if row and row.tool != begun.tool:
-        return f"the ledger has it as one of {row.tool}"
+        return f"in the ledger it is an effect of {row.tool}"
     finished = begun.finished
     if finished is None:
-        return ""  # what became of it, people have said, or nobody yet
+        return ""  # its outcome is unknown, or a person has reported it
     if row is None:
-        return "the log has its result, and the ledger does not have it"
+        return "the log has its result, but the ledger does not have the effect"
     if row.outcome is None:
-        return "the log has its result, and the ledger has it as not finished"
+        return "the log has its result, but in the ledger it has not finished"
     try:
         outcome = ToolOutcome.model_validate_json(row.outcome)
     except ValidationError:
         return "its outcome in the ledger does not decode"
-    # Where a person has changed the arguments, the log says so before the result.
+    # If a person has edited the arguments, the content in the log starts with a note about that.
     same = finished.content.endswith(outcome.content) if begun.edited else finished.content == outcome.content
     if not same or (finished.status, finished.artifact, finished.size) != (
         outcome.status,
         outcome.artifact,
         outcome.size,
     ):
-        return (
-            f"it is {outcome.status} in the ledger with another result than in the log, where it is {finished.status}"
-        )
+        return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
     return ""
 
 
 async def artifact_faults(
     store: ArtifactStore | None, artifacts: Mapping[str, int], unchecked: list[Unchecked]
-) -> list[Found]:
-    """Artifacts that are not what the log refers to.
+) -> list[Finding]:
+    """Return the artifacts whose content is missing or altered.
 
     Args:
-        store: Where they are; None where that is not known.
+        store: The artifact store; None if the caller does not have it.
         artifacts: Address → position of the first event that refers to it.
-        unchecked: Gets a line where they cannot be read.
+        unchecked: Gets an entry if the artifacts cannot be read.
     """
-    faults: list[Found] = []
+    faults: list[Finding] = []
     if store is None:
-        why = f"the log refers to {len(artifacts)}, and no store of them was given"
+        why = f"the log refers to {len(artifacts)}, but no artifact store was given"
         unchecked += [Unchecked("artifacts", why)] if artifacts else []
         return faults
     for address, position in artifacts.items():
         try:
-            content = await answered(store.get(address))
+            content = await call_store(store.get(address))
             if await asyncio.to_thread(address_of, content) != address:
-                faults.append(Found("artifacts", f"the content of {address} is another than was kept", position))
+                faults.append(Finding("artifacts", f"the content of {address} was altered", position))
         except (ArtifactAltered, ArtifactNotFound) as error:
-            faults.append(Found("artifacts", str(error), position))
+            faults.append(Finding("artifacts", str(error), position))
         except RecordUnavailable as error:
             unchecked.append(Unchecked("artifacts", str(error)))
             break

@@ -1,6 +1,6 @@
-"""The replay gate: would today's workflow code go on with recorded runs? Histories from Temporal or from files.
+"""The replay check: can the current workflow code continue recorded runs? Histories come from Temporal or from files.
 
-A history passes if today's code makes the very commands that it holds, and, of an agent run, if
+A history passes if the current code produces exactly the commands that it holds and, for an agent run, if
 `holdfast.temporal.history_reader` can read it.
 """
 
@@ -23,47 +23,47 @@ from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, HistoryUnre
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.executions import list_runs
-from holdfast.runtime.reading.histories import Recorded as Recorded
+from holdfast.runtime.reading.histories import RecordedRun as RecordedRun
 from holdfast.runtime.reading.histories import fetch, runs_back
 from holdfast.temporal.converter import data_converter
 from holdfast.temporal.history import completed_tasks, run_id_of
 from holdfast.temporal.history_reader import read_events
 
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
-"""How far to look back for the latest runs: visibility sorts by when a run closed, and not by when it began."""
+"""How far to look back for the latest runs: visibility sorts by the time a run closed, not by the time it started."""
 _LIMIT = timedelta(seconds=30)
 
 _EVENT_ID = re.compile(r"(?:HistoryEvent\(id|\bevent[ _]id): (\d+)")
 _UNREAD = re.compile(r"event (\d+) of the history")
 _OTHER_ACTIVITY = re.compile(r"Activity type of scheduled event '(.*?)' does not match .* activity command '(.*?)'")
-# The SDK's errors are a Rust debug print, in which each cause has a message of its own.
+# The SDK's errors are Rust debug output, in which each cause has its own message.
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """What became of one run's replay."""
+class ReplayResult:
+    """The result of replaying one run."""
 
     thread: str
     run_id: str
     ok: bool
     event_id: int | None = None
-    """The event of the history where it diverged, as far as anybody can tell."""
+    """The event of the history where the replay diverged; None if that is unknown."""
     reason: str = ""
     """Why it diverged; empty if it did not."""
 
 
 async def replay(
-    run: Recorded, workflows: Sequence[type], *, strict: bool = False, runtime: Runtime | None = None
-) -> Replayed:
+    run: RecordedRun, workflows: Sequence[type], *, strict: bool = False, runtime: Runtime | None = None
+) -> ReplayResult:
     """Replay one run through `workflows`, and read its history.
 
     Args:
         run: The run.
-        workflows: Today's workflow classes.
-        strict: Run them in Temporal's sandbox, which also finds clocks and randomness.
-        runtime: Of Temporal's SDK, which decides what it logs; None for the default.
+        workflows: The current workflow classes.
+        strict: Run them in Temporal's sandbox, which also detects clocks and randomness.
+        runtime: The SDK's runtime, which configures its logs; None for the default.
     """
     unread = ""
     try:
@@ -73,25 +73,25 @@ async def replay(
         unread = str(error)
     if failure := await _failure(run, workflows, strict=strict, runtime=runtime):
         found = _EVENT_ID.search(failure) or _UNREAD.match(unread)
-        return Replayed(run.thread, run.run_id, False, int(found[1]) if found else None, in_words(failure))
+        return ReplayResult(run.thread, run.run_id, False, int(found[1]) if found else None, explain(failure))
     if unread:
         found = _UNREAD.match(unread)
         reason = f"replays, but cannot be read without a worker: {unread}"
-        return Replayed(run.thread, run.run_id, False, int(found[1]) if found else None, reason)
-    return Replayed(run.thread, run.run_id, True)
+        return ReplayResult(run.thread, run.run_id, False, int(found[1]) if found else None, reason)
+    return ReplayResult(run.thread, run.run_id, True)
 
 
 def _type_of(events: Sequence[HistoryEvent]) -> str:
     return events[0].workflow_execution_started_event_attributes.workflow_type.name if events else ""
 
 
-async def _failure(run: Recorded, workflows: Sequence[type], *, strict: bool, runtime: Runtime | None) -> str:
-    """What the SDK says of a replay that diverged; empty if it did not."""
+async def _failure(run: RecordedRun, workflows: Sequence[type], *, strict: bool, runtime: Runtime | None) -> str:
+    """Return the SDK's error if the replay diverged; empty if it did not."""
     try:
         if not completed_tasks(run.events):
-            return ""  # no code has run yet; the SDK would wait for ever
+            return ""  # no code has run yet; the SDK would wait forever
     except HistoryUnreadable:
-        pass  # reading says so
+        pass  # `replay` reports it
     replayer = Replayer(
         workflows=workflows,
         data_converter=data_converter,
@@ -103,24 +103,24 @@ async def _failure(run: Recorded, workflows: Sequence[type], *, strict: bool, ru
     return str(result.replay_failure or "")
 
 
-def in_words(failure: str) -> str:
-    """The SDK's error text as a sentence for people."""
+def explain(failure: str) -> str:
+    """Turn the SDK's error text into a sentence for people."""
     messages = [_ESCAPE.sub(lambda found: {"n": "\n"}.get(found[1], found[1]), m) for m in _MESSAGE.findall(failure)]
-    said = one_line(": ".join(messages) or failure, 400)
-    if other := _OTHER_ACTIVITY.search(said):
-        return f"the history has the activity {other[1]!r} where today's code asks for {other[2]!r}"
-    _, nondeterminism, detail = said.partition("Nondeterminism error: ")
+    message = one_line(": ".join(messages) or failure, 400)
+    if other := _OTHER_ACTIVITY.search(message):
+        return f"the history has activity {other[1]!r} where the current code schedules {other[2]!r}"
+    _, nondeterminism, detail = message.partition("Nondeterminism error: ")
     if nondeterminism:
-        return f"today's code does something else than the history holds: {detail}"
-    return f"today's code cannot go on with this history: {said}"
+        return f"the current code diverges from the history: {detail}"
+    return f"the current code cannot continue this history: {message}"
 
 
-def recorded_in(file: Path) -> Recorded:
-    """The history in a file: JSON, as Temporal's Web UI and CLI write it.
+def recorded_in(file: Path) -> RecordedRun:
+    """Read a history from a JSON file, as written by Temporal's Web UI and CLI.
 
     Raises:
         HistoryFileNotFound: There is no such file.
-        HistoryFileInvalid: It holds no agent run's history.
+        HistoryFileInvalid: The file does not hold the history of an agent run or loop.
     """
     try:
         text = file.read_text()
@@ -132,24 +132,24 @@ def recorded_in(file: Path) -> Recorded:
         events = WorkflowHistory.from_json("", json.loads(text)).events
         begin = events[0].workflow_execution_started_event_attributes
         thread, run_id = begin.workflow_id or file.stem, run_id_of(events)
-    # What is in a file can be wrong in any way, and Temporal's parsers have an exception for each.
+    # A file can be invalid in many ways, and Temporal's parsers raise a different exception for each.
     except Exception as error:
         words = one_line(f"{type(error).__name__}: {error}", 200)
         raise HistoryFileInvalid(
-            f"file {str(file)!r} holds no history of a run ({words}). Write one with "
-            "`temporal workflow show --workflow-id THREAD --output json`, or download it, not decoded, in the Web UI."
+            f"file {str(file)!r} does not hold the history of a run ({words}). Write one with `temporal workflow show "
+            "--workflow-id THREAD --output json`, or download it from the Web UI without decoding."
         ) from error
     if begin.workflow_type.name not in (WORKFLOW, LOOP_WORKFLOW) or not run_id:
-        kind = f"a workflow of type {begin.workflow_type.name!r}" if run_id else "no workflow from its first event on"
+        kind = f"a workflow of type {begin.workflow_type.name!r}" if run_id else "a workflow without its first event"
         raise HistoryFileInvalid(
-            f"file {str(file)!r} holds the history of {kind}, and not of an agent run ({WORKFLOW}) "
-            f"or a loop ({LOOP_WORKFLOW})"
+            f"file {str(file)!r} holds the history of {kind}, not of an agent run ({WORKFLOW}) or a loop "
+            f"({LOOP_WORKFLOW})"
         )
-    return Recorded(thread, run_id, events)
+    return RecordedRun(thread, run_id, events)
 
 
-async def runs_of(threads: Threads, thread: str) -> AsyncIterator[Recorded]:
-    """The latest run of a thread, then each one before it, as far as Temporal still has them.
+async def runs_of(threads: Threads, thread: str) -> AsyncIterator[RecordedRun]:
+    """Yield the latest run of a thread, then each one before it that Temporal still has.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -160,8 +160,8 @@ async def runs_of(threads: Threads, thread: str) -> AsyncIterator[Recorded]:
         yield run
 
 
-async def latest_runs(threads: Threads, count: int) -> AsyncIterator[Recorded]:
-    """The agent runs and loops that began last, latest first, as far as Temporal still has them.
+async def latest_runs(threads: Threads, count: int) -> AsyncIterator[RecordedRun]:
+    """Yield the most recently started agent runs and loops that Temporal still has, latest first.
 
     Raises:
         ServerUnreachable: The server does not answer.
@@ -174,7 +174,7 @@ async def latest_runs(threads: Threads, count: int) -> AsyncIterator[Recorded]:
         try:
             found = [run async for run in list_runs(threads.runs.client, query, within=_LIMIT)]
         except RPCError as error:
-            raise threads.runs.in_words(error) from error
+            raise threads.runs.translate_error(error) from error
         if len(found) >= count:
             break
     for each in sorted(found, key=lambda run: run.start_time, reverse=True)[:count]:

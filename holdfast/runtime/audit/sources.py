@@ -1,6 +1,4 @@
-"""The two sources of a thread's log, each read whole and checked by itself, and compared: Temporal's histories, and the
-permanent record.
-"""
+"""Read the two sources of a thread's log, Temporal's histories and the permanent record; check and compare them."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,10 +10,10 @@ from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.run.state import RunState
-from holdfast.runtime.audit.evidence import Found, Unchecked
+from holdfast.runtime.audit.evidence import Finding, Unchecked
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.reading.histories import Recorded, runs_back
+from holdfast.runtime.reading.histories import RecordedRun, runs_back
 from holdfast.runtime.reading.runs import ENDED
 from holdfast.seals.seals import SealKeyUnknown
 from holdfast.temporal.history import READING
@@ -25,7 +23,7 @@ _POSITION = re.compile(r"event (\d+) of thread")
 
 @dataclass
 class Segment:
-    """Events of one source without a gap, and where the thread stood before them."""
+    """Consecutive events of one source, and the thread's state before them."""
 
     events: list[AgentEvent]
     state: RunState | None = None
@@ -37,14 +35,14 @@ class Log:
 
     segments: list[Segment] = field(default_factory=list)
     digests: dict[int, str] = field(default_factory=dict)
-    """By position."""
+    """Digest of each event, by position."""
     heads: dict[int, str] = field(default_factory=dict)
-    """What each Temporal run took for the digest of the event before its first, by that event's position."""
-    fault: Found | None = None
+    """The digest that each Temporal run's snapshot has for the event before its first, by that event's position."""
+    fault: Finding | None = None
     archived: int = 0
-    """How many events the permanent record has to have."""
+    """How many events the permanent record must have."""
     closed: bool = False
-    """Whether nothing more can come."""
+    """Whether no more events can follow."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
@@ -52,35 +50,35 @@ class Log:
 
 
 async def from_histories(threads: Threads, thread: str) -> Log:
-    """The events rebuilt from the histories of all Temporal runs that are left."""
+    """Rebuild the events from the histories of all Temporal runs that remain."""
     log = Log()
     found = await threads.reader.find(thread)
     if found is None:
         why = (
-            "Temporal has none of this thread: what nobody signs can have been written anew, or cut off at the end of "
-            "a run, and that cannot be seen"
+            "Temporal has no history of this thread: unsigned events may have been rewritten, or cut off at the end "
+            "of a run, without a trace"
         )
         log.unchecked.append(Unchecked("history", why))
         return log
-    by = _checking(threads, thread)
+    by = _payload_converter(threads, thread)
     if by is READING:
-        why = "there is no fleet key here: set HOLDFAST_FLEET_KEYS as the workers have it"
+        why = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
         log.unchecked.append(Unchecked("seals", why))
     runs = [run async for run in runs_back(threads.runs, thread, found.run_id, by=by)]
     for run in reversed(runs):
         try:
-            _add(log, _readable(run, log))
+            _add_run(log, _without_unknown_seals(run, log))
         except HistoryUnreadable as error:
             last = max(log.digests, default=-1) + 1
             words = f"the history of run {run.run_id} cannot be read: {error}"
-            log.fault = log.fault or Found("history", words, last)
+            log.fault = log.fault or Finding("history", words, last)
     ended = log.segments and log.segments[-1].events[-1].type == "run_finished"
     log.closed = found.status in ENDED and bool(ended) and not log.fault
     return log
 
 
-def _checking(threads: Threads, thread: str) -> PayloadConverter:
-    """What decodes the thread's payloads: checking their seals, if the key is here."""
+def _payload_converter(threads: Threads, thread: str) -> PayloadConverter:
+    """Return the converter for the thread's payloads; with a fleet key, it also checks their seals."""
     client = threads.runs.client
     if not seals_of(client):
         return READING
@@ -88,20 +86,20 @@ def _checking(threads: Threads, thread: str) -> PayloadConverter:
     return client.data_converter.with_context(place).payload_converter
 
 
-def _readable(run: Recorded, log: Log) -> Recorded:
-    """The run, to be read without checking its seals where they were made with a key that is not here."""
+def _without_unknown_seals(run: RecordedRun, log: Log) -> RecordedRun:
+    """Return the run; if its seals need a key that is not set here, return it with an unchecked log."""
     try:
         _ = run.log
     except HistoryUnreadable as error:
         if not isinstance(error.__cause__, SealKeyUnknown):
             raise
         log.unchecked.append(Unchecked("seals", f"of run {run.run_id}: {error.__cause__}"))
-        return Recorded(run.thread, run.run_id, run.events)
+        return RecordedRun(run.thread, run.run_id, run.events)
     return run
 
 
-def _add(log: Log, run: Recorded) -> None:
-    """Take in one run's events; they have to follow from those of the run before.
+def _add_run(log: Log, run: RecordedRun) -> None:
+    """Add one run's events to the log; they must follow those of the run before.
 
     Raises:
         HistoryUnreadable: They cannot be read.
@@ -110,16 +108,16 @@ def _add(log: Log, run: Recorded) -> None:
     log.archived = max(log.archived, archived)
     start, head = begin.position, begin.head
     if log.digests.get(start - 1, head) != head:
-        log.fault = log.fault or Found("history", "it does not follow from the run before it", start)
+        log.fault = log.fault or Finding("history", "it does not follow from the run before it", start)
     if start:
         log.heads[start - 1] = head
     altered = first_altered(events, start=start, head=head)
     if altered is not None:
-        log.fault = log.fault or Found("history", "its digest does not follow", altered)
+        log.fault = log.fault or Finding("history", "its digest does not follow", altered)
     for event in events:
         known = log.digests.setdefault(event.position, event.digest)
         if known != event.digest:
-            log.fault = log.fault or Found("history", "two Temporal runs have different events here", event.position)
+            log.fault = log.fault or Finding("history", "two Temporal runs have different events here", event.position)
     if not events:
         return
     before = log.segments[-1].events if log.segments else []
@@ -133,22 +131,22 @@ def _add(log: Log, run: Recorded) -> None:
 
 
 async def from_record(threads: Threads, thread: str) -> Log:
-    """The events of the permanent record, checked as they are stored."""
+    """Read the events of the permanent record, and check the stored lines."""
     log, events = Log(), list[AgentEvent]()
     if threads.reader.record is None:
-        log.unchecked.append(Unchecked("record", "no database is known here: set DATABASE_URL as the workers have it"))
+        log.unchecked.append(Unchecked("record", "no database is set here: set DATABASE_URL as the workers have it"))
         return log
     try:
-        async for lines in threads.reader.record.parts(thread, 0):
+        async for lines in threads.reader.record.pages(thread, 0):
             events += [decode_event(line) for line in lines]
         if not events:
-            why = "it has nothing of this thread: is DATABASE_URL the one that the workers have?"
+            why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
             log.unchecked.append(Unchecked("record", why))
     except RecordUnreadable as error:
         named = _POSITION.search(str(error))
-        log.fault = Found("record", str(error), int(named[1]) if named else len(events))
+        log.fault = Finding("record", str(error), int(named[1]) if named else len(events))
     except RecordUnavailable as error:
-        events = []  # a part of it would look like a log that was cut
+        events = []  # a part of the record would look like a truncated log
         log.unchecked.append(Unchecked("record", str(error)))
     log.digests = {event.position: event.digest for event in events}
     if events:
@@ -159,26 +157,26 @@ async def from_record(threads: Threads, thread: str) -> Log:
 # Both.
 
 
-def differences(history: Log, record: Log) -> list[Found]:
-    """Where the record has something else than the histories, or ends before it should."""
+def differences(history: Log, record: Log) -> list[Finding]:
+    """Return where the record differs from the histories, or ends too early."""
     if not record.digests or not history.digests:
         return []
     known = {**history.heads, **history.digests}
     for position in sorted(known.keys() & record.digests.keys()):
         if known[position] != record.digests[position]:
-            words = "the record has another event here than Temporal's history"
-            return [Found("record", words, position)]
+            words = "the record has a different event here than Temporal's history"
+            return [Finding("record", words, position)]
     length = len(record.digests)
     if record.fault is None and history.closed and length <= max(history.digests):
-        return [Found("record", "it is missing: the record ends before it, and the run has ended", length)]
+        return [Finding("record", "it is missing: the run has ended, but the record ends before this event", length)]
     if record.fault is None and length < (least := max(history.archived, min(history.digests))):
-        words = f"it is missing: {least} events were written to the record, and it ends before this one"
-        return [Found("record", words, length)]
+        words = f"it is missing: {least} events were written to the record, but it ends before this one"
+        return [Finding("record", words, length)]
     return []
 
 
-def joined(history: Log, record: Log) -> list[Segment]:
-    """The thread's events from both sources, the record's first."""
+def join(history: Log, record: Log) -> list[Segment]:
+    """Join the thread's events from both sources; where both have an event, take the record's."""
     if not record.segments:
         return history.segments
     (own,) = record.segments

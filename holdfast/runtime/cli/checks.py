@@ -1,10 +1,10 @@
-"""What `doctor` found: lines of its report."""
+"""The lines of `doctor`'s report."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-Standing = Literal["ok", "missing", "open", "weak"]
-"""There · needed and not there · cannot be told from here, or not needed here · below the hardening profile."""
+Status = Literal["ok", "missing", "open", "weak"]
+"""There · needed and missing · not visible from here, or not needed here · below the hardening profile."""
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,6 @@ class Check:
     """One line of the report."""
 
     name: str
-    status: Standing
+    status: Status
     detail: str
-    mend: str = ""
+    fix: str = ""

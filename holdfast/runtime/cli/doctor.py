@@ -1,4 +1,4 @@
-"""`doctor`: what Holdfast needs, whether it is there, and how to mend it. Never prints a secret."""
+"""`doctor`: checks what Holdfast needs, and says how to fix what is missing. Never prints a secret."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ from holdfast.runtime.client.connect import connect
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import read_stack
-from holdfast.runtime.workspace.sandbox import DEFAULT, why_not
+from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 _LIMIT = timedelta(seconds=5)
 _FRESH = timedelta(seconds=75)
-"""Temporal lists pollers for minutes after they are gone; a living worker asks for work once a minute at least."""
+"""Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
 
 
 async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> list[Check]:
-    """Look at everything; a thing that is missing does not keep the rest from being looked at."""
+    """Run all checks; a check that fails does not keep the others from running."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "holdfast/runtime/stores/migrations"))
     checks = await _temporal(settings, config)
     profile = await asyncio.to_thread(hardening, settings, config)
@@ -47,7 +47,7 @@ async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> 
 
 
 def exit_code(checks: Sequence[Check], *, hardened: bool = False) -> int:
-    """0 if nothing needed is missing, 4 if the server is, else 1; with `hardened`, what is weak counts as missing."""
+    """4 if the server is missing, 1 if anything else is, else 0. With `hardened`, what is weak counts as missing."""
     faults = ("missing", "weak") if hardened else ("missing",)
     missing = {check.name for check in checks if check.status in faults}
     if missing & {"temporal", "namespace"}:
@@ -63,8 +63,8 @@ def report(checks: Sequence[Check]) -> Text:
         shown = "–" if check.status == "open" else check.status
         screen.append(f"{shown:<8}", styles[check.status]).append(f"{check.name:<19}", "bold")
         screen.append(visible(check.detail) + "\n")
-        if check.mend and check.status != "ok":
-            screen.append(f"{'':<27}→ {check.mend}\n", "dim")
+        if check.fix and check.status != "ok":
+            screen.append(f"{'':<27}→ {check.fix}\n", "dim")
     screen.rstrip()
     return screen
 
@@ -97,12 +97,12 @@ async def _search_attributes(client: Client) -> Check:
             ListSearchAttributesRequest(namespace=client.namespace), timeout=_LIMIT
         )
     except RPCError as error:
-        return Check("search attributes", "open", f"this server does not tell ({error.message})")
+        return Check("search attributes", "open", f"this server does not list them ({error.message})")
     missing = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
     if missing:
         flags = " ".join(f"--name {name} --type {SEARCH_ATTRIBUTES[name]}" for name in missing)
-        mend = f"start a worker, which registers them; or: temporal operator search-attribute create {flags}"
-        return Check("search attributes", "missing", ", ".join(missing), mend)
+        fix = f"start a worker, which registers them; or: temporal operator search-attribute create {flags}"
+        return Check("search attributes", "missing", ", ".join(missing), fix)
     return Check("search attributes", "ok", ", ".join(SEARCH_ATTRIBUTES))
 
 
@@ -120,7 +120,7 @@ async def _workers(client: Client, task_queue: str) -> Check:
     fresh = sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
     if fresh:
         return Check("workers", "ok", f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}")
-    return Check("workers", "missing", f"nobody listens on task queue {task_queue}", "python worker.py --dev")
+    return Check("workers", "missing", f"no worker listens on task queue {task_queue}", "python worker.py --dev")
 
 
 def _database(settings: Settings, migrations: Path) -> Check:
@@ -136,19 +136,19 @@ def _database(settings: Settings, migrations: Path) -> Check:
             table = connection.execute("SELECT to_regclass('holdfast.migrations') IS NOT NULL").fetchone()
             rows = connection.execute("SELECT name FROM holdfast.migrations").fetchall() if table == (True,) else []
     except psycopg.Error as error:
-        mend = "check DATABASE_URL" if settings.database_url else "python worker.py --dev"
-        return Check("database", "missing", _without_password(str(error), url), mend)
+        fix = "check DATABASE_URL" if settings.database_url else "python worker.py --dev"
+        return Check("database", "missing", _without_password(str(error), url), fix)
     wanted = {file.stem for file in migrations.glob("*.sql")}
     if left := sorted(wanted - {name for (name,) in rows}):
-        mend = "start a worker, which migrates it"
-        return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", mend)
+        fix = "start a worker, which migrates it"
+        return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", fix)
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
 
 
 def _llm(settings: Settings) -> Check:
     if settings.scripted:
-        mend = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
-        return Check("llm", "open", "neither key nor endpoint is set here; `worker.py --dev` uses a scripted LLM", mend)
+        fix = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
+        return Check("llm", "open", "no key and no endpoint is set here; `worker.py --dev` uses a scripted LLM", fix)
     parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     key = "key set" if settings.openai_api_key else "no key"
@@ -161,13 +161,16 @@ def _catalog(settings: Settings) -> Check:
     except HoldfastError as error:
         return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
     agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
-    return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}")
+    stores = {"threads": catalog.threads, "artifacts": catalog.artifacts, "memories": catalog.memories}
+    own = ", ".join(name for name, store in stores.items() if store is not None)
+    kept = f"; stores of its own: {own}" if own else ""
+    return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}{kept}")
 
 
 def _commands() -> Check:
-    if reason := why_not(DEFAULT):
-        mend = "optional; docs/operating.md, Confined commands, says what it takes"
-        return Check("confined commands", "open", f"do not work on this machine: {reason}", mend)
+    if reason := unavailable_reason(DEFAULT):
+        fix = "optional; see docs/operating.md, Confined commands"
+        return Check("confined commands", "open", f"do not work on this machine: {reason}", fix)
     return Check("confined commands", "ok", "work on this machine")
 
 

@@ -1,5 +1,5 @@
-"""Each event in one line, and each message of a transcript in a few. Works on JSON: it also shows what a newer worker
-recorded and this version does not know.
+"""Each event in one line, and each message of a transcript in a few. Works on JSON, so it also shows events of a newer
+release.
 """
 
 import json
@@ -25,7 +25,7 @@ PROGRESS = frozenset(
         *("run_blocked", "run_unblocked", "run_finished"),
     }
 )
-"""What somebody who waits for the end wants to see pass by."""
+"""The events that `start --wait` shows as progress."""
 
 _STYLES = {
     "approval_requested": "bold yellow",
@@ -73,13 +73,13 @@ def event_line(event: JSON) -> Text:
 def event_summary(event: JSON) -> str:
     """What an event says, in one line."""
     try:
-        return _summary(_whole(event))
+        return _summary(_with_defaults(event))
     except (KeyError, TypeError, ValueError, AttributeError):
         known = {"schema_version", "position", "at", "digest", "type"}
         return brief(json.dumps({name: value for name, value in event.items() if name not in known}))
 
 
-def _whole(event: JSON) -> JSON:
+def _with_defaults(event: JSON) -> JSON:
     """The event with the fields that its JSON leaves out because they have their defaults.
 
     Raises:
@@ -97,7 +97,7 @@ def _summary(event: JSON) -> str:
             return f"in Temporal run {event['run_id']}"
         case "run_reset":
             done = "; ".join(f"{effect['call'] or effect['tool']}: {effect['status']}" for effect in event["effects"])
-            return brief(f"taken back to here; since then it had done: {done or 'nothing'}", 240)
+            return brief(f"reset to here; effects since then: {done or 'none'}", 240)
         case "user_message_received":
             by = f"{event['by']}: " if event["by"] else ""
             return brief(by + text_of(event["content"]))
@@ -109,9 +109,10 @@ def _summary(event: JSON) -> str:
             return brief(event["message"], 300)
         case "context_compacted":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
-            whole = f", {count(len(event['originals']), 'message')} carried on whole" if event["originals"] else ""
+            whole = f", {count(len(event['originals']), 'message')} kept in full" if event["originals"] else ""
             return brief(
-                f"{count(event['messages'], 'message')} into one{whole}{kept}{_outage(event)}: {event['summary']}", 240
+                f"{count(event['messages'], 'message')} summarized{whole}{kept}{_outage(event)}: {event['summary']}",
+                240,
             )
         case "agent_loaded":
             spec = event["spec"]
@@ -135,20 +136,20 @@ def _summary(event: JSON) -> str:
         case "approval_reminded" | "approval_escalated" | "approval_expired":
             return _overdue(event)
         case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked":
-            return _mandate(event)
+            return _authority(event)
         case "state_verified":
             return brief(f"after a pause of {span_text(event['paused_seconds'])}: {_findings(event)}", 240)
         case "baseline_recorded":
-            return brief(f"as people are asked: {_findings(event)}", 240)
+            return brief(f"at the request: {_findings(event)}", 240)
         case "tool_call_started":
-            undo = ", to take it back" if event["undo"] else ""
+            undo = ", to undo it" if event["undo"] else ""
             grant = f", by request {event['request']}" if event["request"] else ""
             return f"call {event['number']}{undo}{grant}"
         case "tool_call_finished":
-            adopted = ", found done earlier" if event["adopted"] else ""
+            adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
-            told = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
-            return told + _clipped(event)
+            words = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
+            return words + _clipped(event)
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
         case "run_unblocked":
@@ -157,7 +158,7 @@ def _summary(event: JSON) -> str:
             by = f" by {event['by']}" if event["by"] else ""
             return brief(f"{event['signal']}{by}: {event['explanation']}")
         case "refusals_counted":
-            return f"{event['count']:,} more were refused, with {event['sent_bytes']:,} bytes"
+            return f"{event['count']:,} more signals were rejected, with {event['sent_bytes']:,} bytes"
         case "run_finished":
             cause = f" ({event['cause']})" if event["cause"] else ""
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
@@ -187,7 +188,7 @@ def _reply(event: JSON) -> str:
 
 
 def _outage(event: JSON) -> str:
-    """What failed before the LLM answered, or was given up."""
+    """The failures before the LLM answered, or before the run gave up."""
     if not event["outage"]:
         return ""
     words = Outage.model_validate(event["outage"]).words(datetime.fromisoformat(event["at"]))
@@ -196,11 +197,11 @@ def _outage(event: JSON) -> str:
 
 
 def _clipped(event: JSON) -> str:
-    """Where the whole is, of what the event holds head and tail of."""
+    """The artifact that has the whole text, where the event has only its head and tail."""
     if not event["artifact"]:
         return ""
     size = f", {event['size']:,} bytes" if event.get("size") else ""
-    return f"  [clipped{size}; whole in {visible(event['artifact'])}]"
+    return f"  [clipped{size}; full text in {visible(event['artifact'])}]"
 
 
 def _decision(event: JSON) -> str:
@@ -213,26 +214,26 @@ def _decision(event: JSON) -> str:
 
 
 def _overdue(event: JSON) -> str:
-    """What time has led to, where nobody decided."""
+    """What a deadline of a request has led to."""
     request = f"request {event['request']}"
     match event["type"]:
         case "approval_escalated":
-            return brief(f"{request}: {', '.join(event['by'])} may decide, too")
+            return brief(f"{request}: {', '.join(event['by'])} may now decide, too")
         case "approval_expired":
-            return f"{request}: nobody has decided; the policy says {event['decision']}"
+            return f"{request}: expired; by the policy, {event['decision']}"
         case _:
-            return f"{request}: nobody has decided yet"
+            return f"{request}: still waiting for a decision"
 
 
-def _mandate(event: JSON) -> str:
-    """What is allowed from now on, or no longer."""
+def _authority(event: JSON) -> str:
+    """A rule or a delegation that begins or ends."""
     proof = f" ({event['proof']})" if event.get("proof") else ""
     match event["type"]:
         case "rule_remembered":
             by = ", ".join(event["by"])
             words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {by}"
         case "rule_revoked":
-            words = f"rule {event['rule']} counts no more, by {event['by']}{proof}"
+            words = f"rule {event['rule']} revoked, by {event['by']}{proof}"
         case "authority_delegated":
             reason = f": {event['reason']}" if event["reason"] else ""
             words = f"{event['by']} to {event['to']}, until {clock(event['until'])}{proof}{reason}"
@@ -269,7 +270,7 @@ def running_calls(events: Iterable[JSON]) -> list[str]:
 
 
 def message_text(message: JSON) -> Text:
-    """A message of the transcript: who speaks, then what."""
+    """A message of the transcript: its role, then its content."""
     role = str(message.get("role"))
     content = message.get("content")
     words = text_of(content)

@@ -1,30 +1,11 @@
-"""Exit codes, and which error leads to which. Part of the CLI's contract."""
+"""Exit codes, and which error leads to which. Part of the CLI's contract.
 
-from holdfast.errors import (
-    AgentNotFound,
-    CatalogError,
-    EventsMissing,
-    HistoryFileInvalid,
-    HistoryFileNotFound,
-    HoldfastError,
-    LoadError,
-    PolicyError,
-    PositionInvalid,
-    Refused,
-    ServerUnreachable,
-    SettingsError,
-    StatusInvalid,
-    TaskInvalid,
-    ThreadExists,
-    ThreadIdInvalid,
-    ThreadNotFound,
-    WorkspaceNotFound,
-)
-from holdfast.memory.semantic import ItemNotFound, ItemRefused
+A verb returns its exit code; an error that a verb raises gets one in `exit_code`, called by `main.carry_out`.
+"""
 
 OK = 0
 FAILED = 1
-"""The run failed or was cancelled, or does not replay; or something went wrong that has no code of its own."""
+"""The run failed or was cancelled, or does not replay; or an error that has no code of its own."""
 USAGE = 2
 NOT_FOUND = 3
 UNREACHABLE = 4
@@ -32,15 +13,18 @@ UNREACHABLE = 4
 REFUSED = 5
 INTERRUPTED = 130
 
-_CODES: tuple[tuple[tuple[type[HoldfastError], ...], int], ...] = (
-    ((TaskInvalid, ThreadIdInvalid, ThreadExists, StatusInvalid, PositionInvalid, HistoryFileInvalid), USAGE),
-    ((SettingsError, LoadError, CatalogError, PolicyError), USAGE),
-    ((ThreadNotFound, AgentNotFound, WorkspaceNotFound, EventsMissing, HistoryFileNotFound, ItemNotFound), NOT_FOUND),
-    ((ServerUnreachable,), UNREACHABLE),
-    ((Refused, ItemRefused), REFUSED),
-)
+_CODES = {
+    **dict.fromkeys(("SettingsError", "LoadError", "CatalogError", "PolicyError"), USAGE),
+    **dict.fromkeys(("TaskInvalid", "ThreadIdInvalid", "ThreadExists", "StatusInvalid"), USAGE),
+    **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid"), USAGE),
+    **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
+    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound"), NOT_FOUND),
+    "ServerUnreachable": UNREACHABLE,
+    **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
+}
+"""By the name of the error's class or of a class above it: not all of them are imported where one is refused."""
 
 
 def exit_code(error: BaseException) -> int:
     """The exit code that an error leads to."""
-    return next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)
+    return next((_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _CODES), FAILED)

@@ -1,4 +1,4 @@
-"""`doctor` on the hardening profile (docs/security.md): what keeps a guarantee from holding here. Shows no secret."""
+"""`doctor` on the hardening profile (docs/security.md): what weakens a guarantee here. Never prints a secret."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from holdfast.agents.agent import shared
 from holdfast.agents.catalog import Catalog
 from holdfast.authority.policy import Policy
 from holdfast.errors import HoldfastError
-from holdfast.runtime.cli.checks import Check, Standing
+from holdfast.runtime.cli.checks import Check, Status
 from holdfast.runtime.cli.text import count
 from holdfast.runtime.config.encryption_keys import split_plain
 from holdfast.runtime.config.loading import load
@@ -24,7 +24,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", ""})
 
 
 def hardening(settings: Settings, config: Mapping[str, Any]) -> list[Check]:
-    """Each line of the profile that this process can see.
+    """The lines of the profile that this process can check.
 
     Args:
         settings: From the environment.
@@ -49,14 +49,16 @@ def _fleet_key(settings: Settings, config: Mapping[str, Any]) -> Check:
     except HoldfastError as error:
         return Check("fleet key", "weak", str(error))
     if not seals:
-        detail = "none here: this process makes plain starts alone, and cannot tell a forged answer; workers need one"
+        detail = (
+            "none here: this process makes only plain starts, and cannot detect a forged answer; workers need a key"
+        )
         return Check("fleet key", "weak", detail, HOW)
     return Check("fleet key", "ok", f"{count(len(seals.keys), 'key')}; {next(iter(seals.keys))!r} seals")
 
 
 def _plain_starts(settings: Settings) -> Check:
     if settings.plain_starts:
-        detail = "taken: everybody who reaches Temporal can start an agent's run with a task"
+        detail = "accepted: everybody who reaches Temporal can start an agent run with a task"
         return Check("plain starts", "weak", detail, "HOLDFAST_PLAIN_STARTS=false on the workers")
     return Check("plain starts", "ok", "refused")
 
@@ -68,9 +70,9 @@ def _policy(settings: Settings) -> Check:
         return Check("policy", "weak", str(error), "starter.py policy check FILE")
     unsigned = [name for name, policy in policies if policy.signatures != "required"]
     if unsigned:
-        detail = f"decisions count unsigned, on anybody's word: {', '.join(unsigned)}"
+        detail = f"unsigned decisions count, whoever sends them: {', '.join(unsigned)}"
         return Check("policy", "weak", detail, "signatures: required, and a key for each approver (starter.py keygen)")
-    return Check("policy", "ok", "decisions have to be signed")
+    return Check("policy", "ok", "decisions must be signed")
 
 
 def _policies(settings: Settings) -> Iterator[tuple[str, Policy]]:
@@ -84,29 +86,31 @@ def _policies(settings: Settings) -> Iterator[tuple[str, Policy]]:
 
 def _encryption(settings: Settings) -> Check:
     if not settings.encryption_keys:
-        detail = "payloads are plain text to everybody who reads Temporal or its database"
+        detail = "everybody who reads Temporal or its database reads the payloads"
         return Check("encryption", "weak", detail, "HOLDFAST_ENCRYPTION_KEYS (docs/operating.md)")
     if split_plain(settings.encryption_keys.get_secret_value())[1]:
-        detail = "on, and sealed plain text is still taken"
-        return Check("encryption", "weak", detail, "remove `plain` when the runs that began before have ended")
+        detail = "on, but sealed plain text is still accepted"
+        return Check(
+            "encryption", "weak", detail, "remove `plain` when the runs that began without encryption have ended"
+        )
     return Check("encryption", "ok", "payloads are encrypted")
 
 
 def _transport(config: Mapping[str, Any]) -> Check:
     address = str(config["target_host"])
     if _is_local(address.rpartition(":")[0]):
-        return Check("transport", "ok", f"{address}: this machine alone")
+        return Check("transport", "ok", f"{address}: this machine only")
     if not config.get("tls") and not config.get("api_key"):
-        mend = "mTLS and an authoriser for Temporal: examples/hardened"
-        return Check("transport", "weak", f"{address}: without TLS", mend)
+        fix = "mTLS and an authoriser for Temporal: examples/hardened"
+        return Check("transport", "weak", f"{address}: without TLS", fix)
     return Check("transport", "ok", f"{address}: TLS")
 
 
 def _gateway(settings: Settings) -> Check:
     if _is_local(settings.gateway_host):
-        return Check("gateway bind", "ok", f"{settings.gateway_host}: this machine alone")
-    mend = "bind it to loopback or a private address, behind a proxy that ends TLS"
-    return Check("gateway bind", "weak", f"{settings.gateway_host}: reachable from elsewhere, in plain HTTP", mend)
+        return Check("gateway bind", "ok", f"{settings.gateway_host}: this machine only")
+    fix = "bind it to loopback or a private address, behind a proxy that ends TLS"
+    return Check("gateway bind", "weak", f"{settings.gateway_host}: reachable from other machines, in plain HTTP", fix)
 
 
 def _database_password(settings: Settings) -> Check:
@@ -118,13 +122,13 @@ def _database_password(settings: Settings) -> Check:
     password = unquote(parts.password or os.environ.get("PGPASSWORD", ""))
     file = os.environ.get("PGPASSFILE") or "sslcert" in parts.query
     if not file and (password.lower() in _GUESSED or password == parts.username):
-        return Check("database password", "weak", f"none, or a usual one, for {parts.hostname}", "set a random one")
-    return Check("database password", "ok", "set, and not a usual one")
+        return Check("database password", "weak", f"none, or a common one, for {parts.hostname}", "set a random one")
+    return Check("database password", "ok", "set, and not a common one")
 
 
 def _account() -> Check:
     if os.geteuid() == 0:
-        detail = "root: what a run's command can reach, unless confined, is everything"
+        detail = "root: a command of a run, unless confined, can reach everything"
         return Check("account", "weak", detail, "run workers under an account of their own")
     return Check("account", "ok", f"user id {os.geteuid()}")
 
@@ -133,8 +137,8 @@ def _state_folder(home: Path) -> Check:
     try:
         mode = home.stat().st_mode
     except OSError:
-        return Check("state folder", "open", f"{home} is not there")
-    status: Standing = "weak" if mode & stat.S_IRWXO or mode & (stat.S_IRGRP | stat.S_IWGRP) else "ok"
+        return Check("state folder", "open", f"{home} does not exist")
+    status: Status = "weak" if mode & stat.S_IRWXO or mode & (stat.S_IRGRP | stat.S_IWGRP) else "ok"
     return Check(
         "state folder", status, f"{home}: mode {mode & 0o777:o}", f"chmod 700 {home}" if status == "weak" else ""
     )

@@ -1,8 +1,8 @@
-"""What the keys do in the live view: a small state machine, told characters, answering with decisions.
+"""What the keys do in the live view: a small state machine that turns characters into decisions and messages.
 
-1. Only a request that is on the screen can be decided, and the decision carries its digest. One that is there in part
-   cannot be approved here.
-2. A decision asks for a reason first; Enter gives it, Escape takes the decision back. A message is typed likewise.
+1. Only the request on the screen can be decided, and the decision carries its digest. A request that does not fit on
+   the screen cannot be approved here.
+2. A decision asks for a reason first; Enter sends it, Escape cancels it. A message is typed likewise.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ CHOICES: dict[str, dict[str, str]] = {
 """By kind of request: the keys and their decisions."""
 
 ASKS = {"happened": "what the call returned, or why", "respond": "what the agent is to read"}
-"""What is typed with a decision, where it is not the reason."""
+"""What the user types with a decision, where it is not the reason."""
 
 _HINTS = {
     "approve": "approve",
@@ -28,20 +28,20 @@ _HINTS = {
     "respond": "answer instead",
     "happened": "it happened",
     "absent": "it did not, run it",
-    "undo": "take it back",
-    "abandon": "give up",
+    "undo": "undo it",
+    "abandon": "leave it unknown",
 }
 
 
 def choices_for(request: JSON, *, seen: bool = True) -> dict[str, str]:
-    """The keys for a request, and their decisions; none that lets run what was not `seen` whole."""
+    """The keys for a request, and their decisions. A request that was not `seen` in full has no key that runs it."""
     answers = request.get("answers", ANSWERS.get(request["kind"], ()))
     choices = {key: word for key, word in CHOICES.get(request["kind"], {}).items() if word in answers}
     return {key: word for key, word in choices.items() if seen or word in HARMLESS}
 
 
 def hints_for(request: JSON, *, seen: bool = True) -> str:
-    """The keys for a request, as they are shown."""
+    """The hints that show the keys for a request."""
     choices = choices_for(request, seen=seen)
     return "   ".join([*(f"[{key}] {_HINTS[word]}" for key, word in choices.items()), "[l] later"])
 
@@ -62,16 +62,16 @@ class Message:
     text: str
 
 
-Told = Answer | Message | Literal["leave", "retry"] | None
+Result = Answer | Message | Literal["leave", "retry"] | None
 
 
 @dataclass
 class Keys:
-    """Takes characters in.
+    """The state of the keyboard.
 
     Args:
         blocked: Whether the run is blocked, so that `r` retries.
-        seen: Whether a request is on the screen as a whole.
+        seen: Whether a request fits on the screen.
     """
 
     requests: Sequence[JSON] = ()
@@ -90,15 +90,15 @@ class Keys:
         return next((each for each in self.requests if each["request"] not in self.postponed), None)
 
     def update(self, requests: Sequence[JSON], *, blocked: bool) -> None:
-        """Take in the open requests; a reason being typed for one that is gone is dropped."""
+        """Take the open requests; drop a reason that is being typed for one that is no longer open."""
         before = self.request
         self.requests, self.blocked = requests, blocked
         now = self.request
         if self.decision and (before is None or now is None or now["request"] != before["request"]):
             self.decision, self.typed = None, ""
 
-    def key(self, character: str) -> Told:
-        """Take in one character; returns what it leads to, if anything."""
+    def key(self, character: str) -> Result:
+        """Take one character; returns what it leads to, if anything."""
         request = self.request
         if self.composing:
             return self._compose(character)
@@ -118,7 +118,7 @@ class Keys:
             self.decision = choices_for(request, seen=self.seen(request)).get(character)
         return None
 
-    def _type(self, character: str, request: JSON, decision: str) -> Told:
+    def _type(self, character: str, request: JSON, decision: str) -> Result:
         if character in "\r\n":
             answer = Answer(request, decision, self.typed.strip())
             self.decision, self.typed = None, ""
@@ -128,11 +128,11 @@ class Keys:
         self._edit(character)
         return None
 
-    def _compose(self, character: str) -> Told:
+    def _compose(self, character: str) -> Result:
         if character in "\r\n\x1b":
-            said = self.typed.strip() if character != "\x1b" else ""
+            text = self.typed.strip() if character != "\x1b" else ""
             self.composing, self.typed = False, ""
-            return Message(said) if said else None
+            return Message(text) if text else None
         self._edit(character)
         return None
 

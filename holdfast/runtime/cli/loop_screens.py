@@ -10,7 +10,7 @@ _STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "change
 
 
 def loop_screen(state: JSON, *, ui: str | None) -> Text:
-    """A loop: where it is, its last iterations, and the commands that go on from there."""
+    """A loop: where it is, its last iterations, and the commands that act on it."""
     loop, status = state["thread"], state["status"]
     screen = Text.assemble(
         (visible(loop), "bold"),
@@ -43,7 +43,7 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
 
 
 def iteration_line(iteration: JSON) -> Text:
-    """One iteration: its thread, what became of it, its task, and its commits."""
+    """One iteration: its thread, outcome, task and commits."""
     outcome = iteration["outcome"]
     words = Text.assemble(
         f"  {visible(iteration['thread'])}  ",

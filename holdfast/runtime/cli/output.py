@@ -13,7 +13,7 @@ from rich.text import Text
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to us what a closed pipe means; rich would end the process with 1."""
+        """Raise, so that `main` decides on the exit code; rich would end the process with 1."""
         raise BrokenPipeError
 
 
@@ -30,9 +30,9 @@ class Output:
         self.err = _Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=True)
 
     def result(self, value: Any, screen: Text | None = None) -> None:
-        """Write a result: `value` as JSON, or its `screen`; at once, for a reader may be following."""
+        """Write a result: `value` as JSON, or its `screen`; flush it, for a reader may be following."""
         if self.as_json:
-            # Some terminals and pipes are not UTF-8; escapes are read by all.
+            # Some terminals and pipes are not UTF-8; every parser reads escapes.
             utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             sys.stdout.write(json.dumps(value, ensure_ascii=not utf8) + "\n")
         elif screen is not None and screen.plain:
@@ -40,11 +40,11 @@ class Output:
         sys.stdout.flush()
 
     def note(self, words: str | Text) -> None:
-        """Say something beside the result."""
+        """Write something beside the result."""
         self.err.print(words if isinstance(words, Text) else Text(words))
 
     def progress(self, line: Text) -> None:
-        """Say what happens meanwhile, in one line of the terminal's width."""
+        """Write a line of progress, cut to the terminal's width."""
         if self.err.is_terminal:
             line.truncate(self.err.width, overflow="ellipsis")
         self.err.print(line)

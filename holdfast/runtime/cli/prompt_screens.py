@@ -1,4 +1,4 @@
-"""The screen of `prompt`: what the LLM is sent next, tier by tier."""
+"""The screen of `prompt`: the next request to the LLM, tier by tier."""
 
 from rich.text import Text
 
@@ -9,15 +9,15 @@ from holdfast.runtime.client.threads import JSON
 
 _WAITS = {
     "retry": "a person sends `retry`",
-    "verification": "verified after the long pause",
+    "verification": "the checks after the long pause",
     "result": "the result of",
-    "message": "a message that waits",
+    "message": "a queued message",
     "say": "a message",
 }
 
 
 def prompt_screen(prompt: Prompt, view: JSON) -> Text:
-    """The sizes of all tiers, what is still to come, and then each tier's text."""
+    """The sizes of all tiers, what has to happen first, and then each tier's text."""
     screen = Text.assemble(
         (visible(view["thread"]), "bold"),
         f"  {view['status'].replace('_', ' ')}  agent {visible(view['agent'])}, {visible(view['llm'])}\n\n",
@@ -31,7 +31,7 @@ def prompt_screen(prompt: Prompt, view: JSON) -> Text:
         words = f"{last['prompt_tokens']:,} tokens, {last['cached_tokens']:,} of them cached"
         screen.append(f"The provider counted {words}, for the last request.\n", "dim")
     if view["compacting"]:
-        screen.append("It asks for a summary: the transcript is folded then.\n", "yellow")
+        screen.append("It asks for a summary, for context compaction.\n", "yellow")
     if view["waits"]:
         screen.append("\nBefore it is sent\n", "bold")
         screen.append("".join(f"  {_WAITS[each['kind']]}: {brief(each['text'])}\n" for each in view["waits"]))
@@ -55,4 +55,4 @@ def _row(name: str, sizes: JSON) -> tuple[str, str]:
 
 def _transcript_words(view: JSON) -> str:
     words = count(view["messages"], "message")
-    return f"{words}, folded {count(view['compactions'], 'time')}" if view["compactions"] else words
+    return f"{words}, {count(view['compactions'], 'context compaction')}" if view["compactions"] else words

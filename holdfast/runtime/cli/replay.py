@@ -1,4 +1,4 @@
-"""The verb `replay`: recorded runs through today's workflow code, one line a run."""
+"""The verb `replay`: recorded runs through today's workflow code, a line for each run."""
 
 import asyncio
 import logging
@@ -11,29 +11,29 @@ from rich.text import Text
 from temporalio.converter import PayloadCodec
 from temporalio.runtime import Runtime
 
-from holdfast.runtime.audit.replay import Recorded, Replayed, recorded_in, replay
+from holdfast.runtime.audit.replay import RecordedRun, ReplayResult, recorded_in, replay
 from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.output import Output
 from holdfast.runtime.cli.text import count, visible
-from holdfast.runtime.reading.histories import opened
+from holdfast.runtime.reading.histories import decrypt_events
 
 PATIENCE = 1.0
-"""Seconds of silence before a word of progress; after each word, twice as many."""
+"""Seconds before the first line of progress; each next line comes after twice as many."""
 
 
 async def replay_all(
-    runs: AsyncIterator[Recorded],
+    runs: AsyncIterator[RecordedRun],
     workflows: Sequence[type],
     *,
     output: Output,
     strict: bool,
     runtime: Runtime | None,
 ) -> int:
-    """Replay `runs`, say what became of each, and return the exit code."""
+    """Replay `runs`, print the result of each, and return the exit code."""
     if runtime:
-        # The SDK would show a traceback of each failure; we say what it means. None: it is wanted (--debug).
+        # The SDK would log a traceback of each failure. With --debug, `runtime` is None, and it does.
         logging.getLogger("temporalio").addHandler(logging.NullHandler())
-    results: list[Replayed] = []
+    results: list[ReplayResult] = []
     async with _progress(output, results):
         async for run in runs:
             results.append(await replay(run, workflows, strict=strict, runtime=runtime))
@@ -44,16 +44,16 @@ async def replay_all(
     return FAILED if diverged else OK
 
 
-async def from_files(files: Sequence[Path], codec: PayloadCodec) -> AsyncIterator[Recorded]:
+async def from_files(files: Sequence[Path], codec: PayloadCodec) -> AsyncIterator[RecordedRun]:
     """The runs in `files`, decrypted; nothing is replayed unless all can be read."""
     runs = [recorded_in(file) for file in files]
     for run in runs:
-        await opened(run.events, codec)
+        await decrypt_events(run.events, codec)
     for run in runs:
         yield run
 
 
-def _line(replayed: Replayed) -> Text:
+def _line(replayed: ReplayResult) -> Text:
     line = Text.assemble(
         ("ok        ", "green") if replayed.ok else ("diverged  ", "bold red"),
         (visible(replayed.thread), "bold"),
@@ -69,7 +69,7 @@ def _verdict(total: int, diverged: int) -> Text:
     if not total:
         return Text("There are no agent runs to replay.")
     if not diverged:
-        return Text(f"{count(total, 'run')}, and today's code goes on with {'it' if total == 1 else 'all of them'}.")
+        return Text(f"{count(total, 'run')}, and today's code can resume {'it' if total == 1 else 'all of them'}.")
     return Text(
         f"{diverged:,} of {count(total, 'run')} {'diverges' if diverged == 1 else 'diverge'}. A run that is still "
         "open needs workers of the release that recorded it, or a workflow.patched() around what changed."
@@ -77,16 +77,16 @@ def _verdict(total: int, diverged: int) -> Text:
 
 
 @asynccontextmanager
-async def _progress(output: Output, results: Sequence[Replayed]) -> AsyncIterator[None]:
-    async def tell() -> None:
+async def _progress(output: Output, results: Sequence[ReplayResult]) -> AsyncIterator[None]:
+    async def print_progress() -> None:
         pause = PATIENCE
         while True:
             await asyncio.sleep(pause)
             output.progress(Text(f"Replaying; {count(len(results), 'run')} done …", "dim"))
             pause *= 2
 
-    teller = asyncio.create_task(tell())
+    printing = asyncio.create_task(print_progress())
     try:
         yield
     finally:
-        teller.cancel()
+        printing.cancel()

@@ -7,10 +7,10 @@ from rich.text import Text
 
 from holdfast.authority.approvals import ANSWERS
 from holdfast.run.details import votes_words
-from holdfast.runtime.audit.verify import Verified
+from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
 from holdfast.runtime.client.threads import JSON
-from holdfast.runtime.reading.record import Ended
+from holdfast.runtime.reading.record import EndedThread
 from holdfast.runtime.reading.runs import Retrying
 
 STATUS_STYLES = {
@@ -35,19 +35,19 @@ _OPTIONS = {
 }
 _MEANINGS = {
     "approve": "let it run",
-    "deny": "refuse it; --reason tells the agent why",
+    "deny": "refuse it; --reason is shown to the agent",
     "respond": "answer in the tool's place",
-    "happened": "it did; --result tells the agent what came of it",
+    "happened": "it did; --result gives the agent its result",
     "absent": "it did not: run it now",
-    "undo": "take back what it may have done",
-    "abandon": "nobody can tell; go on without",
+    "undo": "undo what it may have done",
+    "abandon": "leave the outcome unknown and continue",
 }
 
 
 def show_screen(
     state: JSON, *, running: Sequence[str], retrying: Sequence[Retrying], ui: str | None, now: datetime | None = None
 ) -> Text:
-    """One thread: where it is, what it waits for, and the commands that go on from there."""
+    """One thread: where it is, what it waits for, and the commands that act on it."""
     thread, status = state["thread"], state["status"]
     screen = Text.assemble(
         (visible(thread), "bold"),
@@ -70,7 +70,7 @@ def show_screen(
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
         if after := blocked.get("after"):
-            screen.append(f"  given up {brief(after, 400)}\n")
+            screen.append(f"  gave up {brief(after, 400)}\n")
         screen.append(f"  {command('retry', thread)}\n", "bold")
     for rule in state.get("remembered", ()):
         revoke = command("revoke", thread, "--remembered", rule["rule"])
@@ -78,10 +78,10 @@ def show_screen(
             f"this call of {brief(rule['tool'])}, by {brief(rule['by'])}\n"
         )
         screen.append(f"  {revoke}\n", "dim")
-    for right in state.get("delegated", ()):
-        who = f"{brief(right['by'])} to {brief(right['to'])}, until {clock(right['until'])}"
-        screen.append("\nRight lent  ", "bold").append(f"by {who}\n")
-        screen.append(f"  {command('revoke', thread, '--delegated-to', right['to'])}\n", "dim")
+    for delegation in state.get("delegated", ()):
+        who = f"{brief(delegation['by'])} to {brief(delegation['to'])}, until {clock(delegation['until'])}"
+        screen.append("\nDelegated  ", "bold").append(f"by {who}\n")
+        screen.append(f"  {command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
     for request in state["pending"]:
         screen.append("\n").append(request_screen({"thread": thread, **request}))
     if state["result"]:
@@ -94,7 +94,7 @@ def show_screen(
 
 
 def request_screen(request: JSON) -> Text:
-    """An open request: the call with all its arguments, why somebody is asked, and the commands that answer."""
+    """An open request: the call with all its arguments, why it needs a decision, and the commands that decide."""
     screen = request_head(request)
     screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
     if words := terms_words(request):
@@ -114,7 +114,7 @@ def request_screen(request: JSON) -> Text:
 
 
 def terms_words(request: JSON) -> str:
-    """Who may decide, how many have, and until when; empty where anybody may, at any time."""
+    """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
     words, quorum = [], request.get("quorum", 1)
     if who := request.get("who"):
         words.append(f"decided by {brief(', '.join(who), 300)}")
@@ -127,19 +127,19 @@ def terms_words(request: JSON) -> str:
 
 
 def signing_screen(request: JSON, payload: JSON, public: str) -> Text:
-    """What somebody puts their signature under."""
+    """The statement that a person signs."""
     screen = request_head(request)
     screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
     if "arguments" in payload:
         screen.append("  to run with\n", "dim").append(indented(arguments_text(payload["arguments"]), "    ") + "\n")
-    said = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
-    told = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
-    screen.append(f"  Signed: {visible(said)}{told}\n  digest {request['digest']}, key {public}", "dim")
+    decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
+    details = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
+    screen.append(f"  Signed: {visible(decision)}{details}\n  digest {request['digest']}, key {public}", "dim")
     return screen
 
 
 def request_head(request: JSON) -> Text:
-    """The question that a request puts, in one line."""
+    """The question of a request, in one line."""
     question = "may this run?" if request["kind"] == "approval" else "did this happen?"
     return Text.assemble(
         (f"Request {request['request']}", "bold yellow"),
@@ -184,8 +184,8 @@ def list_screen(rows: Sequence[JSON]) -> Text:
     return screen
 
 
-def verify_screen(verified: Verified) -> Text:
-    """What a check of a log came to."""
+def verify_screen(verified: Verification) -> Text:
+    """The result of checking a thread."""
     where = " and ".join(
         {"history": "Temporal's histories", "record": "the permanent record"}[s] for s in verified.sources
     )
@@ -202,7 +202,7 @@ def verify_screen(verified: Verified) -> Text:
     return screen
 
 
-def prunable_line(one: Ended) -> Text:
+def prunable_line(one: EndedThread) -> Text:
     """A thread that ended long ago, in one line."""
     size = f"{count(one.events, 'event')}, {one.bytes:,} bytes"
     return Text.assemble((clock(one.last_at.isoformat()), "dim"), f"  {visible(one.thread)}  ({size})")

@@ -9,13 +9,13 @@ from typing import Any
 from holdfast.base.text import one_line
 
 # Control characters (escape sequences begin with one) and those that reorder text: on a screen where people approve
-# tool calls, nobody but us may move the cursor, hide a line or turn one round.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# tool calls, no text of a model or a tool may move the cursor, hide a line or reverse one.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
     """`text` with every character that could act on the terminal written out, as Python escapes it."""
-    return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def brief(text: str, limit: int = 160) -> str:
@@ -24,7 +24,7 @@ def brief(text: str, limit: int = 160) -> str:
 
 
 def arguments_text(arguments: Any) -> str:
-    """A tool call's arguments, whole: a person decides on all of them."""
+    """All arguments of a tool call: a person decides on all of them."""
     if isinstance(arguments, str):
         return visible(arguments)
     if arguments == {}:
@@ -33,7 +33,7 @@ def arguments_text(arguments: Any) -> str:
 
 
 def command(*words: str) -> str:
-    """A command to copy: `python starter.py approve my-thread 1`."""
+    """A command line to copy: `python starter.py approve my-thread 1`."""
     return "python starter.py " + " ".join(shlex.quote(word) for word in words)
 
 

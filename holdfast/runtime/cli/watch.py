@@ -1,5 +1,5 @@
-"""The live view: events scroll by, and below them stand status, running calls and the open request, to be answered
-in place. Leaving it leaves the run alone.
+"""The live view: events scroll by; below them are the status, the running calls and the open request, which the user
+decides in place. Leaving the view does not change the run.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from holdfast.log.events import EVENTS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.cli.event_lines import event_line, running_calls
+from holdfast.runtime.cli.keyboard import typed_characters
 from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
 from holdfast.runtime.cli.text import arguments_text, brief, command, indented, visible
-from holdfast.runtime.cli.typed import typed_characters
-from holdfast.runtime.client.decisions import Decided, decide, retry
+from holdfast.runtime.client.decisions import UpdateResult, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.threads import JSON, Threads
@@ -32,11 +32,11 @@ from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.reading.runs import Retrying, retrying
 
 LOOK_SECONDS = 2.0
-"""How often to ask Temporal which calls are being tried again; events say that only afterwards."""
+"""How often to ask Temporal which calls are being retried; events report that only afterwards."""
 
 
 class View:
-    """What the live view knows: a fold over the events it has seen.
+    """The state of the live view: a fold over the events so far.
 
     Args:
         thread: The thread id.
@@ -53,13 +53,13 @@ class View:
         self._spinner = Spinner("dots")
 
     def add(self, event: JSON) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         try:
             self.state = evolve(self.state, EVENTS.validate_python([event])[0])
         except ValidationError:
-            self.note = "this run was recorded by a newer release; some of it may not show here"
+            self.note = "a newer release recorded this run; this view may not show all of it"
         except EventOutOfPlace:
-            self.note = "earlier events of this thread are not here; some of it may not show"
+            self.note = "earlier events of this thread are missing; this view may not show all of it"
         if event["type"] == "llm_replied":
             self._recent.clear()  # calls of earlier steps are all finished
         self._recent.append(event)
@@ -88,13 +88,13 @@ class View:
         if request := self.keys.request:
             parts += self._question(request)
         elif state.status == "waiting_message":
-            parts.append(Text(f"Open for a message until {until(state.idle.until)}", "bold"))
+            parts.append(Text(f"Waiting for a message until {until(state.idle.until)}", "bold"))
         elif state.status == "running":
-            self._spinner.update(text=Text("tools at work" if calls else "the LLM is thinking", "dim"))
+            self._spinner.update(text=Text("tools are running" if calls else "waiting for the LLM", "dim"))
             parts.append(self._spinner)
         if self.keys.composing:
             parts.append(
-                Text.assemble(("message: ", "bold"), f"(Enter sends, Esc takes back): {visible(self.keys.typed)}▌")
+                Text.assemble(("message: ", "bold"), f"(Enter sends, Esc cancels): {visible(self.keys.typed)}▌")
             )
         if self.note:
             parts.append(Text(brief(self.note, 300), "yellow"))
@@ -108,20 +108,20 @@ class View:
         lines, whole = self._shown(request)
         yield Text(indented("\n".join(lines), "    "))
         if not whole:
-            yield Text(f"    … not all is shown; digest {request['digest']}", "yellow")
+            yield Text(f"    … more is not shown; digest {request['digest']}", "yellow")
             yield Text(f"    to let it run, read it first: {command('pending', request['thread'])}", "yellow")
         if words := terms_words(request):
             yield Text(f"  {words}", "dim")
         if self.keys.decision:
             asks = ASKS.get(self.keys.decision, "reason")
             yield Text.assemble(
-                (f"{self.keys.decision}: ", "bold"), f"{asks} (Enter sends, Esc takes back): {self.keys.typed}▌"
+                (f"{self.keys.decision}: ", "bold"), f"{asks} (Enter sends, Esc cancels): {self.keys.typed}▌"
             )
         else:
             yield Text(hints_for(request, seen=whole), "bold")
 
     def _shown(self, request: JSON) -> tuple[list[str], bool]:
-        """The lines of a request's arguments that have room, and whether those are all."""
+        """The lines of a request's arguments that fit, and whether those are all."""
         room, width = max(3, self._console.height - 15), max(20, self._console.width - 4)
         lines = arguments_text(request["arguments"]).splitlines()
         rows = [line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)]
@@ -131,11 +131,11 @@ class View:
         postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
         hints = [f"[p] show {postponed} postponed"] if postponed else []
         hints += ["[r] retry"] if self.keys.blocked else []
-        return "   ".join([*hints, "[m] say something", "[q] leave; the run goes on"])
+        return "   ".join([*hints, "[m] send a message", "[q] leave; the run continues"])
 
 
 def until(end: datetime | None) -> str:
-    """The time at which a run closes that nobody says anything to."""
+    """The time at which a run closes that gets no message."""
     return end.astimezone().strftime("%H:%M:%S") if end else "later"
 
 
@@ -143,10 +143,10 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
     """Show a run until it ends or the user leaves.
 
     Args:
-        threads: Where the thread is.
+        threads: The threads.
         thread: The thread id.
         console: The terminal.
-        by: Who answers.
+        by: The name of the person who decides.
         private: The key to sign decisions with; None to sign nothing.
 
     Returns:
@@ -173,24 +173,24 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
 
         async def look() -> None:
             while True:
-                with suppress(HoldfastError):  # `show` says it, if it lasts
+                with suppress(HoldfastError):  # `show` reports it, if it lasts
                     view.retrying = retrying(await threads.runs.describe(thread))
                 await asyncio.sleep(LOOK_SECONDS)
 
         async def answer() -> None:
             while True:
-                told = view.keys.key(await characters.get())
-                if told == "leave":
+                result = view.keys.key(await characters.get())
+                if result == "leave":
                     return
-                if told is not None:
-                    view.note = await _carry_out(threads, thread, told, by=by, private=private)
+                if result is not None:
+                    view.note = await _send(threads, thread, result, by=by, private=private)
                 live.refresh()
 
         return await _first(show, answer, look)
 
 
 async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
-    """Run them side by side until one is done; returns whether it was the first, and raises what it raised."""
+    """Run the functions concurrently until one ends; returns whether it was the first one, and raises its error."""
     tasks = [asyncio.ensure_future(function()) for function in functions]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -203,24 +203,24 @@ async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _carry_out(
-    threads: Threads, thread: str, told: Answer | Message | Literal["retry"], *, by: str, private: str | None
+async def _send(
+    threads: Threads, thread: str, order: Answer | Message | Literal["retry"], *, by: str, private: str | None
 ) -> str:
-    """Send what the keys led to; returns what is to be said of it: nothing, where the log will say it."""
+    """Send a decision, a message or a retry; returns a note for the screen, or nothing where the log will show it."""
     try:
-        if isinstance(told, Message):
-            said = await say(threads, thread, told.text, by=by, private=private)
-            return "" if said.outcome == "accepted" else f"{said.outcome}: {said.explanation}"
-        if not isinstance(told, Answer):
+        if isinstance(order, Message):
+            sent = await say(threads, thread, order.text, by=by, private=private)
+            return "" if sent.outcome == "accepted" else f"{sent.outcome}: {sent.explanation}"
+        if not isinstance(order, Answer):
             decided = await retry(threads, thread, by=by)
         else:
-            decided = await _decide(threads, thread, told, by=by, private=private)
+            decided = await _decide(threads, thread, order, by=by, private=private)
     except HoldfastError as error:
         return str(error)
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
 
 
-async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, private: str | None) -> Decided:
+async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, private: str | None) -> UpdateResult:
     payload = {
         "decision": answer.decision,
         "request": answer.request["request"],

@@ -1,4 +1,4 @@
-"""Connecting to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine."""
+"""Connect to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine."""
 
 import asyncio
 import re
@@ -13,8 +13,9 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
 from holdfast.errors import ServerUnreachable, StackError
+from holdfast.runtime.client.unreachable import unreachable
 from holdfast.runtime.config.stack_file import Stack, read_stack
-from holdfast.runtime.encryption.codec import EncryptionCodec, converting
+from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import LeanPayloadConverter
@@ -22,15 +23,15 @@ from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 DEFAULT_ADDRESS = "localhost:7233"
 CONNECT_SECONDS = 10.0
-"""How long a server may take to answer the first time."""
+"""How long the server may take to answer the first time."""
 
 
 def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
-    """Where Temporal is, as keyword arguments of `Client.connect`.
+    """Return Temporal's address and options, as keyword arguments of `Client.connect`.
 
     Args:
-        environ: Usually `os.environ`; `TEMPORAL_*` and Temporal's configuration file win.
-        home: The state folder, whose embedded stack is taken where they name no address.
+        environ: Usually `os.environ`; `TEMPORAL_*` and Temporal's configuration file take precedence.
+        home: The state folder. Its embedded stack is used if the environment names no address.
 
     Raises:
         ServerUnreachable: The environment or the configuration file cannot be read.
@@ -48,55 +49,52 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
 async def connect(
     config: Mapping[str, Any], *, codec: EncryptionCodec | None = None, seals: Seals | None = None
 ) -> Client:
-    """A client that speaks Holdfast's models.
+    """Connect a client that speaks Holdfast's models.
 
     Args:
-        config: Where Temporal is: keyword arguments of `Client.connect`.
-        codec: `EncryptionCodec.of(settings.encryption_keys)`; None for one that encrypts nothing.
-        seals: `fleet_seals(settings, config)`; None for none: such a client reads, and makes plain starts.
+        config: Keyword arguments of `Client.connect`, as `connect_config` returns them.
+        codec: `EncryptionCodec.of(settings.encryption_keys)`; None to encrypt nothing.
+        seals: `fleet_seals(settings, config)`; None for a client that can only read and make unsealed starts.
 
     Raises:
-        ServerUnreachable: Nothing answers there, or it does not let us in.
+        ServerUnreachable: No server answers, or it refuses the connection.
     """
     address = config["target_host"]
-    converter = converting(codec or EncryptionCodec(), seals or Seals())
+    converter = build_converter(codec or EncryptionCodec(), seals or Seals())
     try:
-        # An address that swallows packets would keep us for minutes, and one that never answers for ever.
+        # An address that drops packets would block for minutes, and a server that never answers, forever.
         async with asyncio.timeout(CONNECT_SECONDS):
             return await Client.connect(**config, data_converter=converter)
     except (RuntimeError, ValueError, TimeoutError) as error:
-        raise ServerUnreachable(
-            f"no Temporal server answers at {address} ({_reason(error)}). "
-            "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
-        ) from None
+        raise unreachable(address, _reason(error)) from None
 
 
 async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -> Client:
-    """A client of the embedded stack, with its fleet key.
+    """Connect to the embedded stack, with its fleet key.
 
     Raises:
-        ServerUnreachable: It does not run.
+        ServerUnreachable: The stack is not running.
         SettingsError: Its fleet key cannot be read.
     """
     return await connect(stack_config(stack), codec=codec, seals=stack_seals(stack))
 
 
 def seals_of(client: Client) -> Seals:
-    """The seals of a client of ours."""
+    """Return the seals of a client that `connect` has made."""
     made = client.data_converter.payload_converter_class
     return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
 
 
 def stack_config(stack: Stack) -> dict[str, Any]:
-    """The embedded stack's server as keyword arguments of `Client.connect`."""
+    """Return the embedded stack's server as keyword arguments of `Client.connect`."""
     return {"target_host": stack.temporal_address, "namespace": stack.namespace}
 
 
 async def ensure_search_attributes(client: Client) -> None:
-    """Register what is missing of `SEARCH_ATTRIBUTES` in the client's namespace.
+    """Register those of `SEARCH_ATTRIBUTES` that the client's namespace lacks.
 
     Raises:
-        StackError: They are missing and cannot be registered from here; the message has the command for an operator.
+        StackError: The server does not let this client register them; the message has the command for an operator.
     """
     try:
         known = await client.operator_service.list_search_attributes(
@@ -123,7 +121,7 @@ _TYPES = {
 
 
 def _reason(error: Exception) -> str:
-    """The innermost words of a connection error, which comes as one long chain."""
+    """Return the innermost message of a connection error, which is one long chain of causes."""
     if isinstance(error, TimeoutError):
         return f"nothing within {CONNECT_SECONDS:g} s"
     words = str(error).replace("\n", " ").rstrip(". ")

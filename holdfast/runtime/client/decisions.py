@@ -1,7 +1,7 @@
-"""What changes a run from outside: decide a request, lend a right or take it back, retry a blocked run, cancel.
+"""Change a run from outside: decide a request, delegate or revoke approval authority, retry a blocked run, cancel.
 
-Each says what became of it. Where no worker answers, the same message is left with Temporal as a signal, which keeps
-it: arriving twice does no harm, for a request is decided once and a second decision is recorded as a duplicate.
+Each function returns the outcome. If no worker answers, it sends the same message as a signal, which Temporal keeps.
+Delivery twice is harmless: a request is decided once, and the run records a second decision as a duplicate.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.runs import ENDED, Runs, refused_answer, sealed_answer
 
 SENT = "sent"
-"""Temporal keeps it; no worker has answered yet."""
+"""Temporal has the message as a signal; no worker has answered yet."""
 
-NO_UPDATES = frozenset(
+UPDATE_UNAVAILABLE = frozenset(
     {
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.FAILED_PRECONDITION,
@@ -33,27 +33,27 @@ NO_UPDATES = frozenset(
         RPCStatusCode.CANCELLED,
     }
 )
-"""With these the server takes no update (too many, switched off, nobody answers) but still takes a signal."""
+"""Errors with which the server rejects an update (too many, disabled, no answer) but still accepts a signal."""
 
 
 @dataclass(frozen=True)
-class Decided:
-    """What became of a decision: an outcome of `holdfast.authority.approvals`, or `sent`."""
+class UpdateResult:
+    """The result of a decision or other change: an outcome of `holdfast.authority.approvals`, or `sent`."""
 
     outcome: str
     explanation: str = ""
 
     @property
     def counts(self) -> bool:
-        """Whether it was accepted, counts towards a quorum, has opened another request, or waits for a worker."""
+        """Whether it was accepted, counts towards a quorum, opened another request, or waits for a worker."""
         return self.outcome in ("accepted", "waiting_for_quorum", "judged_anew", SENT)
 
 
-async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
-    """Decide a request and learn the outcome.
+async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
+    """Decide a request and return the outcome.
 
     Args:
-        threads: Where the thread is.
+        threads: The namespace's threads.
         thread: The thread id.
         payload: The fields of `holdfast.authority.approvals.Decision`: `{"decision", "request", "by", "reason", …}`.
 
@@ -63,14 +63,14 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
     """
     decision = payload["decision"]
     signal = decision if decision in ("approve", "deny", "respond") else "reconcile"
-    return await update(threads, thread, "decide", payload, signal=signal)
+    return await send_update(threads, thread, "decide", payload, signal=signal)
 
 
-async def delegate_authority(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
-    """Lend a right to decide, and learn the outcome.
+async def delegate_authority(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
+    """Delegate approval authority to another approver, and return the outcome.
 
     Args:
-        threads: Where the thread is.
+        threads: The namespace's threads.
         thread: The thread id.
         payload: The fields of `holdfast.authority.approvals.AuthorityDelegation`: `{"by", "to", "until", …}`.
 
@@ -78,14 +78,14 @@ async def delegate_authority(threads: Threads, thread: str, payload: dict[str, A
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
-    return await update(threads, thread, "delegate_authority", payload, signal="delegate_authority")
+    return await send_update(threads, thread, "delegate_authority", payload, signal="delegate_authority")
 
 
-async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Decided:
-    """Take back what was remembered or lent, and learn the outcome.
+async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
+    """Revoke a remembered rule or a delegation of approval authority, and return the outcome.
 
     Args:
-        threads: Where the thread is.
+        threads: The namespace's threads.
         thread: The thread id.
         payload: The fields of `holdfast.authority.approvals.Revocation`: `{"by", "remembered"}` or `{"by",
         "delegated_to"}`.
@@ -94,17 +94,19 @@ async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Deci
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
-    return await update(threads, thread, "revoke", payload, signal="revoke")
+    return await send_update(threads, thread, "revoke", payload, signal="revoke")
 
 
-async def update(threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str) -> Decided:
-    """Send an update that answers with an outcome; where nobody answers it, leave the same as a signal.
+async def send_update(
+    threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str
+) -> UpdateResult:
+    """Send an update and return its outcome; if no worker answers, send the same payload as a signal.
 
     Args:
-        threads: Where the thread is.
+        threads: The namespace's threads.
         thread: The thread id.
         update: The update's name.
-        payload: What both carry.
+        payload: The argument of the update and of the signal.
         signal: The signal's name.
 
     Raises:
@@ -115,31 +117,31 @@ async def update(threads: Threads, thread: str, update: str, payload: dict[str, 
     limit = timedelta(seconds=runs.answer_within)
     run = runs.client.get_workflow_handle(thread)
     try:
-        # The client asks again whenever the server says "admitted": only a limit over all of it is one.
+        # The client polls again whenever the server says "admitted": only a limit around the whole call holds.
         async with asyncio.timeout(runs.answer_within):
             answer = await run.execute_update(update, payload, result_type=View, rpc_timeout=limit)
         sealed_answer(answer, thread, update)
-        return Decided(outcome=answer["outcome"], explanation=answer["explanation"])
+        return UpdateResult(outcome=answer["outcome"], explanation=answer["explanation"])
     except (TimeoutError, RPCTimeoutOrCancelledError):
-        # The client's error hides a cancellation of ours: who presses Ctrl-C does not want a signal sent.
+        # The client's error hides a cancellation of this task: after Ctrl-C, send no signal.
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError from None
     except (RPCError, WorkflowUpdateFailedError) as error:
         refused = isinstance(error, WorkflowUpdateFailedError) and refused_answer(error, runs.client, thread, update)
         if refused:
-            return Decided(outcome=refused["outcome"], explanation=refused["explanation"])
-        if ended := await _ended(runs, thread):
-            return Decided("too_late", f"the run is {ended}")
-        if isinstance(error, RPCError) and error.status not in NO_UPDATES:
-            raise runs.in_words(error, thread) from error
+            return UpdateResult(outcome=refused["outcome"], explanation=refused["explanation"])
+        if ended := await _fetch_ended_status(runs, thread):
+            return UpdateResult("too_late", f"the run is {ended}")
+        if isinstance(error, RPCError) and error.status not in UPDATE_UNAVAILABLE:
+            raise runs.translate_error(error, thread) from error
         if "paused" in getattr(error, "message", ""):
-            later = "the run is paused in Temporal, and takes it when it goes on"
-            return await leave(runs, thread, signal, payload, later)
-    return await leave(runs, thread, signal, payload)
+            why = "the run is paused in Temporal and will process it when it is unpaused"
+            return await send_signal(runs, thread, signal, payload, why_later=why)
+    return await send_signal(runs, thread, signal, payload)
 
 
-async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> Decided:
-    """Let a blocked run go on.
+async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:
+    """Resume a blocked run.
 
     Raises:
         Refused: The run is not blocked.
@@ -149,51 +151,66 @@ async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> 
     try:
         status = (await threads.state(thread))["status"]
     except (NoWorker, RunStuck):
-        return await leave(threads.runs, thread, "retry", payload)
+        return await send_signal(threads.runs, thread, "retry", payload)
     except QueryRefused:
-        # Asked only to say at once that there is nothing to retry; the run can tell that itself.
-        sent = await leave(threads.runs, thread, "retry", payload)
+        # The query only serves to refuse early; the run itself ignores a retry when it is not blocked.
+        sent = await send_signal(threads.runs, thread, "retry", payload)
         waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
-        return Decided(SENT, waits) if sent.outcome == SENT else sent
+        return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
     if status != "blocked":
         raise Refused(f"thread {thread!r} is {status}, not blocked: there is nothing to retry")
-    sent = await leave(threads.runs, thread, "retry", payload)
-    return Decided("accepted", "the run goes on") if sent.outcome == SENT else sent
+    sent = await send_signal(threads.runs, thread, "retry", payload)
+    return UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
 
 
-async def cancel(threads: Threads, thread: str) -> Decided:
-    """Ask a run to stop. Tools under way are stopped and waited for; then the run is `cancelled`.
+async def cancel(threads: Threads, thread: str) -> UpdateResult:
+    """Ask a run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
 
     Raises:
         Refused: The run is closed.
         ThreadNotFound: There is no such thread.
     """
     found = await threads.runs.describe(thread, loops=True)
-    if ended := _ending(found):
+    if ended := _ended_status(found):
         raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
     run = threads.runs.client.get_workflow_handle(thread, run_id=found.run_id)
     try:
         await run.cancel(rpc_timeout=timedelta(seconds=10))
     except RPCError as error:
-        raise threads.runs.in_words(error, thread) from error
-    return Decided("accepted", "the run stops as soon as the tools under way have")
+        raise threads.runs.translate_error(error, thread) from error
+    return UpdateResult("accepted", "the run stops as soon as its running tools have stopped")
 
 
-async def leave(runs: Runs, thread: str, signal: str, payload: dict[str, Any], because: str = "") -> Decided:
-    """Leave a signal with Temporal; `because` says why it is taken later, where that is not for want of a worker."""
+async def send_signal(
+    runs: Runs, thread: str, signal: str, payload: dict[str, Any], *, why_later: str = ""
+) -> UpdateResult:
+    """Send a signal, which Temporal keeps until a worker processes it.
+
+    Args:
+        runs: The namespace's runs.
+        thread: The thread id.
+        signal: The signal's name.
+        payload: Its argument.
+        why_later: Why the run processes it later; empty if no worker answered.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
     try:
         await runs.client.get_workflow_handle(thread).signal(signal, payload, rpc_timeout=timedelta(seconds=10))
     except RPCError as error:
-        if ended := await _ended(runs, thread):
-            return Decided("too_late", f"the run is {ended}")
-        raise runs.in_words(error, thread) from error
-    silent = f"no worker answered within {runs.answer_within:g} s, it will be taken when one is up"
-    return Decided(SENT, f"delivered to Temporal; {because or silent}")
+        if ended := await _fetch_ended_status(runs, thread):
+            return UpdateResult("too_late", f"the run is {ended}")
+        raise runs.translate_error(error, thread) from error
+    silent = f"no worker answered within {runs.answer_within:g} s; the next worker will process it"
+    return UpdateResult(SENT, f"delivered to Temporal; {why_later or silent}")
 
 
-async def _ended(runs: Runs, thread: str) -> str | None:
-    return _ending(await runs.describe(thread, loops=True))
+async def _fetch_ended_status(runs: Runs, thread: str) -> str | None:
+    return _ended_status(await runs.describe(thread, loops=True))
 
 
-def _ending(found: WorkflowExecutionDescription) -> str | None:
+def _ended_status(found: WorkflowExecutionDescription) -> str | None:
+    """Return the status with which a run has ended; None for an open run."""
     return ENDED.get(found.status) if found.status else None

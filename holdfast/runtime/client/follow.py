@@ -1,8 +1,7 @@
-"""Follow a run as it happens, from one Temporal run to the next. Quiet when nothing happens; patient when workers or
-the server are away.
+"""Follow a thread live: yield its events as they are recorded, from one Temporal run to the next.
 
-A worker that refuses a query counts as away, too: the next one may be able to replay the run, and what is settled in
-its history can be read when it is over.
+It keeps polling while no worker or no server answers. A worker that refuses a query counts as not answering: the next
+worker may be able to replay the run, and a closed run is read from its history.
 """
 
 import asyncio
@@ -16,8 +15,8 @@ from holdfast.runtime.reading.runs import ENDED
 from holdfast.runtime.reading.states import CLOSED
 
 POLL_SECONDS = 0.25
-LOOK_EVERY = 8
-"""Quiet polls between two looks at what Temporal knows: a run terminated from outside records no last event."""
+DESCRIBE_EVERY = 8
+"""Polls without news between two descriptions of the run: a run terminated from outside records no last event."""
 
 
 async def follow(
@@ -29,41 +28,41 @@ async def follow(
     note: Callable[[str], None] = lambda line: None,
     pulse: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[JSON]:
-    """Yield events behind position `after` as they are recorded, until the latest run of the thread is over.
+    """Yield events after position `after` as they are recorded, until the latest run of the thread has ended.
 
-    Earlier events that are nowhere to be read are told of, and left out.
+    Earlier events that can no longer be read are skipped, with a call of `note`.
 
     Args:
-        threads: Where the thread is.
+        threads: The namespace's threads.
         thread: The thread id.
-        after: The last position that is known already.
-        patient: Also wait when nobody answers the very first time, instead of raising.
-        note: Told, once for each reason, that nobody answers.
+        after: The last position that the caller already has.
+        patient: Keep polling even if nothing answers the first poll, instead of raising.
+        note: Called with a message when nothing answers, once for each reason.
         pulse: Called after each poll that was answered.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        ServerUnreachable: Nobody answered the very first time.
-        QueryRefused: The worker that has the thread refused from the very first time on, or the run is over and
-            this release cannot read its history either.
+        ServerUnreachable: Nothing answered the first poll.
+        QueryRefused: The worker refused the first query, or the run has ended and this release cannot read its
+            history either.
     """
-    position, quiet, told, last = after, 0, "", ""
+    position, quiet, noted, last = after, 0, "", ""
     found: WorkflowExecutionDescription | None = None
-    look = True
+    describe = True
     while True:
         try:
-            if look:
-                found, look = await threads.reader.find(thread), False
+            if describe:
+                found, describe = await threads.reader.find(thread), False
             over, news = found is None or found.status in ENDED, False
-            # A run that is over is read from its history: no worker need be there, or be able to replay it.
+            # A closed run is read from its history, which needs no worker that can replay it.
             async for event in threads.events(thread, after=position, found=found):
                 position, last, news, patient = event["position"], event["type"], True, True
                 yield event
             if over or (last == "run_finished" and await _is_last(threads, thread, position)):
                 return
             quiet = 0 if news else quiet + 1
-            look = quiet % LOOK_EVERY == 1
-            patient, told = True, ""
+            describe = quiet % DESCRIBE_EVERY == 1
+            patient, noted = True, ""
             pulse()
         except EventsMissing as error:
             if error.stop is None:
@@ -71,12 +70,12 @@ async def follow(
             note(str(error))
             position = error.stop - 1
         except (ServerUnreachable, QueryRefused) as error:
-            look, refused = True, isinstance(error, QueryRefused)
+            describe, refused = True, isinstance(error, QueryRefused)
             if not patient or (refused and found and found.status in ENDED):
                 raise
-            if told != str(error):
-                told = str(error)
-                note(f"{told}. Asking again." if refused else told)
+            if noted != str(error):
+                noted = str(error)
+                note(f"{noted}. Retrying." if refused else noted)
         await asyncio.sleep(POLL_SECONDS)
 
 

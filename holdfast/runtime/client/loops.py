@@ -1,4 +1,4 @@
-"""Loops from outside: start one, steer it, read it. Its iterations are threads (`holdfast.runtime.client.threads`)."""
+"""Start, steer and read loops. A loop's iterations are threads (`holdfast.runtime.client.threads`)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from holdfast.errors import FleetKeyMissing, Refused, ServerUnreachable, ThreadE
 from holdfast.loop.state import LoopInput, LoopState, Steering
 from holdfast.run.contracts import LOOP_WORKFLOW
 from holdfast.runtime.client.connect import seals_of
-from holdfast.runtime.client.decisions import Decided, update
+from holdfast.runtime.client.decisions import UpdateResult, send_update
 from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id, summary
 from holdfast.runtime.client.threads import JSON, Started, Threads
 from holdfast.runtime.reading.runs import ENDED, NeverRan
@@ -24,7 +24,7 @@ POLL_SECONDS = 0.5
 
 
 async def find_loop(threads: Threads, name: str) -> WorkflowExecutionDescription | None:
-    """What Temporal knows of a loop; None where the name is no loop's.
+    """Return Temporal's description of a loop; None if no loop has that name.
 
     Raises:
         ServerUnreachable: The server does not answer.
@@ -37,21 +37,22 @@ async def find_loop(threads: Threads, name: str) -> WorkflowExecutionDescription
 
 
 async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = None) -> Started:
-    """Start a loop. It is recorded when this returns; a worker takes it when there is one.
+    """Start a loop. It is recorded when this returns; the next free worker runs it.
 
     Args:
-        threads: Where it is to run.
-        loop: What it is to do.
-        name: Its id, which no loop or thread has had; None for a fresh one.
+        threads: The namespace's threads.
+        loop: The loop's input.
+        name: The loop's id, which no loop or thread has had before; None for a new one.
 
     Raises:
         ThreadIdInvalid: The id cannot be used.
         ThreadExists: Temporal has a loop or thread of that id, open or closed.
+        FleetKeyMissing: Without a fleet key, no loop can be started.
         ServerUnreachable: The server does not answer.
     """
     chosen = check_own_id(name) if name is not None else new_thread_id("loop")
     if not seals_of(threads.runs.client):
-        raise FleetKeyMissing("a loop is started by those who have the fleet key alone: set HOLDFAST_FLEET_KEYS")
+        raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
@@ -59,7 +60,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
             id=chosen,
             task_queue=threads.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            # Its iterations are threads named after it: those of another loop must not be taken for them.
+            # Its iterations are threads named after it, and must not be confused with those of another loop.
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             static_summary=summary(loop.task or f"work off {loop.workspace}"),
             static_details=_details(loop, chosen),
@@ -68,28 +69,30 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     except WorkflowAlreadyStartedError:
         raise ThreadExists(f"there is or was a loop or thread {chosen!r}; choose another id with --id") from None
     except RPCError as error:
-        raise threads.runs.in_words(error, chosen) from error
+        raise threads.runs.translate_error(error, chosen) from error
     return Started(thread=chosen, run_id=run.first_execution_run_id or "")
 
 
-async def steer(threads: Threads, name: str, what: Steering, *, by: str, reason: str = "") -> Decided:
-    """Pause a loop, let it go on, or let it try again; where no worker answers, the same is left as a signal.
+async def steer(threads: Threads, name: str, what: Steering, *, by: str, reason: str = "") -> UpdateResult:
+    """Pause a loop, resume it, or have it retry; if no worker answers, send the same as a signal.
 
     Raises:
-        Refused: It is an agent run, which cannot be paused.
+        Refused: The name belongs to an agent run, which cannot be paused.
         ThreadNotFound: There is no such loop.
         ServerUnreachable: The server does not answer.
     """
     if (await threads.runs.describe(name, loops=True)).workflow_type != LOOP_WORKFLOW:
         raise Refused(f"{name!r} is an agent run, and only loops can be paused; `cancel` stops a run for good")
-    return await update(threads, name, what, {"by": by, "reason": reason}, signal=what)
+    return await send_update(threads, name, what, {"by": by, "reason": reason}, signal=what)
 
 
 async def loop_state(threads: Threads, found: WorkflowExecutionDescription) -> JSON:
-    """Where a loop stands, as `holdfast.loop.state.LoopState.view` has it; what Temporal knows better is put in.
+    """Return a loop's state, as `holdfast.loop.state.LoopState.view` presents it.
+
+    If Temporal closed the loop from outside, its status and result are those of Temporal.
 
     Raises:
-        NoWorker: Nobody answers.
+        NoWorker: No worker answers.
     """
     try:
         view: JSON = await threads.runs.query(found.id, "state")
@@ -102,7 +105,7 @@ async def loop_state(threads: Threads, found: WorkflowExecutionDescription) -> J
 
 
 async def follow_loop(threads: Threads, name: str) -> AsyncIterator[JSON]:
-    """Where a loop stands, again whenever that has changed, until it has ended or is blocked or paused."""
+    """Yield a loop's state whenever it changes, until the loop has ended or is blocked or paused."""
     last: Any = None
     while True:
         try:

@@ -1,8 +1,8 @@
-"""Say something to a thread: to a run that is open, or to one that is closed, which goes on with the message.
+"""Send a message to a thread: to its open run, or re-open a closed thread with the message as the task of a new run.
 
-1. Where a worker answers, the message is an update, and its outcome is known at once. Where none does, it is left
-   with Temporal as a signal. Never both: a message that arrives twice is said twice.
-2. A run that ends meanwhile has not taken the message: then the thread goes on in a new run.
+1. If a worker answers, the message is an update, whose outcome is known at once. If none answers, the message is sent
+   as a signal, which Temporal keeps. Never both: a message that arrives twice is in the transcript twice.
+2. If the run ends before it accepts the message, the message re-opens the thread.
 """
 
 import asyncio
@@ -18,26 +18,26 @@ from holdfast.authority.follow_ups import WhenBusy, read_message
 from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
 from holdfast.llm.messages import Content
 from holdfast.run.contracts import View
-from holdfast.runtime.client.decisions import NO_UPDATES, SENT, Decided, leave
+from holdfast.runtime.client.decisions import SENT, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import signed_message
 from holdfast.runtime.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
 
 REOPENED = "reopened"
-"""The thread was closed, and goes on in a new run."""
+"""The thread was closed, and a new run continues it."""
 
-_ROUNDS = 5
-"""How often to begin anew, where the run that was found has ended by the time it is told."""
+_ATTEMPTS = 5
+"""How often to look for the latest run again, if the one that was found ends before it accepts the message."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What became of a message: an outcome of `holdfast.authority.follow_ups`, `sent`, or `reopened`."""
+class MessageResult:
+    """The result of sending a message: an outcome of `holdfast.authority.follow_ups`, `sent`, or `reopened`."""
 
     outcome: str
     explanation: str = ""
     run_id: str | None = None
-    """Of the new run, where the thread was reopened."""
+    """Temporal's id of the new run, if the message re-opened the thread."""
 
     @property
     def counts(self) -> bool:
@@ -53,70 +53,78 @@ async def say(
     by: str = "",
     when_busy: WhenBusy = "queue",
     private: str | None = None,
-) -> Said:
-    """Say something to the agent of a thread.
+) -> MessageResult:
+    """Send a message to a thread's agent; if the thread is closed, re-open it in a new run.
 
     Args:
-        threads: Where the thread is.
+        threads: The namespace's threads.
         thread: The thread id.
         message: Text, or the API's content blocks.
-        by: Who says it.
-        when_busy: What becomes of it while the run is at work.
-        private: The key to sign it with; None to sign nothing.
+        by: Who sends it.
+        when_busy: What the run does with it during a step.
+        private: The private key to sign it with; None to leave it unsigned.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer, or nobody can tell whether the message arrived.
+        ServerUnreachable: The server does not answer, or it is unknown whether the message arrived.
     """
     payload = {"message": message, "by": by, "when_busy": when_busy}
     given = read_message(payload)
     if isinstance(given, tuple):
-        return Said(*given)
+        return MessageResult(*given)
     if private:
         payload = signed_message(payload, thread=thread, private=private)
-    for _ in range(_ROUNDS):
+    for _ in range(_ATTEMPTS):
         found = await threads.reader.find(thread)
         if found is None or found.status in ENDED:
-            try:
-                started = await threads.start(message, thread=thread, by=by)
-            except ThreadExists:
-                continue  # somebody else was faster: the message goes to that run
-            return Said(REOPENED, "the thread was closed; it goes on in a new run", started.run_id)
-        if said := await _tell(threads, found, payload):
-            return said
-    return Said("too_late", "the run is ending, and has not closed yet; say it again in a moment")
+            result = await _reopen_closed_thread(threads, thread, message, by=by)
+        else:
+            result = await _send_to_open_run(threads, found, payload)
+        if result:
+            return result
+    return MessageResult("too_late", "the run is ending, and has not closed yet; say it again in a moment")
 
 
-async def _tell(threads: Threads, found: WorkflowExecutionDescription, payload: dict[str, Any]) -> Said | None:
-    """Tell an open run; None where it is over."""
+async def _reopen_closed_thread(threads: Threads, thread: str, message: Content, *, by: str) -> MessageResult | None:
+    """Start a new run of a closed thread, with the message as its task; None if another caller has re-opened it."""
+    try:
+        started = await threads.start(message, thread=thread, by=by)
+    except ThreadExists:
+        return None
+    return MessageResult(REOPENED, "the thread was closed; a new run continues it", started.run_id)
+
+
+async def _send_to_open_run(
+    threads: Threads, found: WorkflowExecutionDescription, payload: dict[str, Any]
+) -> MessageResult | None:
+    """Send the message to an open run; None if the run has ended."""
     thread, runs = found.id, threads.runs
     try:
-        await runs.query(thread, "pending_approvals")  # the shortest answer there is: somebody is there
+        await runs.query(thread, "pending_approvals")  # the cheapest query: does a worker answer?
     except (NoWorker, RunStuck, QueryRefused):
-        left = await leave(runs, thread, "say", payload)
-        return _unless_late(left)
+        return _none_if_late(await send_signal(runs, thread, "say", payload))
     except NeverRan:
         return None
     try:
-        answer = await _update(threads, thread, payload)
+        answer = await _send_update(threads, thread, payload)
     except (RPCError, WorkflowUpdateFailedError) as error:
-        if isinstance(error, RPCError) and error.status in NO_UPDATES - TIMED_OUT:
-            return _unless_late(await leave(runs, thread, "say", payload))
+        if isinstance(error, RPCError) and error.status in UPDATE_UNAVAILABLE - TIMED_OUT:
+            return _none_if_late(await send_signal(runs, thread, "say", payload))
         now = await runs.describe(thread)
         if now.run_id != found.run_id or now.status in ENDED:
             return None
         if isinstance(error, WorkflowUpdateFailedError):
-            raise HoldfastError(f"the run of thread {thread!r} failed to take the message: {error.cause}") from error
+            raise HoldfastError(f"the run of thread {thread!r} failed to process the message: {error.cause}") from error
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise runs.in_words(error, thread) from error
+            raise runs.translate_error(error, thread) from error
         return None
     if answer["outcome"] == "too_late":
         await runs.until_closed(found)
         return None
-    return Said(answer["outcome"], answer["explanation"])
+    return MessageResult(answer["outcome"], answer["explanation"])
 
 
-async def _update(threads: Threads, thread: str, payload: dict[str, Any]) -> dict[str, str]:
+async def _send_update(threads: Threads, thread: str, payload: dict[str, Any]) -> dict[str, str]:
     limit = threads.runs.answer_within
     run = threads.runs.client.get_workflow_handle(thread)
     try:
@@ -124,22 +132,22 @@ async def _update(threads: Threads, thread: str, payload: dict[str, Any]) -> dic
             answer = await run.execute_update(
                 "say", payload, id=uuid4().hex, result_type=View, rpc_timeout=timedelta(seconds=limit)
             )
-            told: dict[str, str] = sealed_answer(answer, thread, "say")
-            return told
+            outcome: dict[str, str] = sealed_answer(answer, thread, "say")
+            return outcome
     except WorkflowUpdateFailedError as error:
         refused: dict[str, str] | None = refused_answer(error, threads.runs.client, thread, "say")
         if refused is None:
             raise
         return refused
     except (TimeoutError, RPCTimeoutOrCancelledError):
-        # The client's error hides a cancellation of ours: who presses Ctrl-C is told so.
+        # The client's error hides a cancellation of this task, as by Ctrl-C.
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError from None
         raise ServerUnreachable(
             f"no worker confirmed the message to thread {thread!r} within {limit:g} s, and it may still arrive. "
-            "Look at `log` for it before you say it again."
+            "Look for it with `log` before you send it again."
         ) from None
 
 
-def _unless_late(left: Decided) -> Said | None:
-    return None if left.outcome == "too_late" else Said(left.outcome, left.explanation)
+def _none_if_late(sent: UpdateResult) -> MessageResult | None:
+    return None if sent.outcome == "too_late" else MessageResult(sent.outcome, sent.explanation)

@@ -1,7 +1,6 @@
-"""What the LLM of a thread would be sent next: the very bytes, and what they are made of.
+"""The next request to a thread's LLM: its exact bytes, and the parts that it is made of.
 
-The agent is the one that the thread has recorded, and the messages are folded from its events: what `call_llm` sends
-is made of the same, by the same functions (`holdfast.transcript.prompt`).
+It is built from the recorded agent and events, by the functions that `call_llm` uses (`holdfast.transcript.prompt`).
 """
 
 import json
@@ -23,32 +22,32 @@ from holdfast.run.next_actions import Compact
 from holdfast.run.state import RunState
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
-from holdfast.runtime.reading.states import decoded
+from holdfast.runtime.reading.states import decode_lines
 from holdfast.transcript.prompt import Tier, request_body, request_prefix, tiers_of
 from holdfast.transcript.transcript import Transcript
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The next request of a thread, as far as it is known."""
+    """The next request to a thread's LLM, as far as it is known."""
 
     state: RunState
     spec: AgentSpec
     messages: Sequence[bytes]
-    """The transcript since the last fold, encoded."""
+    """The transcript since the last context compaction, encoded."""
     recalled: tuple[RecalledTier, ...]
-    """What of memory these messages hold."""
-    folds: int
+    """The memories in these messages."""
+    compactions: int
     last: Usage | None
-    """What the provider counted for the last request; None before the first."""
+    """The provider's token counts for the last request; None before the first."""
     body: bytes
-    """The request."""
+    """The request body."""
     compacting: bool
-    """The request asks for a summary, and the transcript is folded then."""
+    """The request asks for the summary of a context compaction."""
 
     @property
     def waits(self) -> list[JSON]:
-        """What comes into the transcript, or has to happen, before the request is made; in that order."""
+        """What must happen or enter the transcript before the request is made, in that order."""
         state = self.state
         found: list[JSON] = []
         if state.blocked:
@@ -70,7 +69,7 @@ class Prompt:
         return [json.loads(message) for message in self.messages]
 
     def view(self) -> JSON:
-        """The prompt as `prompt --json` presents it."""
+        """Return the prompt as `prompt --json` presents it."""
         tiers = tiers_of(self.spec, self.recalled, self.messages)
         return {
             "thread": self.state.thread,
@@ -79,7 +78,7 @@ class Prompt:
             "llm": self.spec.llm,
             "spec_hash": self.spec.hash,
             "messages": len(self.messages),
-            "compactions": self.folds,
+            "compactions": self.compactions,
             "compacting": self.compacting,
             "bytes": len(self.body),
             **_sizes(Tier("request", self.body.decode(), self.spec.limits.compaction_tokens)),
@@ -97,13 +96,13 @@ def _sizes(tier: Tier) -> JSON:
 async def prompt_of(
     threads: Threads, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note | None = None
 ) -> Prompt:
-    """What the LLM would be sent next.
+    """Return the next request to the thread's LLM.
 
     Args:
-        threads: The threads of one namespace.
+        threads: The namespace's threads.
         thread: The thread id.
-        found: The latest run's description, where the caller has it already.
-        note: Told when no worker answers; None to raise instead.
+        found: The latest run's description, if the caller already has it.
+        note: Called with a message when no worker answers; None to raise instead.
 
     Raises:
         Refused: No worker has loaded the agent yet.
@@ -111,7 +110,7 @@ async def prompt_of(
     state, transcript = RunState(thread=thread), Transcript()
     recalled: tuple[RecalledTier, ...] = ()
     last: Usage | None = None
-    async for event in decoded(threads.reader.lines(thread, 0, found=found, note=note)):
+    async for event in decode_lines(threads.reader.lines(thread, 0, found=found, note=note)):
         state = evolve(state, event)
         transcript.add(event)
         match event:
@@ -127,7 +126,7 @@ async def prompt_of(
         raise Refused(f"thread {thread!r} has no prompt yet: no worker has loaded its agent")
     base, messages, sent = transcript.base, transcript.messages, transcript.messages
     tail = b""
-    if folding := isinstance(action := next_action(state, at=state.updated_at), Compact) and action.asking:
+    if compacting := isinstance(action := next_action(state, at=state.updated_at), Compact) and action.asking:
         instruction, tail = summary_request(tools=bool(spec.tools))
         sent = [*(messages[: base.shown] if action.answered_only else messages), instruction]
     return Prompt(
@@ -135,8 +134,8 @@ async def prompt_of(
         spec=spec,
         messages=messages,
         recalled=recalled,
-        folds=base.compactions,
+        compactions=base.compactions,
         last=last,
         body=request_body(request_prefix(spec), sent, tail=tail),
-        compacting=folding,
+        compacting=compacting,
     )

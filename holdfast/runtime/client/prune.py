@@ -1,35 +1,39 @@
-"""Prune the permanent record: threads that ended long ago, and of which no run is open."""
+"""Prune the permanent record: delete threads that ended long ago and have no open run."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from holdfast.errors import ThreadNotFound
-from holdfast.runtime.reading.record import Ended, OpenRecord
+from holdfast.runtime.reading.record import EndedThread, OpenRecord
 from holdfast.runtime.reading.runs import ENDED, Runs
 
 
-async def candidates(runs: Runs, record: OpenRecord, *, older_than: timedelta) -> list[Ended]:
-    """The threads to prune, the oldest first: all that ended before that, and of which no run is open.
+async def list_prunable(runs: Runs, record: OpenRecord, *, older_than: timedelta) -> list[EndedThread]:
+    """List the threads to prune, oldest first: those that ended longer ago than that and have no open run.
 
     Raises:
-        ServerUnreachable: Temporal cannot say which runs are open.
+        ServerUnreachable: Temporal does not answer, so it is unknown which runs are open.
     """
-    return [one for one in await record.prunable(older_than) if not await is_open(runs, one.thread)]
+    return [ended for ended in await record.prunable(older_than) if not await is_open(runs, ended.thread)]
 
 
-async def prune(runs: Runs, record: OpenRecord, threads: Sequence[Ended]) -> AsyncIterator[tuple[Ended, bool]]:
-    """Remove threads, and tell of each whether it was removed: not one that has grown or was reopened since.
+async def prune(
+    runs: Runs, record: OpenRecord, threads: Sequence[EndedThread]
+) -> AsyncIterator[tuple[EndedThread, bool]]:
+    """Delete threads, and yield each with whether it was deleted; one that has grown or was re-opened since stays.
 
     Raises:
-        ServerUnreachable: Temporal cannot say any more which runs are open; those that are left stay.
+        ServerUnreachable: Temporal no longer answers; the remaining threads stay.
     """
-    for one in threads:
-        gone = not await is_open(runs, one.thread) and await record.prune(one.thread, last_position=one.last_position)
-        yield one, gone
+    for ended in threads:
+        deleted = not await is_open(runs, ended.thread) and await record.prune(
+            ended.thread, last_position=ended.last_position
+        )
+        yield ended, deleted
 
 
 async def is_open(runs: Runs, thread: str) -> bool:
-    """Whether a run of the thread is open."""
+    """Return whether a run of the thread is open."""
     try:
         found = await runs.describe(thread)
     except ThreadNotFound:

@@ -1,4 +1,4 @@
-"""What a run is started with: a task, a thread id, and what the Web UI shows of them."""
+"""The options of a start: check the task and the thread id, and describe them for the Web UI."""
 
 import json
 import secrets
@@ -16,30 +16,30 @@ StartT = TypeVar("StartT", bound=Start)
 
 
 def check_task(task: Content) -> None:
-    """Refuse a task that no run could begin with.
+    """Reject a task that no run could start with.
 
     Raises:
-        TaskInvalid: It is empty, too long or not text.
+        TaskInvalid: The task is empty, too long or not text.
     """
     try:
         json.dumps(task, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise TaskInvalid("the task is not valid UTF-8; check the terminal's encoding") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise TaskInvalid(f"the task is neither text nor a list of content blocks as JSON has them: {error}") from None
+        raise TaskInvalid(f"the task is neither text nor a JSON list of content blocks: {error}") from None
     if not isinstance(task, str) and not (isinstance(task, list) and all(isinstance(block, dict) for block in task)):
         raise TaskInvalid('the task is neither text nor a list of content blocks such as {"type": "text", "text": "…"}')
     if not text_of(task).strip():
-        raise TaskInvalid("the task is empty; say what the agent is to do")
+        raise TaskInvalid("the task is empty; say what the agent should do")
     if excess := too_long(task):
         raise TaskInvalid(f"the task {excess}; put it into a file in the workspace, and name the file in the task")
 
 
 def check_thread_id(thread: str) -> str:
-    """Return the id of a thread to look at, or of a log that was set aside, as given.
+    """Return the given id if it can name a thread, or a log that a reset has set aside.
 
     Raises:
-        ThreadIdInvalid: It is empty, over 200 characters, or has characters that cannot be seen.
+        ThreadIdInvalid: The id is empty, over 200 characters, or has invisible characters.
     """
     if not thread or len(origin_of(thread) or thread) > 200 or not thread.isprintable() or thread != thread.strip():
         shown = ascii(thread if len(thread) <= 60 else f"{thread[:60]}…")
@@ -50,39 +50,39 @@ def check_thread_id(thread: str) -> str:
 
 
 def check_own_id(thread: str) -> str:
-    """Return the id of a thread that a run can have, as given.
+    """Return the given id if a run can have it.
 
     Raises:
-        ThreadIdInvalid: It is none that can be looked at, or one that only logs have which were set aside.
+        ThreadIdInvalid: The id cannot name a thread, or names a log that a reset has set aside.
     """
     check_thread_id(thread)
     if origin := origin_of(thread):
         raise ThreadIdInvalid(
-            f"{thread!r} is what a reset has left behind of {origin!r}, and no run goes on with it; "
-            f"go on with {origin!r}, or choose another id"
+            f"{thread!r} is the part of {origin!r} that a reset has set aside, and no run can continue it; "
+            f"continue {origin!r}, or choose another id"
         )
     return thread
 
 
 def new_thread_id(agent: str | None) -> str:
-    """A fresh thread id that a person can type: `releaser-3f09ac`."""
+    """Return a new thread id that a person can type: `releaser-3f09ac`."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in agent or "run")[:64]
     return f"{name.strip('-') or 'run'}-{secrets.token_hex(3)}"
 
 
 def summary(task: Content) -> str:
-    """The task in one line, for the Web UI."""
+    """Return the task in one line, for the Web UI."""
     return one_line(next(line for line in text_of(task).splitlines() if line.strip()), 100)
 
 
 def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:
-    """What the Web UI shows of a run, in Markdown."""
+    """Return what the Web UI shows of a run, in Markdown."""
     quoted = "\n".join(f"> {line}" for line in text_of(task)[:4_000].splitlines())
-    unsaid = "as before" if continued else None
+    unchanged = "as before" if continued else None
     return "\n".join(
         [
-            f"Agent: {f'`{agent}`' if agent else unsaid or 'the first of the catalog'}  ",
-            f"Workspace: {f'`{workspace}`' if workspace else unsaid or 'one of its own'}  ",
+            f"Agent: {f'`{agent}`' if agent else unchanged or 'the first of the catalog'}  ",
+            f"Workspace: {f'`{workspace}`' if workspace else unchanged or 'its own folder'}  ",
             f"Follow it: `python starter.py watch {thread}`",
             "",
             quoted,
@@ -91,5 +91,5 @@ def details(task: Content, *, agent: str | None, thread: str, workspace: str | N
 
 
 def issued(start: StartT) -> StartT:
-    """A start that is made here and now; it counts if the client that sends it has the fleet key."""
+    """Return the start with a start id and the current time; it is valid if its sender has the fleet key."""
     return start.model_copy(update={"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)})

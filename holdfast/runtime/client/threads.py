@@ -1,10 +1,11 @@
-"""The front door to threads for programs: start one, continue it, read it. `holdfast.runtime.client.listing` looks
-across threads, `holdfast.runtime.client.decisions` and `holdfast.runtime.client.messages` have what changes a run.
+"""Start a thread, re-open a closed thread, and read its state, events and messages.
 
-client = await connect(connect_config(os.environ, home=settings.home))
-threads = Threads(client)
-started = await threads.start("Publish 1.2")
-print(await threads.state(started.thread))
+`holdfast.runtime.client.listing` lists threads; `decisions` and `messages` beside it change a run.
+
+    client = await connect(connect_config(os.environ, home=settings.home))
+    threads = Threads(client)
+    started = await threads.start("Publish 1.2")
+    print(await threads.state(started.thread))
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from holdfast.runtime.client.start_options import check_own_id, check_task, deta
 from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs, status_of
-from holdfast.runtime.reading.states import CLOSED, decoded, state_at, state_of
+from holdfast.runtime.reading.states import CLOSED, decode_lines, state_at, state_of
 from holdfast.stores import ThreadStore
 from holdfast.transcript.transcript import Transcript
 
@@ -52,17 +53,17 @@ class Started:
     thread: str
     run_id: str
     continued: bool = False
-    """Whether Temporal knew the thread: it was closed, and goes on."""
+    """Whether the run re-opened a closed thread."""
 
 
 class Threads:
     """The threads of one namespace.
 
     Args:
-        client: Connected, speaking Holdfast's models (`holdfast.runtime.client.connect.connect`).
-        task_queue: Where new runs find their workers.
+        client: A client from `holdfast.runtime.client.connect.connect`.
+        task_queue: The task queue of new runs.
         answer_within: Seconds that a worker may take to answer.
-        record: The permanent record, for what Temporal has no longer; None without one.
+        record: The permanent record, for events that Temporal no longer has; None without one.
     """
 
     def __init__(
@@ -89,24 +90,26 @@ class Threads:
         by: str = "",
         by_proven: bool = True,
     ) -> Started:
-        """Start a run. It is recorded when this returns; a worker takes it when there is one.
+        """Start a run: of a new thread, or re-open a closed thread. The next free worker runs it.
+
+        The run is recorded in Temporal when this returns.
 
         Args:
-            task: What the agent is to do: text, or the API's content blocks.
-            agent: None for the one that a continued thread had, or the catalog's first.
-            thread: The thread id: of a new thread, or of a closed one, which goes on. None for a fresh id: then
-                nothing that came before is looked for.
-            workspace: A folder on the worker; None for the one that a continued thread had, or one of its own.
+            task: The task: text, or the API's content blocks.
+            agent: The agent; None for that of the re-opened thread, or the catalog's first.
+            thread: The id of a new thread, or of a closed thread to re-open. None for a new id, without a lookup of
+                earlier runs.
+            workspace: A folder on the worker; None for that of the re-opened thread, or for a folder of its own.
             idle_limit: Seconds that the run stays open for follow-up messages after the LLM has answered; None for
-                what the agent says.
+                the agent's own limit.
             by: Who gives the task.
-            by_proven: The caller knows that it is that person; without that, the run does not reach their memory.
+            by_proven: The caller has authenticated that person; otherwise the run cannot use their memories.
 
         Raises:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
             ThreadExists: A run of that thread is open.
-            FleetKeyMissing: Without a fleet key, a run has a fresh thread and a folder of its own.
+            FleetKeyMissing: Without a fleet key, a run must have a new thread and a folder of its own.
             ServerUnreachable: The server does not answer.
         """
         check_task(task)
@@ -114,7 +117,7 @@ class Threads:
         if thread is None:
             thread = new_thread_id(agent)
         else:
-            previous = await self._closed(check_own_id(thread))
+            previous = await self._latest_closed_run(check_own_id(thread))
         given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit)
         if seals_of(self._client):
             claims = {"workspace": workspace, "resume": resume, "previous_run": previous}
@@ -123,8 +126,8 @@ class Threads:
         elif workspace is not None or previous is not None:
             what = "in a folder" if workspace is not None else f"of the closed thread {thread!r}"
             raise FleetKeyMissing(
-                f"only those who have the fleet key start a run {what}: set HOLDFAST_FLEET_KEYS as the workers have "
-                "it, or start the run through the gateway"
+                f"starting a run {what} needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or start "
+                "the run through the gateway"
             )
         continued = previous is not None
         try:
@@ -142,14 +145,14 @@ class Threads:
         except WorkflowAlreadyStartedError:
             raise _exists(thread, "running") from None
         except RPCError as error:
-            raise self.runs.in_words(error, thread) from error
+            raise self.runs.translate_error(error, thread) from error
         return Started(thread=thread, run_id=run.first_execution_run_id or "", continued=continued)
 
-    async def _closed(self, thread: str) -> str | None:
-        """Temporal's id of the last run of a closed thread; None if Temporal does not know the thread.
+    async def _latest_closed_run(self, thread: str) -> str | None:
+        """Return Temporal's id of the latest run of a closed thread; None if Temporal has no such thread.
 
         Raises:
-            ThreadExists: A run of it is open.
+            ThreadExists: A run of the thread is open.
         """
         try:
             found = await self.runs.describe(thread)
@@ -161,8 +164,10 @@ class Threads:
             raise _exists(thread, status_of(found))
         return found.run_id
 
-    async def loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
-        """The state as soon as a worker has loaded the agent or the run is over; None where nobody answers in time.
+    async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
+        """Wait until a worker has loaded the agent or the run has ended, and return the state.
+
+        After `within` seconds, return the last state that a worker has reported; None if none answered.
 
         Raises:
             AgentNotFound: The worker's catalog has no such agent.
@@ -175,7 +180,7 @@ class Threads:
             try:
                 state = await self.runs.query(thread, "state", within=left)
                 if not state["events"] and (found := await self.runs.describe(thread)).status in ENDED:
-                    return await self.state(thread, found=found)  # its past cannot be read
+                    return await self.state(thread, found=found)  # it closed before it could read the thread's past
             except (ServerUnreachable, NeverRan):
                 return state
             if state["status"] == "failed":
@@ -188,17 +193,17 @@ class Threads:
     async def state(
         self, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note | None = None
     ) -> JSON:
-        """The derived state. What Temporal knows better, such as a run terminated from outside, is put in.
+        """Return the thread's state. If Temporal closed the run from outside, its status and result say so.
 
         Args:
             thread: The thread id.
-            found: The description, where the caller has it already.
-            note: Told when no worker answers; None to raise instead.
+            found: The latest run's description, if the caller already has it.
+            note: Called with a message when no worker answers; None to raise instead.
         """
         return await state_of(self.reader, thread, found=found, note=note)
 
     async def state_at(self, thread: str, position: int, *, note: Note | None = None) -> JSON:
-        """The derived state right after the event at `position`.
+        """Return the thread's state right after the event at `position`.
 
         Raises:
             PositionInvalid: There is no such event.
@@ -213,33 +218,33 @@ class Threads:
         found: WorkflowExecutionDescription | None = None,
         note: Note | None = None,
     ) -> AsyncIterator[JSON]:
-        """The events behind position `after`, oldest first, up to now. The arguments are those of `state`.
+        """Yield the events recorded so far after position `after`, oldest first. Other arguments are as in `state`.
 
         Raises:
-            EventsMissing: Earlier ones are nowhere to be read any more.
+            EventsMissing: Some of them can no longer be read.
         """
         async for line in self.reader.lines(thread, after + 1, found=found, note=note):
             yield json.loads(line)
 
     async def messages(self, thread: str, *, active: bool = False, note: Note | None = None) -> AsyncIterator[JSON]:
         """The messages of a thread, without the system message: all of them, or what the LLM sees now (`active`)."""
-        transcript = Transcript(whole=not active)
-        async for event in decoded(self.reader.lines(thread, 0, found=None, note=note)):
+        transcript = Transcript(keep_all=not active)
+        async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=note)):
             transcript.add(event)
         for message in transcript.messages:
             yield json.loads(message)
 
-    async def settled(self, thread: str) -> list[AgentEvent]:
-        """The events that are on record for good, read without a worker.
+    async def recorded_events(self, thread: str) -> list[AgentEvent]:
+        """Return the events that are durably recorded, read without a worker.
 
         Raises:
             HistoryUnreadable: This release cannot read them.
         """
-        lines = self.reader.lines(thread, 0, found=None, note=None, asking=False)
-        return [event async for event in decoded(lines)]
+        lines = self.reader.lines(thread, 0, found=None, note=None, use_worker=False)
+        return [event async for event in decode_lines(lines)]
 
     async def pending(self, thread: str) -> list[JSON]:
-        """The open requests of a thread, each with its thread."""
+        """Return the open requests of a thread, each with the thread id."""
         found = await self.reader.find(thread)
         if found is None or found.status in ENDED:
             return []
@@ -257,12 +262,12 @@ class Threads:
         }
         async for event in self.events(thread, after=state["events"] - 2):
             if event["type"] == "run_finished" and (kind := kinds.get(event.get("cause", ""))):
-                raise kind(f"thread {thread!r} could not begin: {event['result']}")
+                raise kind(f"thread {thread!r} could not start: {event['result']}")
 
 
 def _exists(thread: str, status: str) -> ThreadExists:
     return ThreadExists(
-        f"thread {thread!r} is there already ({status.replace('_', ' ')}). "
+        f"thread {thread!r} already exists ({status.replace('_', ' ')}). "
         f"Send it a message with `python starter.py say {shlex.quote(thread)} MESSAGE`, follow it with "
         f"`python starter.py watch {shlex.quote(thread)}`, or choose another id with --thread."
     )

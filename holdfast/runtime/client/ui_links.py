@@ -1,4 +1,4 @@
-"""Links to Temporal's Web UI, where it is known which one goes with the server."""
+"""Links to Temporal's Web UI, if its address is known."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ CLOUD = "https://cloud.temporal.io"
 
 
 def ui_base(config: Mapping[str, Any], settings: Settings) -> str | None:
-    """The Web UI of the server that `config` connects to; None where nothing says where it is."""
+    """Return the address of the Web UI for the server that `config` connects to; None if it is unknown."""
     if settings.ui_url is not None:
         return settings.ui_url.rstrip("/")
     address = str(config["target_host"])
@@ -26,7 +26,7 @@ def ui_base(config: Mapping[str, Any], settings: Settings) -> str | None:
 
 
 def ui_link(base: str | None, *, namespace: str, thread: str, run_id: str) -> str | None:
-    """The page of one run."""
+    """Return the address of one run's page; None without a Web UI."""
     if base is None:
         return None
     return f"{base}/namespaces/{quote(namespace, safe='')}/workflows/{quote(thread, safe='')}/{run_id}/history"

@@ -1,5 +1,5 @@
-"""Keys by id, as the settings `HOLDFAST_ENCRYPTION_KEYS` and `HOLDFAST_FLEET_KEYS` have them: `id1:BASE64,id0:BASE64`.
-The first encrypts or seals, all decrypt or verify.
+"""Keys by id, as the settings `HOLDFAST_ENCRYPTION_KEYS` and `HOLDFAST_FLEET_KEYS` hold them: `id1:BASE64,id0:BASE64`.
+The first key encrypts or seals; every key decrypts or verifies.
 """
 
 import base64
@@ -10,28 +10,28 @@ from dataclasses import dataclass, field
 KEY_BYTES = 32
 
 PLAIN = "plain"
-"""An entry of `HOLDFAST_ENCRYPTION_KEYS` that is no key: plain text of older runs is still read."""
+"""An entry of `HOLDFAST_ENCRYPTION_KEYS` that is not a key: it allows plain text from older runs."""
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-_HOW = "write id:KEY, with commas between several, where KEY comes from `openssl rand -base64 32`"
+_HOW = "write id:KEY, several separated by commas; `openssl rand -base64 32` makes a KEY"
 
 
 @dataclass(frozen=True)
 class EncryptionKey:
-    """A key of 256 bits. It shows its id only."""
+    """A 256-bit key. Its `repr` shows the id only."""
 
     id: str
-    """Goes with every payload, readable, so that the right key is found."""
+    """Stored in clear text with every payload, to find the key that decrypts it."""
     secret: bytes = field(repr=False)
     text: str = field(repr=False)
-    """As the setting has it."""
+    """The key as the setting spells it."""
 
 
 def parse_keys(setting: str) -> tuple[EncryptionKey, ...]:
-    """The keys of the setting, in its order.
+    """Parse the keys of a setting, in their order.
 
     Raises:
-        ValueError: It cannot be used. The message names the place, and never shows what stands there.
+        ValueError: The setting is malformed. The message gives the position of the key, never its text.
     """
     keys: list[EncryptionKey] = []
     for number, entry in enumerate(setting.split(","), start=1):
@@ -43,15 +43,15 @@ def parse_keys(setting: str) -> tuple[EncryptionKey, ...]:
         if secret is None:
             raise ValueError(f"{where} ({key_id!r}) is not base64; {_HOW}")
         if len(secret) != KEY_BYTES:
-            raise ValueError(f"{where} ({key_id!r}) has {len(secret)} bytes, and not {KEY_BYTES}; {_HOW}")
+            raise ValueError(f"{where} ({key_id!r}) has {len(secret)} bytes instead of {KEY_BYTES}; {_HOW}")
         if key_id in {known.id for known in keys}:
-            raise ValueError(f"two keys have the id {key_id!r}; a new key needs a new id")
+            raise ValueError(f"two keys have the id {key_id!r}; give each key an id of its own")
         keys.append(EncryptionKey(key_id, secret, text.strip()))
     return tuple(keys)
 
 
 def split_plain(setting: str) -> tuple[str, bool]:
-    """The keys of `HOLDFAST_ENCRYPTION_KEYS` alone, and whether plain text is allowed beside them."""
+    """Split `HOLDFAST_ENCRYPTION_KEYS` into its keys and whether its last entry allows plain text."""
     keys, comma, last = setting.rpartition(",")
     return (keys, True) if comma and last.strip() == PLAIN else (setting, False)
 

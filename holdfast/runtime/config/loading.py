@@ -1,4 +1,4 @@
-"""Find a user's object by its name, `package.module:attribute`, and say in words what goes wrong."""
+"""Load a user's object by its reference, `package.module:attribute`, with errors that say what to fix."""
 
 import importlib
 import sys
@@ -15,14 +15,14 @@ T = TypeVar("T")
 def load(reference: str, kind: type[T]) -> T:
     """Import a module and return its attribute, which must be a `kind`.
 
-    The current directory is searched as well, but last: a file there never hides an installed module or ours.
+    The current directory is searched last, so a file there cannot shadow an installed module or ours.
 
     Args:
         reference: `package.module:attribute`, for example `mycompany.agents:catalog`.
-        kind: the class that the object must be an instance of; `object` for any.
+        kind: The class that the object must be an instance of; `object` for any.
 
     Raises:
-        LoadError: the reference is malformed, the module is not there or fails, or it has no such attribute.
+        LoadError: The reference is malformed, the import fails, or the module has no such attribute of that type.
     """
     name, colon, attribute = reference.partition(":")
     if not (name and colon and attribute.isidentifier()):
@@ -51,7 +51,7 @@ def _import(name: str, reference: str) -> ModuleType:
         if name == missing or name.startswith(f"{missing}."):
             raise LoadError(
                 f"'{reference}': there is no module '{missing}', neither installed nor in {here}. "
-                "Check the spelling, or start from the folder that holds it."
+                "Check the spelling, or run this command from the folder that contains it."
             ) from error
         raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {error}.") from error
     except (Exception, SystemExit) as error:
@@ -60,7 +60,7 @@ def _import(name: str, reference: str) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Return ` at FILE, line N`, where the import failed; empty if no file is to blame."""
+    """Return ` at FILE, line N` for where the import failed; empty without such a file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {error.filename}, line {error.lineno}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_machinery(each.filename)]
@@ -72,7 +72,7 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _names(module: ModuleType, kind: type[object]) -> str:
-    """Say which public names of a module would do; if none would, which there are."""
+    """List the module's public names of the right type; without any, all its public names."""
     public = {
         name: value
         for name, value in vars(module).items()

@@ -1,7 +1,7 @@
-"""YAML with places: plain values, and the line and column where each of them stands.
+"""YAML with positions: plain values, and the line and column of each.
 
-Nothing in the text is run or trusted: no tags but those of plain values, no key twice, a bound on what aliases may make
-of a few lines. What is wrong is collected, not raised, so that somebody hears of all of it at once.
+The text is untrusted: only tags of plain values are allowed, keys must be unique, and alias expansion is bounded.
+Problems are collected instead of raised, so that a user sees all of them at once.
 """
 
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 
 MAX_VALUES = 100_000
-"""Values that a file may come to, aliases written out."""
+"""The most values that a file may hold, with aliases expanded."""
 
 MAX_DEPTH = 30
 
 Path = tuple[str | int, ...]
-"""Where a value stands among the others: `("rules", 3, "when")`."""
+"""The path to a value: `("rules", 3, "when")`."""
 
 Mark = tuple[int, int]
 """Line and column, from 1."""
@@ -26,7 +26,7 @@ _PLAIN = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong with the text itself."""
+    """A problem with the YAML text itself."""
 
     path: Path
     mark: Mark
@@ -35,19 +35,19 @@ class Fault:
 
 @dataclass
 class Marked:
-    """What a text says, and where."""
+    """A parsed document with the position of each value."""
 
     value: Any = None
     readable: bool = False
-    """Whether it is YAML at all, so that there is a value."""
+    """Whether the text is valid YAML, so that `value` is set."""
     marks: dict[Path, Mark] = field(default_factory=dict)
     """Where each value begins."""
     keys: dict[Path, Mark] = field(default_factory=dict)
-    """Where each field's name stands."""
+    """Where each field's name begins."""
     faults: list[Fault] = field(default_factory=list)
 
     def mark(self, path: Path, *, key: bool = False) -> Mark:
-        """Where a value stands, or the field's name; if it is not there, what would hold it."""
+        """Return the position of a value, or of its field name; of the nearest parent if the value is missing."""
         if key and path in self.keys:
             return self.keys[path]
         while path and path not in self.marks:
@@ -56,19 +56,19 @@ class Marked:
 
 
 def read_yaml(text: str) -> Marked:
-    """Read a text as one YAML document."""
+    """Parse a text as one YAML document."""
     marked = Marked()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
-        marked.faults.append(Fault((), (1, 1), "it is nested too deeply"))
+        marked.faults.append(Fault((), (1, 1), "the document is nested too deeply"))
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         words = " ".join(part for part in (error.context, error.problem) if part)
-        hint = '; a text that begins with * wants quotes: "*"' if "alias" in words else ""
+        hint = '; quote a text that begins with *: "*"' if "alias" in words else ""
         marked.faults.append(Fault((), (where.line + 1, where.column + 1) if where else (1, 1), words + hint))
-    except Exception as error:  # PyYAML lets some malformed escapes and characters through as other errors
-        marked.faults.append(Fault((), _place_of(error, text), _words_of(error)))
+    except Exception as error:  # PyYAML reports some malformed escapes and characters as other errors
+        marked.faults.append(Fault((), _position(error, text), _message(error)))
     else:
         marked.readable = True
         if node is not None:
@@ -77,7 +77,7 @@ def read_yaml(text: str) -> Marked:
 
 
 class _Reading:
-    """Takes values out of YAML's nodes."""
+    """Converts YAML nodes into plain values."""
 
     def __init__(self, marked: Marked) -> None:
         self._marked = marked
@@ -85,14 +85,14 @@ class _Reading:
         self._values = 0
 
     def value(self, node: yaml.Node, path: Path) -> Any:
-        """The plain value of a node."""
+        """Return the plain value of a node."""
         self._values += 1
         self._marked.marks[path] = _mark(node)
         if len(path) > MAX_DEPTH:
-            return self._fault(path, node, "it is nested too deeply")
+            return self._fault(path, node, "the value is nested too deeply")
         if self._values >= MAX_VALUES:
             if self._values == MAX_VALUES:
-                self._fault((), node, f"it comes to more than {MAX_VALUES:,} values, aliases written out")
+                self._fault((), node, f"the file has more than {MAX_VALUES:,} values, with aliases expanded")
             return None
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_PLAIN}map":
             return self._mapping(node, path)
@@ -104,13 +104,13 @@ class _Reading:
         found: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                self._fault(path, key, "the name of a field is a word")
+                self._fault(path, key, "a field name has to be a word")
                 continue
             name = str(key.value)
             below = (*path, name)
             if name in found:
                 first = self._marked.keys[below][0]
-                self._fault(below, key, f"it is there twice; the first one is in line {first}")
+                self._fault(below, key, f"the field is repeated; the first one is on line {first}")
                 continue
             self._marked.keys[below] = _mark(key)
             found[name] = self.value(value, below)
@@ -141,12 +141,12 @@ def _mark(node: yaml.Node) -> Mark:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
-def _place_of(error: Exception, text: str) -> Mark:
+def _position(error: Exception, text: str) -> Mark:
     before = text[: getattr(error, "position", 0)]
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-def _words_of(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, yaml.reader.ReaderError):
-        return f"there is a character that YAML does not allow: {error.character!r}"
-    return f"it is no YAML: {error}"
+        return f"YAML does not allow the character {error.character!r}"
+    return f"the text is not valid YAML: {error}"

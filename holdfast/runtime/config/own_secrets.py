@@ -1,7 +1,7 @@
-"""What a process of ours knows that no log may show: keys and passwords, by the names of their variables.
+"""The keys and passwords in this process's environment, so that logs can redact them.
 
-Each row of `_KINDS` says how one variable holds its secret; a new setting is one more row. A variable without a row
-counts, too, where its name says that it is a secret.
+Each row of `_KINDS` describes how one variable holds its secret; add a row for a new setting. A variable without a row
+also counts if its name marks it as a secret.
 """
 
 import base64
@@ -22,11 +22,11 @@ from holdfast.tools.secrets import Secrets
 
 
 def own_secrets(settings: Settings, environ: Mapping[str, str] | None = None) -> Secrets:
-    """The secrets of this process, to be redacted; no tool gets them from here.
+    """Collect the secrets of this process for redaction; tools never receive them.
 
     Args:
-        settings: Of this process.
-        environ: Its environment; None for `os.environ`.
+        settings: The settings of this process.
+        environ: The environment of this process; None for `os.environ`.
     """
     environ = os.environ if environ is None else environ
     words = _plain_words(settings, environ)
@@ -35,7 +35,7 @@ def own_secrets(settings: Settings, environ: Mapping[str, str] | None = None) ->
 
 
 def _named(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Every variable with its text; those of the settings may have come from the command line."""
+    """Every variable with its text; the values of settings may have come from the command line."""
     named = {name: text.strip() for name, text in environ.items()}
     for field, variable in variables().items():
         if (value := getattr(settings, field)) is not None:
@@ -51,9 +51,9 @@ def _of_variables(named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _of_temporal(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What Temporal's variables and its configuration file hold, as its own client reads them."""
+    """Secrets in Temporal's variables and configuration file, as Temporal's client reads them."""
     config: Mapping[str, Any] = {}
-    with suppress(RuntimeError, ValueError, OSError):  # connecting reports what is wrong
+    with suppress(RuntimeError, ValueError, OSError):  # a broken configuration is reported when connecting
         config = dict(ClientConfig.load_client_connect_config(override_env_vars=dict(environ)))
     if isinstance(key := config.get("api_key"), str):
         yield "TEMPORAL_API_KEY", key
@@ -67,7 +67,7 @@ def _of_temporal(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _plain_words(settings: Settings, environ: Mapping[str, str]) -> set[str]:
-    """Passwords that guard nothing, as they are the name of a user or a database: any text may hold them."""
+    """Names of users, hosts and databases: as passwords they protect nothing, and any text may contain them."""
     parts = urlsplit(settings.database_url or "")
     given = (environ.get(name, "") for name in ("PGUSER", "PGDATABASE", "PGHOST"))
     return {
@@ -86,7 +86,7 @@ def _itself(text: str) -> Iterator[str]:
 
 
 def _url(text: str) -> Iterator[str]:
-    """The password, and the part of the URL that has it."""
+    """The password, alone and in the spellings in which it can show up."""
     parts = urlsplit(text if "://" in text else f"//{text}")
     if parts.password:
         yield f"{parts.username or ''}:{parts.password}@"
@@ -97,12 +97,12 @@ def _url(text: str) -> Iterator[str]:
 
 
 def _webhooks(text: str) -> Iterator[str]:
-    """URLs with commas between, or a file of them: who has the URL can post there."""
+    """Comma-separated URLs, or a file of them: anybody who has such a URL can post to it."""
     yield from re.findall(r"https?://[^\s,'\"]+", text if "://" in text else _read(text))
 
 
 def _keys(text: str) -> Iterator[str]:
-    """`id:BASE64,…`: each as it is written, and in the other spellings of the same bytes."""
+    """`id:BASE64,…`: each key as written, and in the other encodings of the same bytes."""
     with suppress(ValueError):
         for key in parse_keys(split_plain(text)[0]):
             yield from (key.text, key.secret.hex())
@@ -143,7 +143,7 @@ _SECRET_NAME: Final = re.compile(
 
 
 def _is_secret(name: str, text: str) -> bool:
-    """Whether a variable's name says so; where a file holds the secret, its path is none."""
+    """Whether a variable's name marks its text as a secret; the path of a secret's file is not one."""
     return _SECRET_NAME.search(name) is not None and not text.startswith(("/", "~", "./", "../"))
 
 

@@ -1,10 +1,9 @@
-"""A policy as a file: YAML (or JSON) to `holdfast.authority.policy.Policy`, with the place of everything that is
-wrong in it.
+"""Reads a policy file, YAML or JSON, into `holdfast.authority.policy.Policy` and locates every problem in it.
 
-1. The file says what the policy's models say. Besides, a rule may begin with its verdict, `- ask: pay`, and a span of
-   time may be written as `4h`.
-2. Nothing is guessed: an unknown field, a key that is there twice, or a name that nobody has is an error.
-3. All problems are told at once.
+1. The file has the fields of the policy's models. In addition, a rule may begin with its verdict, `- ask: pay`, and a
+   duration may be written as `4h`.
+2. Nothing is guessed: an unknown field, a repeated key or an unknown name is an error.
+3. All problems are reported at once.
 """
 
 from collections.abc import Iterator
@@ -35,14 +34,14 @@ def load_policy(path: Path) -> Policy:
     """Read a policy file.
 
     Raises:
-        PolicyError: It cannot be read, or something in it is wrong; the error lists all of it.
+        PolicyError: The file cannot be read, or is invalid; the error lists every problem.
     """
     name = str(path)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise PolicyError([PolicyProblem(name, 0, 0, "", f"it cannot be read: {error.strerror}")]) from None
+        raise PolicyError([PolicyProblem(name, 0, 0, "", f"the file cannot be read: {error.strerror}")]) from None
     return read_policy(data, name=name)
 
 
@@ -50,44 +49,44 @@ def read_policy(data: bytes, *, name: str) -> Policy:
     """Read the bytes of a policy file.
 
     Args:
-        data: YAML in UTF-8. JSON is YAML, too, but for control characters and escaped surrogate pairs.
+        data: YAML in UTF-8. JSON is YAML too, except for control characters and escaped surrogate pairs.
         name: The file's name, for errors.
 
     Raises:
-        PolicyError: Something is wrong; the error lists all of it.
+        PolicyError: The policy is invalid; the error lists every problem.
     """
     if len(data) > MAX_BYTES:
-        raise PolicyError([PolicyProblem(name, 0, 0, "", f"it has over {MAX_BYTES:,} bytes")])
+        raise PolicyError([PolicyProblem(name, 0, 0, "", f"the file has more than {MAX_BYTES:,} bytes")])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise PolicyError([PolicyProblem(name, line, column, "", "it is not UTF-8")]) from None
+        raise PolicyError([PolicyProblem(name, line, column, "", "the file is not UTF-8")]) from None
     marked = read_yaml(text)
     problems = [PolicyProblem(name, *fault.mark, field_path(fault.path), fault.message) for fault in marked.faults]
     if marked.readable and marked.value is None and not problems:
-        problems = [PolicyProblem(name, 0, 0, "", "it is empty; a policy without rules is written as {}")]
+        problems = [PolicyProblem(name, 0, 0, "", "the file is empty; write {} for a policy without rules")]
     elif marked.readable:
         policy, found = _read(marked)
         if policy and not problems:
             return policy
-        told = {(problem.line, problem.column) for problem in problems}
+        reported = {(problem.line, problem.column) for problem in problems}
         for place, message, key in found:
-            written = _written(place, marked)
+            written = _place_in_file(place, marked)
             line, column = marked.mark(written, key=key)
-            if (line, column) not in told:
+            if (line, column) not in reported:
                 problems.append(PolicyProblem(name, line, column, field_path(written), message))
     raise PolicyError(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
 def field_path(place: Place) -> str:
-    """A place as people write it: `rules[3].when`."""
+    """Format a place as people write it: `rules[3].when`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
 Found = tuple[Place, str, bool]
-"""Where, what, and whether it is about the field's name."""
+"""The place, the message, and whether the problem is the field's name."""
 
 
 _FIELDS: dict[str, type[BaseModel]] = {
@@ -101,12 +100,12 @@ _FIELDS: dict[str, type[BaseModel]] = {
 
 
 def _read(marked: Marked) -> tuple[Policy | None, list[Found]]:
-    """The policy, or what is wrong."""
+    """Return the policy, or the problems found."""
     try:
         filed = PolicyForm.model_validate(marked.value)
     except ValidationError as error:
         return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
-    if wrong := list(_people(filed)):
+    if wrong := list(_check_approvers(filed)):
         return None, wrong
     try:
         return Policy.model_validate(filed.model_dump()), []
@@ -114,8 +113,8 @@ def _read(marked: Marked) -> tuple[Policy | None, list[Found]]:
         return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
 
 
-def _people(policy: PolicyForm) -> Iterator[Found]:
-    """Names in terms that nobody has, and terms that nobody can meet."""
+def _check_approvers(policy: PolicyForm) -> Iterator[Found]:
+    """Find names in terms that are no approver or role, and quorums that too few approvers can reach."""
     people = [person.name for person in policy.approvers]
     known = [*people, *(role for person in policy.approvers for role in person.roles)]
     for place, terms in _all_terms(policy):
@@ -124,7 +123,7 @@ def _people(policy: PolicyForm) -> Iterator[Found]:
             yield (*place, *where), f"there is no approver or role {name!r}{meant([name], known)}", False
         able = len(policy.entitled(terms.who(len(terms.escalate))))
         if people and not wrong and able < terms.quorum:
-            yield (*place, "quorum"), f"{able} may decide, and the quorum is {terms.quorum}", False
+            yield (*place, "quorum"), f"the quorum is {terms.quorum}, but only {able} may decide", False
 
 
 def _all_terms(policy: PolicyForm) -> Iterator[tuple[Place, Terms]]:
@@ -145,7 +144,7 @@ def _names(terms: Terms) -> Iterator[tuple[Place, str]]:
 
 
 def _found(problem: ErrorDetails, marked: Marked) -> Found:
-    """A problem of pydantic's, in our words."""
+    """Translate a problem that pydantic reports."""
     place, words = tuple(problem["loc"]), problem["msg"]
     match problem["type"]:
         case "extra_forbidden":
@@ -157,27 +156,28 @@ def _found(problem: ErrorDetails, marked: Marked) -> Found:
         case "tuple_type":
             return place, "it has to be a list", False
         case "model_type" | "model_attributes_type" | "dict_type":
-            return place, "it has to be fields with values, as in `name: alice`", False
+            return place, "it has to consist of fields with values, as in `name: alice`", False
         case "string_type":
-            return place, "it has to be text; what YAML takes for something else wants quotes", False
+            return place, "it has to be text; put quotes around what YAML reads as another type", False
         case "string_pattern_mismatch":
-            return place, "it is no name: 1 to 100 letters, digits and . _ @ -, the first a letter or digit", False
+            words = "it is not a name: use 1 to 100 letters, digits and . _ @ -, beginning with a letter or digit"
+            return place, words, False
         case "value_error":
             return _placed(place, words.removeprefix("Value error, "), marked)
     return place, words.replace("Input should", "it has to", 1), False
 
 
 def _placed(place: Place, words: str, marked: Marked) -> Found:
-    """What a model says of its fields begins with the field: `terms: …`, `rules.3.terms: …`."""
+    """Place a model's error by the field with which its message begins: `terms: …`, `rules.3.terms: …`."""
     head, colon, rest = words.partition(": ")
     below = tuple(int(part) if part.isdigit() else part for part in head.split("."))
-    if colon and _written((*place, *below), marked) in marked.marks:
+    if colon and _place_in_file((*place, *below), marked) in marked.marks:
         return (*place, *below), rest, False
     return place, words, False
 
 
-def _written(place: Place, marked: Marked) -> Place:
-    """A place as the file has it: a rule's tool and verdict may stand in one."""
+def _place_in_file(place: Place, marked: Marked) -> Place:
+    """Return the place in the file, where one field may hold both a rule's tool and its verdict."""
     if place and place[-1] in ("tool", "verdict") and place not in marked.marks:
         for verdict in VERDICTS:
             if (*place[:-1], verdict) in marked.marks:

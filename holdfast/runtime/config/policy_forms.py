@@ -1,4 +1,4 @@
-"""A policy as a file has it: the policy's models, with nothing unknown in them, and with what is easier to write."""
+"""The policy's models as a file spells them: unknown fields are errors, and there are shorter notations."""
 
 from difflib import get_close_matches
 from typing import Annotated, Any, Self
@@ -10,7 +10,7 @@ from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rul
 from holdfast.runtime.config.durations import read_seconds
 
 CONDITION_CHARS = 4_000
-"""Length of a condition. A much longer one can exhaust the stack of what compiles it."""
+"""The longest condition. A much longer one can exhaust the compiler's stack."""
 
 VERDICTS = ("allow", "ask", "deny")
 
@@ -21,7 +21,7 @@ def _seconds(value: Any) -> Any:
 
 def _condition(text: str) -> str:
     if len(text) > CONDITION_CHARS:
-        raise ValueError(f"it is over {CONDITION_CHARS:,} characters long")
+        raise ValueError(f"the condition is longer than {CONDITION_CHARS:,} characters")
     if text:
         check_condition(text)
     return text
@@ -32,7 +32,7 @@ _When = Annotated[str, AfterValidator(_condition)]
 
 
 class EscalationForm(Escalation, extra="forbid"):
-    """Who is asked later."""
+    """Who is asked if nobody has decided in time."""
 
     after: _Span
 
@@ -46,37 +46,38 @@ class TermsForm(Terms, extra="forbid"):
 
 
 class ApproverForm(Approver, extra="forbid"):
-    """Somebody who may decide."""
+    """A person who may decide."""
 
 
 class GatewayForm(Gateway, extra="forbid"):
-    """A service that vouches for people."""
+    """A service that vouches for approvers."""
 
 
 class RuleForm(Rule, extra="forbid"):
-    """A rule, which may begin with its verdict."""
+    """A rule; it may begin with its verdict."""
 
     when: _When = ""
     terms: TermsForm | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _written_out(cls, given: Any) -> Any:
-        """`{"ask": "pay"}` as `{"verdict": "ask", "tool": "pay"}`."""
+    def _expand_verdict(cls, given: Any) -> Any:
+        """Expand `{"ask": "pay"}` to `{"verdict": "ask", "tool": "pay"}`."""
         if not isinstance(given, dict):
             return given
-        said = [verdict for verdict in VERDICTS if verdict in given]
-        if not said and "verdict" in given:
+        found = [verdict for verdict in VERDICTS if verdict in given]
+        if not found and "verdict" in given:
             return given
-        if not said:
-            raise ValueError(f"a rule says allow, ask or deny, as in `- ask: pay`{meant(list(given), VERDICTS)}")
-        if len(said) > 1 or "verdict" in given or "tool" in given:
-            both = [*said, *(name for name in ("verdict", "tool") if name in given)]
-            raise ValueError(f"it says {' and '.join(both)}; one verdict with one tool pattern makes a rule")
-        tool = given[said[0]]
-        if tool is None:
-            raise ValueError(f'{said[0]}: no tool is named; "*" stands for all of them')
-        return {**{name: value for name, value in given.items() if name != said[0]}, "verdict": said[0], "tool": tool}
+        if not found:
+            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{meant(list(given), VERDICTS)}")
+        if len(found) > 1 or "verdict" in given or "tool" in given:
+            both = [*found, *(name for name in ("verdict", "tool") if name in given)]
+            raise ValueError(f"the rule has {' and '.join(both)}; give it one verdict with one tool pattern")
+        verdict = found[0]
+        if given[verdict] is None:
+            raise ValueError(f'{verdict}: no tool is named; use "*" for all tools')
+        rest = {name: value for name, value in given.items() if name != verdict}
+        return {**rest, "verdict": verdict, "tool": given[verdict]}
 
 
 class PolicyForm(Policy, extra="forbid"):
@@ -89,12 +90,12 @@ class PolicyForm(Policy, extra="forbid"):
 
     @model_validator(mode="after")
     def _of_people_who_exist(self) -> Self:
-        return self  # `policies` tells of all that is wrong, each in its place
+        return self  # `policy_file` reports all such problems at once, with their positions
 
 
 def meant(given: list[str], known: list[str] | tuple[str, ...]) -> str:
-    """What to say of unknown names: `; did you mean …?`, where something like it is known."""
+    """Suggest known names in place of unknown ones: `; did you mean …?`, or a list of all if it is short."""
     close = [each for name in given for each in get_close_matches(name, known, n=1)]
     if close:
         return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(dict.fromkeys(known))}" if known and len(given) == 1 and len(known) < 15 else ""
+    return f"; known are {', '.join(dict.fromkeys(known))}" if known and len(given) == 1 and len(known) < 15 else ""

@@ -1,4 +1,4 @@
-"""Settings of a worker or of the CLI, from environment variables. Temporal's own `TEMPORAL_*` are not among them."""
+"""Settings of the worker, the gateway and the CLI, from environment variables. Temporal's client reads `TEMPORAL_*`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ def _reference(text: str) -> str:
 def _url_of(*schemes: str) -> AfterValidator:
     def check(text: str) -> str:
         if urlsplit(text).scheme not in schemes:
-            raise ValueError(f"it must start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+            raise ValueError(f"the URL must start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
         return text
 
     return AfterValidator(check)
@@ -59,8 +59,9 @@ def _absolute(path: Path) -> Path:
 
 
 ANSWER_SECONDS = 8.0
-"""How long a worker may take to answer. Longer than Temporal keeps a query for the worker that has the run cached
-(`worker.STICKY_TIMEOUT`), so that after a kill another worker gets its turn."""
+"""How long the CLI waits for a worker's answer. It exceeds the time that Temporal holds a query for the worker that
+has the run cached (`STICKY_TIMEOUT` in `holdfast.runtime.worker.construction`), so that another worker can answer after
+a kill."""
 
 EXAMPLE = "examples.release.catalog:catalog"
 EXAMPLE_SCRIPT = "examples.release.script:script"
@@ -76,116 +77,119 @@ _SECRET = frozenset(
         "webhooks",
     }
 )
-"""Fields whose values no error shows."""
+"""Fields whose values never appear in errors."""
 
 Reference = Annotated[str, AfterValidator(_reference)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
 class Settings(BaseModel):
-    """What the environment says; each field names its variable. Secrets do not show in `repr` or in errors."""
+    """The configuration from the environment; each field names its variable. `repr` and errors never show secrets."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Annotated[Path, AfterValidator(_absolute)]
-    """`HOLDFAST_HOME`: the state folder; without it, `.holdfast` beside `worker.py` and `starter.py`."""
+    """`HOLDFAST_HOME`: the state folder. Default: `.holdfast` beside `worker.py` and `starter.py`."""
     catalog: Reference = EXAMPLE
     """`HOLDFAST_CATALOG`: the agents and tools that the worker offers, as `package.module:attribute`."""
     policy: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_POLICY`: a file whose policy takes the place of every agent's own; None for those of the catalog."""
+    """`HOLDFAST_POLICY`: a policy file that replaces the policies of all agents. Default: the catalog's policies."""
     script: Reference | None = None
-    """`HOLDFAST_SCRIPT`: what the scripted LLM answers, as `package.module:attribute`; None for the catalog's own."""
+    """`HOLDFAST_SCRIPT`: the scripted LLM's answers, as `package.module:attribute`. Default: the catalog's script."""
     llm: NonEmpty = "gpt-5-mini"
     """`HOLDFAST_LLM`: the language model of agents that do not name one."""
     embeddings: NonEmpty | None = None
-    """`HOLDFAST_EMBEDDINGS`: the embedding model by which memories are found, too, at the language model's endpoint:
-    `text-embedding-3-small`, for instance. None to find them by words alone."""
+    """`HOLDFAST_EMBEDDINGS`: the embedding model for memory search, at the language model's endpoint, such as
+    `text-embedding-3-small`. Default: search by words only."""
     embedding_dimensions: Annotated[int, Field(ge=1, le=4_000)] = 512
-    """`HOLDFAST_EMBEDDING_DIMENSIONS`: how many numbers its vectors are to have."""
+    """`HOLDFAST_EMBEDDING_DIMENSIONS`: the number of dimensions of the embedding vectors."""
     task_queue: NonEmpty = "holdfast"
-    """`HOLDFAST_TASK_QUEUE`: the Temporal task queue that workers listen on."""
+    """`HOLDFAST_TASK_QUEUE`: the Temporal task queue that workers poll."""
     database_url: Annotated[str, _url_of("postgresql", "postgres")] | None = Field(default=None, repr=False)
-    """`DATABASE_URL`: PostgreSQL, as a libpq URL; None without one."""
+    """`DATABASE_URL`: the PostgreSQL database, as a libpq URL. Required without the embedded stack."""
     artifacts: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_ARTIFACTS`: a folder, or a mounted bucket, for what is too long for the log; None for PostgreSQL."""
+    """`HOLDFAST_ARTIFACTS`: a folder or mounted bucket for content too long for the log. Default: PostgreSQL."""
     openai_api_key: SecretStr | None = None
-    """`OPENAI_API_KEY`: None without one."""
+    """`OPENAI_API_KEY`: the API key of the language model's endpoint."""
     openai_base_url: Annotated[str, _url_of("https", "http")] | None = None
-    """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint; None for the client's default."""
+    """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint. Default: the OpenAI client's own."""
     encryption_keys: Annotated[SecretStr, AfterValidator(_encryption_keys)] | None = None
-    """`HOLDFAST_ENCRYPTION_KEYS`: `id1:BASE64,id0:BASE64`; the first encrypts what goes to Temporal, all decrypt. None
-    to encrypt nothing. `plain` as the last entry: plain text of runs that began before is still taken."""
+    """`HOLDFAST_ENCRYPTION_KEYS`: `id1:BASE64,id0:BASE64`. The first key encrypts what is sent to Temporal; every key
+    decrypts. Default: no encryption. `plain` as the last entry still accepts plain text from runs that began before
+    encryption was switched on."""
     fleet_keys: Annotated[SecretStr, AfterValidator(_keys)] | None = None
-    """`HOLDFAST_FLEET_KEYS`: `id1:BASE64,id0:BASE64`, the same on every worker, gateway and CLI that starts runs; the
-    first seals what only our own processes may say, all verify. `worker.py --dev` makes one in the state folder."""
+    """`HOLDFAST_FLEET_KEYS`: `id1:BASE64,id0:BASE64`, the same on every worker, gateway and CLI that starts runs. The
+    first key seals messages that only our own processes may send; every key verifies. `worker.py --dev` creates a key
+    in the state folder."""
     plain_starts: bool = True
-    """`HOLDFAST_PLAIN_STARTS`: take runs that were started without a fleet key, from the Web UI or the `temporal`
-    command: with a task and an agent's name alone. `false` refuses them."""
+    """`HOLDFAST_PLAIN_STARTS`: accept runs started without a fleet key, from the Web UI or the `temporal` command,
+    with only a task and an agent's name. `false` refuses them."""
     takeover: bool = True
-    """`HOLDFAST_TAKEOVER`: end the claims of workers of this machine that were killed at once, instead of waiting for
+    """`HOLDFAST_TAKEOVER`: when a worker on this machine is killed, end its claims at once instead of waiting for
     Temporal's time-outs."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
-    """`HOLDFAST_UI_URL`: Temporal's Web UI, for links; not needed with the embedded stack or Temporal Cloud."""
+    """`HOLDFAST_UI_URL`: Temporal's Web UI, for links. Not needed with the embedded stack or Temporal Cloud."""
     key: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_KEY`: the file of the private key that the CLI signs decisions with; None to send them unsigned."""
+    """`HOLDFAST_KEY`: the file of the private key with which the CLI signs decisions. Default: unsigned decisions."""
     by: NonEmpty | None = None
-    """`HOLDFAST_BY`: the name that the CLI decides and speaks under; None for the login name."""
+    """`HOLDFAST_BY`: the name under which the CLI sends decisions and messages. Default: the login name."""
     gateway_tokens: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of who may use the gateway; None for the policy's approvers alone."""
+    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of who may use the gateway. Default: the policy's approvers only."""
     gateway_key: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_GATEWAY_KEY`: the file of the private key with which the gateway vouches for who decides."""
+    """`HOLDFAST_GATEWAY_KEY`: the file of the private key with which the gateway vouches for approvers."""
     gateway_host: NonEmpty = "127.0.0.1"
-    """`HOLDFAST_GATEWAY_HOST`: the address that the gateway listens on."""
+    """`HOLDFAST_GATEWAY_HOST`: the address on which the gateway listens."""
     gateway_port: Annotated[int, Field(ge=0, le=65_535)] = 8470
-    """`HOLDFAST_GATEWAY_PORT`: its port; 0 for any that is free."""
+    """`HOLDFAST_GATEWAY_PORT`: the port on which the gateway listens; 0 for any free port."""
     gateway_url: Annotated[str, _url_of("https", "http")] | None = None
-    """`HOLDFAST_GATEWAY_URL`: where others reach the gateway, for notices."""
+    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, for links in notifications."""
     slack_signing_secret: SecretStr | None = None
-    """`HOLDFAST_SLACK_SIGNING_SECRET`: with it, the gateway takes decisions from buttons in Slack."""
+    """`HOLDFAST_SLACK_SIGNING_SECRET`: lets the gateway accept decisions from Slack buttons."""
     webhooks: SecretStr | None = None
-    """`HOLDFAST_WEBHOOKS`: whom the worker tells of requests and endings: URLs with commas between, or a YAML file."""
+    """`HOLDFAST_WEBHOOKS`: whom the worker notifies of approval requests and ended runs: comma-separated URLs, or a
+    YAML file."""
     webhook_secret: SecretStr | None = None
-    """`HOLDFAST_WEBHOOK_SECRET`: signs what they are told; None to send it unsigned."""
+    """`HOLDFAST_WEBHOOK_SECRET`: signs notifications. Default: unsigned notifications."""
     webhooks_insecure: bool = False
-    """`HOLDFAST_WEBHOOKS_INSECURE`: also tell receivers at plain http:// beyond this machine."""
+    """`HOLDFAST_WEBHOOKS_INSECURE`: allow webhooks over plain http:// to other machines."""
     answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
-    """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker to answer."""
+    """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker's answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
-    """`HOLDFAST_LOG_LEVEL`: the least severe level that is logged, in any case."""
+    """`HOLDFAST_LOG_LEVEL`: the least severe level to log; upper or lower case."""
     log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
-    """`HOLDFAST_LOG_FORMAT`: `console` for people, `json` for collectors, in any case."""
+    """`HOLDFAST_LOG_FORMAT`: `console` for people, `json` for log collectors; upper or lower case."""
 
     @property
     def scripted(self) -> bool:
-        """Whether the scripted LLM takes the place of a language model: no key is set and no endpoint named."""
+        """Whether the scripted LLM replaces a language model, because neither a key nor an endpoint is set."""
         return self.openai_api_key is None and self.openai_base_url is None
 
     @property
     def embedding_model(self) -> str | None:
-        """The embedding model to ask for; None to find by words alone."""
+        """The embedding model to request; None to search by words only."""
         return "scripted" if self.embeddings and self.scripted else self.embeddings
 
     @property
     def offers_example(self) -> bool:
-        """Whether the catalog is the one that comes with Holdfast, which has a script of its own."""
+        """Whether the catalog is the example that comes with Holdfast, which has a script of its own."""
         return self.catalog == EXAMPLE
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, root: Path) -> Self:
-        """Read the settings from environment variables; an empty or blank variable counts as absent.
+        """Read the settings from environment variables; an empty or blank variable counts as unset.
 
         Args:
-            environ: usually `os.environ`.
-            root: the folder of `worker.py` and `starter.py`.
+            environ: Usually `os.environ`.
+            root: The folder of `worker.py` and `starter.py`.
 
         Raises:
-            SettingsError: a value cannot be used; all such values are named, secret ones not shown.
+            SettingsError: Some values are invalid; the error names all of them, and hides the secret ones.
         """
         given = {field: text for field, variable in variables().items() if (text := environ.get(variable, "").strip())}
         try:
             return cls.model_validate({"home": root / ".holdfast", **given})
         except ValidationError as error:
-            # The cause is dropped: pydantic's error holds the values, secret ones too.
+            # Without its cause: pydantic's error contains the values, including secrets.
             raise SettingsError(_explain(error, given)) from None
 
 
@@ -202,5 +206,5 @@ def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
         words = problem["msg"].removeprefix("Value error, ")
         words = words[0].lower() + words[1:]
         shown = "" if field in _SECRET else f"={given[field]}"
-        lines.append(f"{variables()[field]}{shown} cannot be used: {words}.")
-    return "\n".join([*lines, "Correct the variable, or unset it for the default."])
+        lines.append(f"{variables()[field]}{shown} is not valid: {words}.")
+    return "\n".join([*lines, "Correct the variable, or unset it to use the default."])

@@ -1,6 +1,6 @@
-"""What the embedded stack is and where it was put: the record `<home>/stack.json`.
+"""The record of the embedded stack, `<home>/stack.json`: its addresses, ports and process ids.
 
-Starts nothing and imports little: the CLI finds the stack without delay. `devstack` starts and stops it.
+It imports little, so that the CLI starts fast. `devstack` starts and stops the servers.
 """
 
 from pathlib import Path
@@ -11,9 +11,9 @@ from holdfast.runtime.config.state_folder import write_private
 
 
 class Stack(BaseModel):
-    """An embedded stack: where its servers answer, and which processes they are."""
+    """An embedded stack: the addresses and process ids of its servers."""
 
-    # A record written by a later release may hold more than we know; what we know is enough to connect.
+    # A later release may have written more fields; ours are enough to connect.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     temporal_address: str
@@ -25,24 +25,24 @@ class Stack(BaseModel):
     database_url: str
     """A libpq URL of the database, over a Unix socket that only this account (and root) can reach."""
     temporal_port: int
-    """Port of the gRPC API, taken again after a restart."""
+    """Port of the gRPC API, reused after a restart."""
     ui_port: int
-    """Port of the Web UI, taken again after a restart."""
+    """Port of the Web UI, reused after a restart."""
     http_port: int
-    """Port of Temporal's HTTP API, which answers the readiness check; taken again after a restart."""
+    """Port of Temporal's HTTP API, which answers the readiness check; reused after a restart."""
     fleet_keys: str = ""
     """The file of the fleet key that this stack's processes share; empty for none."""
     temporal_pid: int | None = None
-    """Process id of the Temporal server; None once it was stopped."""
+    """Process id of the Temporal server; None once it has stopped."""
     postgres_pid: int | None = None
-    """Process id of the PostgreSQL postmaster; None once it was stopped."""
+    """Process id of the PostgreSQL postmaster; None once it has stopped."""
     web_ui_pid: int | None = None
-    """Process id of the guard in front of the Web UI; None once it was stopped."""
+    """Process id of the guard in front of the Web UI; None once it has stopped."""
     owner_pid: int | None = None
-    """Process id of the worker that stops the servers when it ends. For people: programs go by its lock."""
+    """Process id of the worker that stops the servers when it ends. For people: programs rely on the owner's lock."""
 
     def stopped(self) -> "Stack":
-        """Return the record of this stack after an orderly stop: no processes, the same ports."""
+        """Return the record after an orderly stop: no processes, the same ports."""
         return self.model_copy(update=dict.fromkeys(("temporal_pid", "postgres_pid", "web_ui_pid", "owner_pid")))
 
 
@@ -51,15 +51,15 @@ def read_stack(home: Path) -> Stack | None:
     try:
         return Stack.model_validate_json(_record(home).read_bytes())
     except (OSError, ValidationError):
-        # A record is a hint: what is missing or damaged is found again by looking at the processes.
+        # The record is a hint: without it, the servers are found among the running processes.
         return None
 
 
 def write_stack(home: Path, stack: Stack) -> None:
-    """Record `stack` in the state folder `home`: a reader sees the old record or the new one, never a part.
+    """Replace the record in the state folder `home` atomically.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: The folder cannot be written.
     """
     write_private(_record(home), stack.model_dump_json(indent=2).encode() + b"\n")
 

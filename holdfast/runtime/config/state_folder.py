@@ -1,4 +1,4 @@
-"""The state folder is closed to other users: 0700, and what we put there 0600, under any umask."""
+"""The state folder: where it is, and its permissions. Closed to other users under any umask: 0700, its files 0600."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.errors import StackError
 
 _MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
-"""A folder that has one of these is a state folder already."""
+"""An existing folder with one of these names in it is a state folder."""
 _OURS = _MARKS | {
     ".gitignore",
     "fleet.keys",
@@ -23,38 +23,38 @@ _OURS = _MARKS | {
 _ENTER = 0o010
 
 
-def make_private(home: Path, *, say: Callable[[str], None], group: int | None = None) -> None:
-    """Create the state folder, or close an existing one, and what is ours in it, to everybody else.
+def make_private(home: Path, *, report: Callable[[str], None], group: int | None = None) -> None:
+    """Create the state folder, or close an existing one and our files in it to other users.
 
     Args:
         home: The state folder.
-        say: Receives a line when something was open.
-        group: A group that may pass through the folder: that of the account that runs PostgreSQL for root.
+        report: Receives a line if the folder was open.
+        group: The group that may traverse the folder: that of the account that runs PostgreSQL for root.
 
     Raises:
-        StackError: The folder is somebody else's, or it is open to others and not ours to close.
-        OSError: It cannot be created or changed.
+        StackError: The folder belongs to another user, or is open and contains files that are not ours.
+        OSError: The folder cannot be created or changed.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = home.stat()
     if state.st_uid != os.geteuid() and os.geteuid() != 0:
         raise StackError(
-            f"The state folder {home} belongs to user id {state.st_uid}. Set HOLDFAST_HOME to a folder of your own."
+            f"The state folder {home} belongs to user id {state.st_uid}. Set HOLDFAST_HOME to a folder that you own."
         )
     allowed = 0o700 | (_ENTER if group is not None and state.st_gid == group else 0)
     if state.st_mode & 0o777 & ~allowed:
         names = {entry.name for entry in home.iterdir()}
         if names and not names & _MARKS:
             raise StackError(
-                f"The state folder {home} is open to other users, and holds other files than ours. "
+                f"The state folder {home} is open to other users and contains files that are not Holdfast's. "
                 f"Set HOLDFAST_HOME to an empty folder, or close this one: chmod 700 {home}"
             )
-        say(f"closing the state folder {home} to other users (chmod {allowed:o})")
+        report(f"closing the state folder {home} to other users (chmod {allowed:o})")
     home.chmod(state.st_mode & allowed | 0o700)
     with suppress(FileExistsError), (home / ".gitignore").open("x") as ignored:
-        ignored.write("*\n")  # where a project's repository has it inside, keys and databases are not committed
+        ignored.write("*\n")  # keeps keys and databases out of commits when the folder is inside a repository
     for path in _ours(home):
-        with suppress(FileNotFoundError):  # SQLite's own files come and go
+        with suppress(FileNotFoundError):  # SQLite creates and removes its own files
             mode = path.lstat().st_mode
             if stat.S_ISDIR(mode):
                 path.chmod(0o700)
@@ -63,10 +63,10 @@ def make_private(home: Path, *, say: Callable[[str], None], group: int | None = 
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that nobody else can read; one that is there is replaced, never half written.
+    """Write or atomically replace a file that other users cannot read.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     draft = path.with_name(f"{path.name}.tmp")
     draft.unlink(missing_ok=True)
@@ -83,6 +83,8 @@ def _ours(home: Path) -> Iterator[Path]:
 
 
 def state_folder() -> Path:
-    """`HOLDFAST_HOME`; without it, `.holdfast` beside `worker.py` and `starter.py`, which both set it."""
+    """Return the state folder of this process: `HOLDFAST_HOME`, which the worker sets from its settings, or the default
+    of `Settings.home`, `.holdfast` beside `worker.py`.
+    """
     named = os.environ.get("HOLDFAST_HOME")
     return Path(named).expanduser().absolute() if named else Path(__file__).parents[3] / ".holdfast"

@@ -1,4 +1,4 @@
-"""Who is told: the setting `HOLDFAST_WEBHOOKS`, read and checked."""
+"""Whom the worker notifies: parses and checks the setting `HOLDFAST_WEBHOOKS`. Activities send the notifications."""
 
 import hashlib
 from ipaddress import ip_address
@@ -15,19 +15,19 @@ SLACK = "slack+"
 
 
 class Receiver(BaseModel):
-    """Somebody to tell. The URL is a secret: often it is all that is needed to write there."""
+    """A receiver of notifications. Its URL is a secret: often anybody who has it can post there."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: str = Field(repr=False)
     format: Literal["holdfast", "slack"] = "holdfast"
-    """`holdfast`: JSON, signed. `slack`: a message as Slack's incoming webhooks, and others like them, take it."""
+    """`holdfast`: signed JSON. `slack`: a message for Slack's incoming webhooks and compatible services."""
     buttons: bool = False
-    """For `slack`: buttons that decide; the app has to send them to the gateway's /slack/actions."""
+    """For `slack`: add buttons for decisions; the Slack app must send them to the gateway's /slack/actions."""
 
     @property
     def host(self) -> str:
-        """What of the URL may be logged."""
+        """The part of the URL that may be logged."""
         try:
             return urlsplit(self.url).hostname or ""
         except ValueError:
@@ -35,7 +35,7 @@ class Receiver(BaseModel):
 
     @property
     def id(self) -> str:
-        """Names the receiver where the URL must not be recorded."""
+        """Identifies the receiver where the URL must not be recorded."""
         return hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
 
@@ -46,22 +46,22 @@ class _File(BaseModel):
 
 
 def read_receivers(setting: str, *, insecure: bool = False) -> tuple[Receiver, ...]:
-    """Those whom a setting names.
+    """Parse the receivers of a setting.
 
     Args:
-        setting: URLs with commas between (`slack+https://…` for Slack's format), or the path of a YAML file:
+        setting: Comma-separated URLs (`slack+https://…` for Slack's format), or the path of a YAML file:
             `webhooks: [{url: https://…, format: slack}]`.
-        insecure: Plain http:// may go beyond this machine.
+        insecure: Allow plain http:// to other machines.
 
     Raises:
-        SettingsError: It cannot be used; URLs are not shown.
+        SettingsError: The setting is invalid; the message shows no URL.
     """
     if "://" in setting:
         receivers = tuple(_receiver(url.strip()) for url in setting.split(",") if url.strip())
     else:
         receivers = _from_file(Path(setting).expanduser())
     for number, receiver in enumerate(receivers, 1):
-        if why := _unfit(receiver.url, insecure=insecure):
+        if why := _refusal(receiver.url, insecure=insecure):
             raise SettingsError(f"HOLDFAST_WEBHOOKS: receiver {number} ({receiver.host or 'no host'}) {why}.")
     return receivers
 
@@ -76,26 +76,30 @@ def _from_file(path: Path) -> tuple[Receiver, ...]:
     try:
         return _File.model_validate(yaml.safe_load(path.read_text())).webhooks
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"HOLDFAST_WEBHOOKS={path} is no URL, and no file that can be read: {error}.") from None
+        raise SettingsError(
+            f"HOLDFAST_WEBHOOKS={path} is neither a URL nor a readable file: {error}. "
+            "Write comma-separated URLs, or the path of a YAML file."
+        ) from None
     except yaml.YAMLError:
         raise SettingsError(f"HOLDFAST_WEBHOOKS={path} is neither YAML nor JSON.") from None
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise SettingsError(f"HOLDFAST_WEBHOOKS={path} cannot be used: {'; '.join(wrong)}.") from None
+        raise SettingsError(f"HOLDFAST_WEBHOOKS={path} is not valid: {'; '.join(wrong)}.") from None
 
 
-def _unfit(url: str, *, insecure: bool) -> str:
-    """Why nothing is sent there; empty if it can be."""
+def _refusal(url: str, *, insecure: bool) -> str:
+    """Return why a URL is refused; empty if it is not."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        return "has no URL that can be read"
+        return "has a malformed URL"
     if not parts.hostname or parts.scheme not in ("https", "http"):
         return "has a URL that does not begin with https:// and a host"
     if parts.scheme == "http" and not insecure and not _on_this_machine(parts.hostname):
         return (
-            "is at plain http://, where anybody on the way reads it; use https://, or set HOLDFAST_WEBHOOKS_INSECURE=1"
+            "uses plain http://, which anybody on the network can read; use https://, or set "
+            "HOLDFAST_WEBHOOKS_INSECURE=1"
         )
     return ""
 

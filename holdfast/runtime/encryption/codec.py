@@ -1,12 +1,12 @@
-"""Encrypts what goes to Temporal: AES-256-GCM over every payload, switched on by `HOLDFAST_ENCRYPTION_KEYS`.
+"""Encrypts every payload sent to Temporal with AES-256-GCM, if `HOLDFAST_ENCRYPTION_KEYS` is set.
 
-1. The first key encrypts, all decrypt. To rotate, put a new one in front, on every worker and CLI; take an old one
-   out when no run is left that it encrypted.
-2. Without keys nothing is encrypted, and a payload that is says which key it needs.
-3. Where there is a key, what only our own processes may say is refused in plain text; the word `plain` at the end of
-   the keys takes it all the same, for as long as runs are open that began before encryption was switched on.
-4. An encrypted payload is bound to its key's id and to the place (namespace and workflow id) that it was made for. Its
-   metadata names the place, for the Web UI's codec server is not told where a payload belongs; everybody else compares.
+1. The first key encrypts; every key decrypts. To rotate, put a new key first, on every worker and CLI; remove an old
+   key when no run that it encrypted is left.
+2. Without keys, payloads are sent in plain text, and reading an encrypted one fails with the id of its key.
+3. With a key, a sealed payload in plain text is refused. `plain` as the last entry of the keys accepts it, while runs
+   are open that began before encryption was switched on.
+4. An encrypted payload is bound to its key's id and to its place (namespace and workflow id). Its metadata names the
+   place, because the Web UI does not tell the codec server where a payload belongs; all other readers compare it.
 """
 
 import copy
@@ -45,27 +45,27 @@ class DecryptionFailed(HoldfastError):
 
 
 class KeyUnknown(DecryptionFailed):
-    """It was encrypted with a key that is not set here."""
+    """The payload was encrypted with a key that is not set here."""
 
 
 class PayloadAltered(DecryptionFailed):
-    """It is not what was encrypted, or the key is another one than its id says."""
+    """The payload was altered, or another key has the same id."""
 
 
 class PayloadMisplaced(DecryptionFailed):
-    """It was encrypted for another workflow."""
+    """The payload was encrypted for another workflow."""
 
 
 class PlaintextRefused(DecryptionFailed):
-    """It is not encrypted, and only our own processes may say it, which encrypt."""
+    """A sealed payload is not encrypted, although our own processes, which seal, also encrypt."""
 
 
 class EncryptionCodec(PayloadCodec, WithSerializationContext):
     """Encrypts and decrypts payloads.
 
     Args:
-        keys: The first encrypts; without any, nothing is.
-        plain: Take sealed payloads in plain text, too, though there is a key.
+        keys: The first encrypts; without keys, nothing is encrypted.
+        plain: Accept sealed payloads in plain text although there is a key.
     """
 
     def __init__(self, keys: Sequence[EncryptionKey] = (), *, plain: bool = False) -> None:
@@ -76,12 +76,12 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     @classmethod
     def of(cls, setting: SecretStr | None) -> Self:
-        """The codec of a setting (`Settings.encryption_keys`), which has been checked."""
+        """Build the codec from a validated setting, `Settings.encryption_keys`."""
         keys, plain = split_plain(setting.get_secret_value()) if setting else ("", True)
         return cls(parse_keys(keys) if keys else (), plain=plain)
 
     def with_context(self, context: SerializationContext) -> Self:
-        """The same codec, for the payloads of one workflow."""
+        """Return this codec for the payloads of one workflow."""
         place = place_of(context)
         placed = copy.copy(self)
         placed._place = canonical(list(place)) if place else b""
@@ -89,21 +89,21 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     @property
     def encrypts(self) -> bool:
-        """Whether there is a key to encrypt with."""
+        """Whether a key is set."""
         return self._first is not None
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt, with the first key."""
+        """Encrypt payloads with the first key."""
         return [self._encrypted(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt what is encrypted.
+        """Decrypt the encrypted payloads.
 
         Raises:
-            KeyUnknown: The key is not set here.
-            PayloadAltered: It is not what was encrypted.
-            PayloadMisplaced: It was encrypted for another workflow.
-            PlaintextRefused: It is sealed, and not encrypted.
+            KeyUnknown: A payload's key is not set here.
+            PayloadAltered: A payload was altered.
+            PayloadMisplaced: A payload was encrypted for another workflow.
+            PlaintextRefused: A payload is sealed but not encrypted.
         """
         return [self._decrypted(payload) for payload in payloads]
 
@@ -120,19 +120,19 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         if payload.metadata.get("encoding") != ENCRYPTED:
             if SEAL in payload.metadata and not self._plain:
                 raise PlaintextRefused(
-                    "a sealed payload is not encrypted, and HOLDFAST_ENCRYPTION_KEYS is set here; "
+                    "a sealed payload is not encrypted, although HOLDFAST_ENCRYPTION_KEYS is set here; "
                     f"while older runs are open, add {PLAIN!r} as its last entry"
                 )
             return payload
         place = payload.metadata.get(PLACE, b"")
         if place and self._place and place != self._place:
-            raise PayloadMisplaced("an encrypted payload was made for another workflow")
+            raise PayloadMisplaced("a payload was encrypted for another workflow")
         key_id = payload.metadata.get(KEY_ID, b"").decode("utf-8", "replace")
         if key_id not in self._ciphers:
             raise KeyUnknown(
-                f"this was encrypted with the key {key_id!r}, and HOLDFAST_ENCRYPTION_KEYS is not set here"
+                f"this was encrypted with the key {key_id!r}, but HOLDFAST_ENCRYPTION_KEYS is not set here"
                 if not self._ciphers
-                else f"this was encrypted with the key {key_id!r}, and HOLDFAST_ENCRYPTION_KEYS has only "
+                else f"this was encrypted with the key {key_id!r}, but HOLDFAST_ENCRYPTION_KEYS has only "
                 f"{', '.join(self._ciphers)} here"
             )
         from cryptography.exceptions import InvalidTag
@@ -143,15 +143,15 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             return Payload.FromString(self._ciphers[key_id].decrypt(nonce, encrypted, bound))
         except (InvalidTag, ValueError):
             raise PayloadAltered(
-                f"an encrypted payload was altered, or the key {key_id!r} of HOLDFAST_ENCRYPTION_KEYS "
-                "is not the one that encrypted it"
+                f"an encrypted payload was altered, or HOLDFAST_ENCRYPTION_KEYS has another key "
+                f"with the id {key_id!r} than the one that encrypted it"
             ) from None
 
 
-def converting(codec: EncryptionCodec, seals: Seals) -> DataConverter:
-    """The data converter of clients and workers: `holdfast.temporal.converter.data_converter` with seals and a codec.
+def build_converter(codec: EncryptionCodec, seals: Seals) -> DataConverter:
+    """Build the data converter of clients and workers: ours, with seals and a codec.
 
-    With an encryption key, the words and stack traces of failures are encrypted, too.
+    With an encryption key, the messages and stack traces of failures are encrypted, too.
     """
     made = dataclasses.replace(data_converter, payload_codec=codec, payload_converter_class=sealing(seals))
     if not codec.encrypts:
@@ -160,14 +160,14 @@ def converting(codec: EncryptionCodec, seals: Seals) -> DataConverter:
 
 
 def _bound(key_id: bytes, place: bytes) -> bytes:
-    """What an encrypted payload is bound to."""
+    """Return the associated data that an encrypted payload is bound to."""
     return key_id + b"\0" + place
 
 
 def _ciphers(keys: Sequence[EncryptionKey]) -> "Mapping[str, AESGCM]":
     if not keys:
         return {}
-    # Imported by those who encrypt: it takes a tenth of what the whole CLI takes to start.
+    # Imported only if needed: it takes a tenth of the CLI's start-up time.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return {key.id: AESGCM(key.secret) for key in keys}

@@ -1,6 +1,6 @@
-"""The codec server: lets Temporal's Web UI and CLI read encrypted payloads, by Temporal's remote codec protocol.
+"""The codec server: decrypts payloads for Temporal's Web UI and CLI, by Temporal's remote codec protocol.
 
-Whoever reaches `/decode` reads everything: mount the router behind the same door as what it opens.
+Anybody who can call `/decode` can read everything: protect the router like the data that it decrypts.
 """
 
 import json
@@ -17,54 +17,54 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.encryption.codec import DecryptionFailed
 
 MAX_BYTES = 16_000_000
-"""A body that is longer is refused: Temporal's own limit for a message is 4 MB."""
+"""The longest body accepted. Temporal's own limit for a message is 4 MB."""
 
 ALLOWED_HEADERS = "authorization, content-type, x-csrf-token, x-namespace"
-"""What the Web UI sends along."""
+"""The headers that the Web UI sends."""
 
 
 class BodyInvalid(HoldfastError):
-    """A request's body is not what the protocol says."""
+    """A request's body does not follow the protocol."""
 
 
 async def decode_body(codec: PayloadCodec, body: bytes) -> bytes:
     """Answer `POST /decode`.
 
     Args:
-        codec: With the keys.
+        codec: The codec with the keys.
         body: `{"payloads": [{"metadata": {"encoding": "<base64>"}, "data": "<base64>"}]}`.
 
     Returns:
-        The same with the payloads decrypted, as many and in the same order; those that are not encrypted as they are.
+        The same payloads in the same order, decrypted; those in plain text are unchanged.
 
     Raises:
-        BodyInvalid: The body is not that.
-        DecryptionFailed: A payload's key is not set here, or it was altered.
+        BodyInvalid: The body does not have this form.
+        DecryptionFailed: A payload's key is not set here, or the payload was altered.
     """
     return _written(await codec.decode(_read(body)))
 
 
 async def encode_body(codec: PayloadCodec, body: bytes) -> bytes:
-    """Answer `POST /encode`: the same the other way round, with the first key.
+    """Answer `POST /encode`: encrypt payloads with the first key.
 
     Raises:
-        BodyInvalid: The body is no payloads.
+        BodyInvalid: The body does not hold payloads.
     """
     return _written(await codec.encode(_read(body)))
 
 
 def codec_router(codec: PayloadCodec, allowed_origin: str, *, dependencies: Sequence[Depends] = ()) -> APIRouter:
-    """`POST /decode` and `POST /encode`, with their preflights.
+    """Build the router for `POST /decode` and `POST /encode`, with their preflights.
 
     Args:
-        codec: With the keys: `EncryptionCodec.of(settings.encryption_keys)`.
-        allowed_origin: The Web UI's, as `https://temporal.example.com`; other pages' scripts get no answer.
-        dependencies: Of the two POSTs, such as who may call them. A browser's preflight carries no credentials.
+        codec: The codec with the keys: `EncryptionCodec.of(settings.encryption_keys)`.
+        allowed_origin: The Web UI's origin, such as `https://temporal.example.com`; other pages get no answer.
+        dependencies: FastAPI dependencies of the two POSTs, such as authentication. A preflight has no credentials.
     """
     router = APIRouter(tags=["codec"])
     headers = {"Access-Control-Allow-Origin": allowed_origin, "Vary": "Origin"}
     if allowed_origin != "*":
-        headers["Access-Control-Allow-Credentials"] = "true"  # the Web UI's cookie, where it is told to send it
+        headers["Access-Control-Allow-Credentials"] = "true"  # allows the Web UI's cookie
 
     def answering(answer: _Answer) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def endpoint(request: Request) -> Response:
@@ -99,12 +99,12 @@ _Answer = Callable[[PayloadCodec, bytes], Coroutine[Any, Any, bytes]]
 
 
 async def _body(request: Request) -> bytes:
-    """The body, as far as it may go: what is longer is not read to its end."""
+    """Read the body up to its limit."""
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > MAX_BYTES:
-            raise BodyInvalid(f"the body is over {MAX_BYTES:,} bytes long")
+            raise BodyInvalid(f"the body is longer than {MAX_BYTES:,} bytes")
     return bytes(body)
 
 
@@ -114,8 +114,8 @@ def _read(body: bytes) -> list[Payload]:
         if isinstance(given, dict):
             return list(ParseDict(given, Payloads(), ignore_unknown_fields=True).payloads)
     except (ParseError, ValueError, RecursionError):
-        pass  # each says in its own words what the sender can see
-    raise BodyInvalid('the body is no JSON of payloads: {"payloads": [{"metadata": {…}, "data": "…"}]}')
+        pass  # one message for all of these
+    raise BodyInvalid('the body is not JSON of the form {"payloads": [{"metadata": {…}, "data": "…"}]}')
 
 
 def _written(payloads: Sequence[Payload]) -> bytes:

@@ -1,6 +1,6 @@
-"""Fleet keys: with them our own processes seal what only they may say (`holdfast.seals.seals`).
+"""Fleet keys, with which our own processes seal messages that only they may send (`holdfast.seals.seals`).
 
-`HOLDFAST_FLEET_KEYS` has them, as `id1:BASE64,id0:BASE64`. The embedded stack has a key of its own, in a file of its
+`HOLDFAST_FLEET_KEYS` holds them, as `id1:BASE64,id0:BASE64`. The embedded stack has a key of its own, in a file of its
 state folder, for every process that uses that stack.
 """
 
@@ -20,25 +20,25 @@ from holdfast.runtime.config.stack_file import Stack, read_stack
 from holdfast.seals.seals import Seals
 
 FILE = "fleet.keys"
-HOW = 'make one with `echo "fleet-1:$(openssl rand -base64 32)"`, and give the same to every worker, gateway and CLI'
+HOW = 'make one with `echo "fleet-1:$(openssl rand -base64 32)"`, and set it on every worker, gateway and CLI'
 
 
 def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
-    """The seals of this process; none where there is no key.
+    """Return the seals of this process; empty without a key.
 
     Args:
-        settings: From the environment; `HOLDFAST_FLEET_KEYS` wins.
-        config: Where Temporal is (`connect_config`): the embedded stack's key is for that stack alone.
+        settings: From the environment; `HOLDFAST_FLEET_KEYS` takes precedence.
+        config: Temporal's address (`connect_config`): the embedded stack's key is for that stack only.
 
     Raises:
         SettingsError: The embedded stack's key cannot be read.
     """
-    keys = knowing_fleet_keys(settings, config).fleet_keys
+    keys = with_stack_key(settings, config).fleet_keys
     return _seals(keys.get_secret_value()) if keys else Seals()
 
 
-def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Settings:
-    """The settings with the embedded stack's key in them, so that redaction covers that one, too."""
+def with_stack_key(settings: Settings, config: Mapping[str, Any]) -> Settings:
+    """Add the embedded stack's key to the settings, so that redaction covers it, too."""
     stack = read_stack(settings.home)
     if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
         return settings
@@ -47,10 +47,10 @@ def knowing_fleet_keys(settings: Settings, config: Mapping[str, Any]) -> Setting
 
 
 def stack_seals(stack: Stack) -> Seals:
-    """The seals of an embedded stack's processes.
+    """Return the seals of an embedded stack's processes.
 
     Raises:
-        SettingsError: Its key cannot be read.
+        SettingsError: The stack's key cannot be read.
     """
     if not stack.fleet_keys:
         return Seals()
@@ -58,7 +58,7 @@ def stack_seals(stack: Stack) -> Seals:
 
 
 def required_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
-    """The seals of a worker, which does not run without.
+    """Return the seals of a worker, which must have a key.
 
     Raises:
         SettingsError: There is no key.
@@ -66,17 +66,17 @@ def required_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
     seals = fleet_seals(settings, config)
     if not seals:
         raise SettingsError(
-            "HOLDFAST_FLEET_KEYS is not set: without it, everybody who reaches Temporal could give this worker orders. "
+            "HOLDFAST_FLEET_KEYS is not set: without it, anybody who can reach Temporal could command this worker. "
             f"{HOW[0].upper()}{HOW[1:]}; or use --dev."
         )
     return seals
 
 
 def ensure_key(home: Path) -> Path:
-    """The file of a state folder's own fleet key; made, for its owner alone, where it is not there.
+    """Return the file of a state folder's own fleet key; create it, readable by its owner only, if it is missing.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     path = home / FILE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -92,12 +92,14 @@ def ensure_key(home: Path) -> Path:
 def _read(path: Path) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(f"{path} is open to other users; chmod 600 it, or delete it for a new key")
+            raise SettingsError(f"{path} is open to other users; run `chmod 600` on it, or delete it to get a new key")
         text = path.read_text(encoding="ascii").strip()
         parse_keys(text)
         return text
     except (OSError, ValueError) as error:
-        raise SettingsError(f"the fleet key {path} cannot be read ({error}); start `python worker.py --dev`") from None
+        raise SettingsError(
+            f"the fleet key {path} cannot be read ({error}); `python worker.py --dev` creates it"
+        ) from None
 
 
 def _seals(setting: str) -> Seals:

@@ -1,6 +1,6 @@
-"""Private keys in files, and what is signed with them: decisions, delegations, revocations, messages.
+"""Private keys in files, and signing with them: decisions, delegations, revocations, messages.
 
-A key file holds one line, `ed25519:…`, and is for its owner's eyes alone. The public half stands in the policy.
+A key file holds one line, `ed25519:…`, and only its owner may read it. The policy holds the public key.
 """
 
 import os
@@ -17,20 +17,20 @@ from holdfast.authority.statements import AuthorityDelegation, Decision, Revocat
 from holdfast.errors import Refused, SettingsError
 
 GOOD_SECONDS = 86_400
-"""For how long a signed message is good: a worker may be down for so long."""
+"""How long a signed message is valid: a worker may be down for that long."""
 
 
 def make_key(path: Path) -> str:
-    """Write a new private key to a file that only its owner can read; returns the public key.
+    """Write a new private key to a file that only its owner can read; return the public key.
 
     Raises:
-        SettingsError: The file is there already, or cannot be written.
+        SettingsError: The file exists already, or cannot be written.
     """
     private = encode_key(os.urandom(32))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except FileExistsError:
-        raise SettingsError(f"{path} is there already, and no key is overwritten; name another file") from None
+        raise SettingsError(f"{path} exists already, and keys are never overwritten; name another file") from None
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -39,52 +39,52 @@ def make_key(path: Path) -> str:
 
 
 def read_key(path: Path) -> str:
-    """The private key in a file.
+    """Read the private key in a file.
 
     Raises:
-        SettingsError: There is none. The message does not show what is in the file.
+        SettingsError: The file holds no key. The message does not show its content.
     """
     try:
         private = path.read_text(encoding="ascii").strip()
         public_key(private)
     except OSError as error:
         raise SettingsError(f"the key {path} cannot be read: {error.strerror}; `starter.py keygen` makes one") from None
-    except ValueError:  # its text could hold the key
+    except ValueError:  # its message could contain the key
         raise SettingsError(
-            f"{path} holds no private key (one line, ed25519:…); `starter.py keygen` makes one"
+            f"{path} does not hold a private key (one line, ed25519:…); `starter.py keygen` makes one"
         ) from None
     return private
 
 
 def readable_by_others(path: Path) -> bool:
-    """Whether more than its owner can read the file."""
+    """Whether others than its owner can read the file."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def signed_message(payload: dict[str, Any], *, thread: str, private: str) -> dict[str, Any]:
-    """A message with a signature, an id of its own, and the time until which it is good: it counts once.
+    """Sign a message, with an id and an expiry time, so that it counts only once.
 
     Args:
-        payload: What is to be sent.
-        thread: Where it is sent to.
-        private: The key.
+        payload: The message.
+        thread: The thread that receives it.
+        private: The private key.
     """
     until = datetime.now(UTC) + timedelta(seconds=GOOD_SECONDS)
     payload = {**payload, "id": uuid4().hex, "until": until.isoformat()}
-    said = read_message(payload)
-    if isinstance(said, tuple):
-        return payload  # the run tells what is wrong with it
-    return {**payload, "signature": sign(private, said.signed_bytes(thread))}
+    message = read_message(payload)
+    if isinstance(message, tuple):
+        return payload  # the run reports what is wrong with it
+    return {**payload, "signature": sign(private, message.signed_bytes(thread))}
 
 
 def check_shown(request: dict[str, Any]) -> None:
-    """Refuse to sign what is not what is shown: the digest is recomputed from the tool and arguments displayed.
+    """Check that a request's digest is that of the tool and the arguments shown, before a decision is signed.
 
     Args:
-        request: As `pending` gives it.
+        request: As returned by `pending`.
 
     Raises:
-        Refused: The digest is of something else.
+        Refused: The digest does not match.
     """
     try:
         shown = shown_digest(request)
@@ -92,8 +92,9 @@ def check_shown(request: dict[str, Any]) -> None:
         shown = ""
     if shown != request["digest"]:
         raise Refused(
-            f"request {request['request']} claims the digest {request['digest']}, and what it shows has "
-            f"{shown or 'none'}: nothing was signed. Find out who answers for this thread before you decide anything."
+            f"request {request['request']} claims the digest {request['digest']}, but the call shown has "
+            f"{shown or 'none'}: nothing was signed. Find out which worker serves this thread before you decide "
+            "anything."
         )
 
 
@@ -104,15 +105,15 @@ def signed(
     thread: str,
     private: str,
 ) -> dict[str, Any]:
-    """The payload with a signature over what it says; as it is, where it says nothing that can be read.
+    """Sign a payload; one that cannot be parsed is returned unchanged.
 
     Args:
-        payload: What is to be sent. A decision has to give the digest of the request that it is about.
-        kind: What it is.
-        thread: Where it is sent to.
-        private: The key.
+        payload: The statement. A decision must contain the digest of its request.
+        kind: The kind of statement.
+        thread: The thread that receives it.
+        private: The private key.
     """
-    said = read_signed(payload, kind)
-    if isinstance(said, str):
-        return payload  # whoever gets it tells what is wrong with it
-    return {**payload, "signature": sign(private, said.signed_bytes(thread))}
+    statement = read_signed(payload, kind)
+    if isinstance(statement, str):
+        return payload  # the receiver reports what is wrong with it
+    return {**payload, "signature": sign(private, statement.signed_bytes(thread))}

@@ -1,13 +1,16 @@
-"""Decide and say on behalf of whoever was found to ask, and what each outcome is in HTTP."""
+"""Decisions and messages in the name of an authenticated caller, and the HTTP status of each outcome.
+
+A Slack button arrives here, too: `slack.py` reads who pressed it, and calls `Actions.decide`.
+"""
 
 from holdfast.authority.statements import Decision, read_decision
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.client.decisions import SENT, Decided, decide
+from holdfast.runtime.client.decisions import SENT, UpdateResult, decide
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.gateway.bodies import DecisionBody, MessageBody, Outcome
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.reading.runs import ENDED
 
 STATUS = {
@@ -32,25 +35,25 @@ STATUS = {
     "malformed": 422,
     "too_long": 413,
 }
-"""The status of every outcome of `holdfast.authority.approvals` and `holdfast.authority.follow_ups`, and of those of
-our own."""
+"""The status of every outcome of `holdfast.authority.approvals` and `holdfast.authority.follow_ups`, and of the
+client's own."""
 
 ADVICE = {
-    "duplicate": "Nothing is left to do.",
+    "duplicate": "There is nothing left to do.",
     "digest_mismatch": "Look at the request again, and decide on what it says now.",
     "unsigned": "Have this gateway sign: HOLDFAST_GATEWAY_KEY, with its public key in the policy's `gateways`.",
-    "bad_signature": "The policy does not know this gateway's key: put its public key into `gateways`.",
+    "bad_signature": "The policy does not list this gateway's key: add its public key to `gateways`.",
     "unknown_request": "GET the thread's /pending for those that are open.",
-    "busy": "Say it later, or with when_busy queue or interrupt.",
+    "busy": "Send it later, or with when_busy queue or interrupt.",
 }
 
 
-class Acting:
-    """Changes runs.
+class Actions:
+    """Sends decisions and messages to runs.
 
     Args:
-        threads: Where they are.
-        key: The gateway's private key, with which it vouches for who decides; None for decisions without signature.
+        threads: The threads.
+        key: The gateway's private key, with which it vouches for the approver; None to send decisions unsigned.
     """
 
     def __init__(self, threads: Threads, key: str | None) -> None:
@@ -61,41 +64,43 @@ class Acting:
         """Decide a request in the name of `by`; returns status and outcome.
 
         Raises:
-            Trouble: It was refused.
-            HoldfastError: Nobody is there to judge it; then nothing was done.
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
         """
         decision = read_decision({**body.model_dump(exclude_unset=True), "by": by})
         if isinstance(decision, str):
-            raise Trouble(422, decision, outcome="malformed")
+            raise HTTPProblem(422, decision, outcome="malformed")
         found = await self._threads.reader.find(thread)
         if found is None or found.status in ENDED:
-            raise Trouble(409, f"the run of thread {thread!r} is over", outcome="too_late")
-        pending = await self._threads.runs.query(thread, "pending_approvals")  # is somebody there who will judge it?
+            raise HTTPProblem(409, f"the run of thread {thread!r} is over", outcome="too_late")
+        pending = await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
         payload = decision.model_dump(mode="json", exclude_defaults=True)
-        # What is not open is not signed: the run says what is wrong with it.
+        # A request that is not open is not signed: the run says what is wrong.
         if self._key and (request := next((each for each in pending if each["request"] == decision.request), None)):
             check_shown(request)
             payload = signed(payload, Decision, thread=thread, private=self._key)
-        return _told(await decide(self._threads, thread, payload), by=by)
+        return _response(await decide(self._threads, thread, payload), by=by)
 
     async def say(self, thread: str, body: MessageBody, *, by: str) -> tuple[int, Outcome]:
-        """Say something in the name of `by`; returns status and outcome.
+        """Send a message in the name of `by`; returns status and outcome.
 
         Raises:
-            Trouble: It was turned away, or nobody knows whether it arrived.
+            HTTPProblem: It was refused, or it is unknown whether it arrived.
             HoldfastError: There is no such thread, or it cannot be read.
         """
         try:
             said = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy, private=self._key)
         except ServerUnreachable:
-            words = "nobody confirms the message, and it may still arrive; look at the events before you say it again"
-            raise Trouble(503, words) from None
-        return _told(Decided(said.outcome, said.explanation), by=by)
+            words = (
+                "no worker confirmed the message, and it may still arrive; check the events before you send it again"
+            )
+            raise HTTPProblem(503, words) from None
+        return _response(UpdateResult(said.outcome, said.explanation), by=by)
 
 
-def _told(decided: Decided, *, by: str) -> tuple[int, Outcome]:
+def _response(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:
     status = STATUS.get(decided.outcome, 409)
     if status >= 400:
         words = f"{decided.outcome}: {decided.explanation or 'not done'}. {ADVICE.get(decided.outcome, '')}"
-        raise Trouble(status, words.strip(), outcome=decided.outcome)
+        raise HTTPProblem(status, words.strip(), outcome=decided.outcome)
     return status, Outcome(outcome=decided.outcome, explanation=decided.explanation, by=by)

@@ -1,4 +1,4 @@
-"""Puts the gateway together: one ASGI application."""
+"""Builds the gateway: one ASGI application."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,24 +13,30 @@ from temporalio.converter import PayloadCodec
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.runtime.encryption.codec_server import codec_router
-from holdfast.runtime.gateway.actions import Acting
+from holdfast.runtime.gateway.actions import Actions
 from holdfast.runtime.gateway.authentication import Authenticator
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
-from holdfast.runtime.gateway.problems import Trouble, on_failure, on_http, on_invalid, on_trouble
+from holdfast.runtime.gateway.problems import (
+    HTTPProblem,
+    answer_http_exception,
+    answer_problem,
+    answer_unexpected_error,
+    answer_validation_error,
+)
 from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Quota
 from holdfast.runtime.gateway.routes import health_router, router
 from holdfast.runtime.gateway.slack import slack_router
 from holdfast.runtime.gateway.stream import Followers
 
 FOLLOWERS = 64
-"""Who may follow events at once. Each asks its worker four times a second, at a few milliseconds a time."""
+"""The most followers of events at once. Each queries its worker four times a second, a few milliseconds each."""
 FOLLOWERS_EACH = 16
-"""How many of them one caller may be."""
+"""The most of them for one caller."""
 
 CODEC = "/codec"
 
-Answering = Callable[[Request, Exception], Awaitable[JSONResponse]]
+Responder = Callable[[Request, Exception], Awaitable[JSONResponse]]
 
 
 def build_app(
@@ -49,27 +55,27 @@ def build_app(
     codec: PayloadCodec | None = None,
     ui: str | None = None,
 ) -> Limits:
-    """The gateway.
+    """Build the gateway.
 
     Args:
-        threads: What it gives access to.
-        callers: To whom.
-        key: Its private key; None for one that vouches for nobody.
-        slack_secret: Of the Slack app whose buttons decide; None for no such buttons.
-        audience: Its URL, for which requests are signed; None for one that takes no signed requests.
-        followers: Who may follow events at once.
-        followers_each: How often one caller may.
-        each_caller: What each caller may take.
-        each_address: What each address may take whose callers are not known.
+        threads: The threads it gives access to.
+        callers: Who has access.
+        key: Its private key; None to vouch for no decision.
+        slack_secret: The signing secret of the Slack app whose buttons decide; None for no such buttons.
+        audience: Its URL, for which requests are signed; None to refuse signed requests.
+        followers: The most followers of events at once.
+        followers_each: The most for one caller.
+        each_caller: The quota of each caller.
+        each_address: The quota of each address whose callers are not authenticated.
         body_bytes: The longest body.
-        body_seconds: In which a body has to arrive.
-        codec: Decrypts for Temporal's Web UI, at /codec, for those with the scope; None where nothing is encrypted.
-        ui: The Web UI, whose page may ask for that; None for no /codec.
+        body_seconds: The time within which a body has to arrive.
+        codec: Decrypts for Temporal's Web UI, at /codec, for callers with the scope; None where nothing is encrypted.
+        ui: The Web UI, whose page may use /codec; None for no /codec.
     """
-    doors = Authenticator(callers, audience, each_caller)
+    authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
         title="Holdfast gateway",
-        description="Threads over HTTP: read them, decide what they ask, talk to them.",
+        description="Threads over HTTP: read them, decide their requests, send them messages.",
         version="1",
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
@@ -78,27 +84,27 @@ def build_app(
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)
     app.include_router(health_router(threads))
-    acting = Acting(threads, key)
-    app.include_router(router(threads, doors, acting, Followers(followers, followers_each)))
+    actions = Actions(threads, key)
+    app.include_router(router(threads, authenticator, actions, Followers(followers, followers_each)))
     if slack_secret:
-        app.include_router(slack_router(acting, callers, secret=slack_secret))
+        app.include_router(slack_router(actions, callers, secret=slack_secret))
     larger = {}
     if codec and ui:
-        opens = [Depends(doors.for_scope("codec"))]
-        app.include_router(codec_router(codec, _origin(ui), dependencies=opens), prefix=CODEC)
+        dependencies = [Depends(authenticator.for_scope("codec"))]
+        app.include_router(codec_router(codec, _origin(ui), dependencies=dependencies), prefix=CODEC)
         larger[CODEC] = CODEC_BYTES
-    return Limits(app, body_bytes=body_bytes, body_seconds=body_seconds, larger=larger, unknown=each_address)
+    return Limits(app, body_bytes=body_bytes, body_seconds=body_seconds, larger=larger, unauthenticated=each_address)
 
 
 def _origin(ui: str) -> str:
-    """What a browser calls the place of a page."""
+    """The origin of a page, as a browser names it."""
     parts = urlsplit(ui)
     return f"{parts.scheme}://{parts.netloc}"
 
 
-_ANSWERS: dict[Any, Answering] = {
-    Trouble: on_trouble,
-    HTTPException: on_http,
-    RequestValidationError: on_invalid,
-    Exception: on_failure,
+_ANSWERS: dict[Any, Responder] = {
+    HTTPProblem: answer_problem,
+    HTTPException: answer_http_exception,
+    RequestValidationError: answer_validation_error,
+    Exception: answer_unexpected_error,
 }

@@ -1,6 +1,6 @@
-"""Who comes in: a bearer token or a signed request, and what it may be used for.
+"""Authenticates callers, by a bearer token or a signed request, and checks their scopes and quotas.
 
-All of that is known from the headers: nobody's body is read before it is known whose it is.
+The headers suffice for that: no body is read before its caller is authenticated.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,9 +10,9 @@ from fastapi import Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
 from holdfast.runtime.gateway.callers import Caller, Callers, Scope
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import EACH_CALLER, Quota, Quotas
-from holdfast.runtime.gateway.signed_requests import SIGNATURE, SignedRequests, check_body, unknown
+from holdfast.runtime.gateway.signed_requests import SIGNATURE, SignedRequests, check_body, unauthenticated
 
 _BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token of HOLDFAST_GATEWAY_TOKENS.")
 _SIGNED = APIKeyHeader(
@@ -22,28 +22,28 @@ _SIGNED = APIKeyHeader(
     description="Ed25519, with Holdfast-Key, Holdfast-Timestamp and Holdfast-Nonce (docs/operating.md, Webhooks).",
 )
 
-CallerOf = Callable[..., Awaitable[Caller]]
+FindCaller = Callable[..., Awaitable[Caller]]
 
 
 class Authenticator:
-    """Finds out who asks.
+    """Authenticates requests.
 
     Args:
-        callers: Everybody who may.
-        audience: This gateway's URL, for which requests are signed; None for one that takes none.
-        share: What each caller may take.
+        callers: Who has access.
+        audience: This gateway's URL, for which requests are signed; None to refuse signed requests.
+        quota: The quota of each caller.
     """
 
-    def __init__(self, callers: Callers, audience: str | None = None, share: Quota = EACH_CALLER) -> None:
+    def __init__(self, callers: Callers, audience: str | None = None, quota: Quota = EACH_CALLER) -> None:
         self.callers = callers
         self._signed = SignedRequests(callers, audience)
-        self._shares = Quotas(share)
+        self._quotas = Quotas(quota)
 
-    def for_scope(self, scope: Scope) -> CallerOf:
-        """A dependency: who asks, if they may do that.
+    def for_scope(self, scope: Scope) -> FindCaller:
+        """A dependency that returns the caller, if the caller has a scope.
 
         Args:
-            scope: What it takes.
+            scope: The scope that the route requires.
         """
 
         async def caller(
@@ -53,11 +53,11 @@ class Authenticator:
         ) -> Caller:
             found = self._find(request, bearer)
             request.state.caller = found.name
-            self._shares.take(found.name)
-            request.state.leaving.enter_context(self._shares.under_way(found.name))
+            self._quotas.take(found.name)
+            request.state.cleanup.enter_context(self._quotas.under_way(found.name))
             if scope not in found.scopes:
-                has = ", ".join(found.scopes)
-                raise Trouble(403, f"{found.name} may not do this: it takes the scope {scope}, and theirs are {has}")
+                scopes = ", ".join(found.scopes)
+                raise HTTPProblem(403, f"this requires the scope {scope}, and {found.name} has only {scopes}")
             if SIGNATURE in request.headers:
                 check_body(await request.body(), request.headers)
             return found
@@ -70,7 +70,7 @@ class Authenticator:
             path = request.scope["path"] + (f"?{query}" if query else "")
             return self._signed.caller(request.method, path, request.headers)
         if bearer is None:
-            raise unknown("say who you are: `Authorization: Bearer TOKEN`, or sign the request")
+            raise unauthenticated("say who you are: `Authorization: Bearer TOKEN`, or sign the request")
         if (found := self.callers.with_token(bearer.credentials)) is None:
-            raise unknown("this token is not known here; tokens are listed by their SHA-256 in HOLDFAST_GATEWAY_TOKENS")
+            raise unauthenticated("this token is unknown; list the SHA-256 of each token in HOLDFAST_GATEWAY_TOKENS")
         return found

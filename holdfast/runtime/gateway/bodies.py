@@ -1,4 +1,4 @@
-"""What the gateway is sent and what it answers, as JSON. Nothing that is sent can say who sends it."""
+"""Bodies of requests and responses, as JSON. No body names its sender: the caller's token or key does."""
 
 import json
 from typing import Any, Literal, TypeVar
@@ -10,10 +10,10 @@ from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.statements import DecisionKind
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
-from holdfast.runtime.gateway.problems import Answer, Trouble, in_words
+from holdfast.runtime.gateway.problems import HTTPProblem, ResponseBody, in_words
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-"""For OpenAPI: what `str.strip` leaves something of. The white space of JSON Schema's own `\\S` is not quite that."""
+"""For OpenAPI: a character that `str.strip` keeps. JSON Schema's own `\\S` differs in some characters."""
 
 
 class _Body(BaseModel):
@@ -29,90 +29,90 @@ def _not_blank(text: str) -> str:
 
 
 class DecisionBody(_Body):
-    """A decision on one request. Who decides is whose token or key it is."""
+    """A decision on one request, in the name of the owner of the token or key."""
 
     decision: DecisionKind
     request: str = Field(min_length=1, max_length=200, json_schema_extra={"pattern": NOT_BLANK}, examples=["1"])
     """The request's id."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])
-    """The request's digest, as it was shown to whoever decides: an approval counts for nothing else."""
+    """The request's digest, as it was shown to the approver: an approval counts for nothing else."""
     reason: str = Field(default="", max_length=2_000)
     result: str | None = Field(default=None, max_length=8_000)
-    """For `happened` and `respond`: what the LLM is to be told the call returned."""
+    """For `happened` and `respond`: the tool result that the LLM gets."""
     arguments: dict[str, Any] | None = None
     """For `approve`: the arguments to run with, in place of the LLM's."""
     remember: bool = False
-    """For `approve`: the same call is allowed from now on, in this thread."""
+    """For `approve`: allow the same call from now on, in this thread."""
 
     _of_request = field_validator("request")(_not_blank)
 
 
 class MessageBody(_Body):
-    """Something to say to the agent. Who says it is whose token or key it is."""
+    """A message to the agent, in the name of the owner of the token or key."""
 
     message: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
     when_busy: WhenBusy = "queue"
-    """While the run is at work: wait for the end of the step, give the LLM call up, or be turned away."""
+    """While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse the message."""
 
     _of_message = field_validator("message")(_not_blank)
 
 
-class Outcome(Answer):
-    """What became of a decision or a message."""
+class Outcome(ResponseBody):
+    """The outcome of a decision or a message."""
 
     outcome: str
-    """`accepted`, `waiting_for_quorum`, `queued`, … `sent`: Temporal keeps it, and a worker judges it later."""
+    """`accepted`, `waiting_for_quorum`, `queued`, … `sent`: Temporal holds it until a worker judges it."""
     explanation: str = ""
     by: str
-    """Whose token or key it was."""
+    """The owner of the token or key."""
 
 
-class PendingOf(Answer):
+class PendingOf(ResponseBody):
     """The open requests of a thread."""
 
     pending: list[dict[str, Any]]
 
 
-class Unanswered(Answer):
-    """A thread that has open requests, and did not answer."""
+class Unanswered(ResponseBody):
+    """A thread that has open requests, and whose worker did not answer."""
 
     thread: str
     why: str
 
 
-class PendingOfAll(Answer):
+class PendingOfAll(ResponseBody):
     """The open requests of all threads."""
 
     pending: list[dict[str, Any]]
     unanswered: list[Unanswered]
-    """Threads that could not be asked."""
+    """Threads whose workers did not answer."""
 
 
-class Health(Answer):
+class Health(ResponseBody):
     """Whether the gateway can work."""
 
     temporal: Literal["ok", "away"]
     record: Literal["ok", "away", "none"]
-    """The permanent record; it is needed only for what Temporal has forgotten."""
+    """The permanent record; only what Temporal has removed needs it."""
 
 
 _Sent = TypeVar("_Sent", bound=_Body)
 
 
 def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
-    """What was sent.
+    """Read a body.
 
     Raises:
-        Trouble: 422: it is something else.
+        HTTPProblem: 422: it is something else.
     """
     try:
         value = from_json(body, allow_inf_nan=False)
-        json.dumps(value, allow_nan=False)  # 1e999 is infinity, too
+        json.dumps(value, allow_nan=False)  # 1e999 is infinity
     except ValueError as error:
-        raise Trouble(422, f"the body is no JSON that everybody can read: {error}") from None
+        raise HTTPProblem(422, f"the body is not JSON that every parser reads: {error}") from None
     if too_deep(value):
-        raise Trouble(422, f"the body has more than {MAX_DEPTH} levels of JSON")
+        raise HTTPProblem(422, f"the body has more than {MAX_DEPTH} levels of JSON")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise Trouble(422, in_words(error.errors(include_input=False))) from None
+        raise HTTPProblem(422, in_words(error.errors(include_input=False))) from None

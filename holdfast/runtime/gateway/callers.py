@@ -1,4 +1,4 @@
-"""Who may use the gateway, and for what: bearer tokens, and the public keys of approvers.
+"""Who may use the gateway, and for what: owners of bearer tokens, and approvers with their public keys.
 
     tokens:
       - {name: alice, sha256: 5e88…, scopes: [decide, say, read]}
@@ -6,9 +6,9 @@
       - {name: bob, key: "ed25519:…", scopes: [decide, read]}
     slack: {U02ABCDEF: alice}
 
-Tokens are kept as SHA-256 digests: a token is 32 random bytes, so nobody finds one from its digest. The keys of the
-policy's approvers count, too, without being listed. The name of a verified token or key is who decides; nothing that a
-caller writes is.
+Tokens are stored as SHA-256 digests: a token is 32 random bytes, so its digest does not reveal it. The keys of the
+policy's approvers count, too, without being listed. A decision is made in the name of the verified token or key, never
+in a name that the caller writes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from holdfast.errors import SettingsError
 from holdfast.runtime.config.policy_file import load_policy
 
 Scope = Literal["decide", "say", "read", "codec"]
-"""`decide`: decide requests. `say`: send messages. `read`: states, requests, events. `codec`: decrypt payloads."""
+"""`decide` requests, `say`: send messages, `read` states, requests and events, `codec`: decrypt payloads."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """What the policy's approvers may do with their keys."""
@@ -42,14 +42,14 @@ class Token(_Entry):
     """A bearer token."""
 
     name: Name
-    """Who holds it; what a decision says as `by`."""
+    """Its owner, which a decision has as `by`."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Of the token's text, in hex."""
     scopes: Scopes
 
 
 class KeyHolder(_Entry):
-    """Somebody who signs requests with a key that the policy does not name."""
+    """A caller who signs requests with a key that the policy does not list."""
 
     name: Name
     key: Key
@@ -67,14 +67,14 @@ class CallersFile(_Entry):
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody whose token or signature was found right."""
+    """An authenticated caller."""
 
     name: str
     scopes: tuple[Scope, ...]
 
 
 class Callers:
-    """Everybody whom the gateway knows.
+    """Everybody who may use the gateway.
 
     Args:
         file: Tokens and further keys.
@@ -96,7 +96,7 @@ class Callers:
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """What anybody at all may do."""
+        """The scopes that at least one caller has."""
         return frozenset(scope for scopes in self._all_scopes() for scope in scopes)
 
     def _all_scopes(self) -> Iterator[tuple[Scope, ...]]:
@@ -104,36 +104,36 @@ class Callers:
         yield from (caller.scopes for caller in self._keys.values())
 
     def with_token(self, token: str) -> Caller | None:
-        """Who holds this token; takes as long for a wrong one as for a right one."""
+        """The owner of a token. A wrong one takes as long as a right one."""
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
         held = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
         return Caller(held[0].name, held[0].scopes) if held else None
 
     def with_key(self, key: str) -> Caller | None:
-        """Whose public key this is. It proves nothing: look at the signature."""
+        """The owner of a public key. This proves nothing: check the signature."""
         return self._keys.get(key)
 
-    def on_slack(self, user: str) -> Caller | None:
-        """Who has this id in Slack."""
+    def with_slack_id(self, user: str) -> Caller | None:
+        """The caller with an id in Slack."""
         name = self._slack.get(user)
         return Caller(name, ("decide",)) if name else None
 
 
 def read_callers(tokens: Path | None, policy: Path | None) -> Callers:
-    """Everybody whom these files name.
+    """Read the callers that these files name.
 
     Args:
         tokens: `HOLDFAST_GATEWAY_TOKENS`.
         policy: `HOLDFAST_POLICY`.
 
     Raises:
-        SettingsError: The file cannot be used, or nobody could use the gateway.
+        SettingsError: The file cannot be used, or it leaves no caller.
         PolicyError: Something in the policy is wrong.
     """
     callers = Callers(_read(tokens) if tokens else CallersFile(), load_policy(policy) if policy else None)
     if not callers.scopes:
         raise SettingsError(
-            "nobody could use the gateway: no token and no approver's key is known. "
+            "no caller could use the gateway: it has no token and no approver's key. "
             "Name a file with tokens in HOLDFAST_GATEWAY_TOKENS (docs/operating.md, Webhooks)."
         )
     return callers

@@ -1,7 +1,7 @@
-"""What the gateway answers when it does not do what was asked: problem bodies (RFC 9457) that say what to do.
+"""Problem responses (RFC 9457): the status and the text for every request that fails.
 
-Errors of ours become a status here, and nowhere else. Their own words are kept where they help the caller; those that
-tell of the machinery behind the gateway (addresses, namespaces) are not passed on.
+Only this module maps our errors to a status. Their own messages are kept where they help the caller; those that would
+reveal what is behind the gateway (addresses, namespaces) are replaced.
 """
 
 from typing import Any
@@ -31,62 +31,62 @@ from holdfast.errors import (
 from holdfast.runtime.reading.runs import NeverRan
 
 RETRY_SECONDS = 5
-"""When to ask again, where somebody is away."""
+"""When to try again, where a server or a worker is unavailable."""
 
 MEDIA_TYPE = "application/problem+json"
 
 TITLES = {
-    401: "Who is asking?",
+    401: "Not authenticated",
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
-    408: "Too slow",
-    409: "Too late, or not what was asked",
+    408: "Request timeout",
+    409: "Conflict with the state of the run",
     413: "Too large",
     422: "Malformed",
     429: "Too many requests",
-    500: "Our fault",
-    503: "Not now",
+    500: "Internal error",
+    503: "Unavailable",
 }
 
 
-class Answer(Frozen):
-    """What the gateway answers with; its field docstrings reach `/openapi.json`."""
+class ResponseBody(Frozen):
+    """The body of a response; its field docstrings reach `/openapi.json`."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class Problem(Answer):
-    """Why something was not done."""
+class Problem(ResponseBody):
+    """Why a request failed."""
 
     title: str
     status: int
     detail: str
     """What happened, and what to do."""
     outcome: str = ""
-    """What became of a decision or message, where one was judged: `duplicate`, `not_entitled`, …"""
+    """The outcome of a decision or a message, where the run judged one: `duplicate`, `not_entitled`, …"""
 
 
-class Trouble(Exception):
-    """Something is not done.
+class HTTPProblem(Exception):
+    """A request fails, with this problem as its response.
 
     Args:
-        status: Of HTTP.
+        status: The HTTP status.
         detail: What happened, and what to do.
-        outcome: Of a decision or a message that was judged.
-        headers: Of the response.
+        outcome: The outcome of a decision or a message that the run judged.
+        headers: Headers of the response.
     """
 
     def __init__(self, status: int, detail: str, *, outcome: str = "", headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
         self.status = status
         self.outcome = outcome
-        again = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
-        self.headers = {**again, **(headers or {})}
+        retry = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
+        self.headers = {**retry, **(headers or {})}
 
     @property
     def response(self) -> JSONResponse:
-        """The response that says so."""
+        """The response with this problem."""
         problem = Problem(
             title=TITLES.get(self.status, "Refused"), status=self.status, detail=str(self), outcome=self.outcome
         )
@@ -94,59 +94,65 @@ class Trouble(Exception):
         return JSONResponse(body, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
-def trouble_of(error: HoldfastError, thread: str) -> Trouble:
-    """An error of ours as what the caller is told.
+def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
+    """The problem that an error of ours becomes.
 
     Args:
-        error: What came back.
-        thread: The thread that was asked for; empty for all.
+        error: The error.
+        thread: The thread of the request; empty for all.
     """
     match error:
         case ThreadNotFound() | ThreadIdInvalid():
-            return Trouble(404, f"there is no thread {thread!r}; GET /pending lists those that wait for somebody")
+            return HTTPProblem(404, f"there is no thread {thread!r}; GET /pending lists those that wait for a decision")
         case TaskInvalid():
-            return Trouble(422, str(error))
+            return HTTPProblem(422, str(error))
         case NeverRan():
-            return Trouble(409, f"the run of thread {thread!r} was closed before any worker had it", outcome="too_late")
+            return HTTPProblem(
+                409, f"the run of thread {thread!r} was closed before a worker picked it up", outcome="too_late"
+            )
         case NoWorker():
-            return Trouble(503, f"no worker answers for thread {thread!r}; the run is safe. Start one, and ask again")
+            return HTTPProblem(
+                503, f"no worker answers for thread {thread!r}; the run is safe. Start one, and try again"
+            )
         case RunStuck():
-            return Trouble(503, f"a worker has thread {thread!r}, and its code cannot go on. Workers' logs say why")
+            return HTTPProblem(
+                503, f"a worker has thread {thread!r}, but its code cannot resume it. The workers' logs say why"
+            )
         case QueryRefused():
-            return Trouble(503, f"the worker that has thread {thread!r} cannot answer yet; ask again")
+            return HTTPProblem(503, f"the worker that has thread {thread!r} cannot answer yet; try again")
         case EventsMissing() | LogBroken() | RecordUnreadable() | HistoryUnreadable():
             where = f"`starter.py verify` says where thread {thread!r} is broken"
-            return Trouble(409, f"not all events can be read: {type(error).__name__}. {where}")
+            return HTTPProblem(409, f"not all events can be read: {type(error).__name__}. {where}")
         case RecordUnavailable():
-            return Trouble(503, "the permanent record does not answer, and this is nowhere else; ask again")
+            return HTTPProblem(503, "the permanent record does not answer, and this is stored nowhere else; try again")
         case ServerUnreachable():
-            return Trouble(503, "Temporal does not answer; nothing is lost. Ask again")
+            return HTTPProblem(503, "Temporal does not answer; nothing is lost. Try again")
         case _:
-            return Trouble(503, f"this cannot be answered now ({type(error).__name__}); the gateway's log says why")
+            return HTTPProblem(503, f"the request failed ({type(error).__name__}); the gateway's log says why")
 
 
-async def on_trouble(_: Request, error: Exception) -> JSONResponse:
-    """Answer with a `Trouble`."""
-    assert isinstance(error, Trouble)
+async def answer_problem(_: Request, error: Exception) -> JSONResponse:
+    """Respond with an `HTTPProblem`."""
+    assert isinstance(error, HTTPProblem)
     return error.response
 
 
-async def on_http(_: Request, error: Exception) -> JSONResponse:
-    """Answer what the framework refuses: no such path, no such method."""
+async def answer_http_exception(_: Request, error: Exception) -> JSONResponse:
+    """Respond where the framework refuses: no such path, no such method."""
     assert isinstance(error, HTTPException)
     words = f"{error.detail}; GET /openapi.json lists what there is"
-    return Trouble(error.status_code, words, headers=dict(error.headers or {})).response
+    return HTTPProblem(error.status_code, words, headers=dict(error.headers or {})).response
 
 
-async def on_invalid(_: Request, error: Exception) -> JSONResponse:
-    """Answer a parameter that does not fit. What was sent is not repeated: it may be anything."""
+async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
+    """Respond to an invalid parameter. Its value is not repeated: it may be anything."""
     assert isinstance(error, RequestValidationError)
-    return Trouble(422, in_words(error.errors())).response
+    return HTTPProblem(422, in_words(error.errors())).response
 
 
-async def on_failure(_: Request, error: Exception) -> JSONResponse:
-    """Answer where we failed; the log has the rest."""
-    return Trouble(500, "the gateway failed; its log says how").response
+async def answer_unexpected_error(_: Request, error: Exception) -> JSONResponse:
+    """Respond to an unexpected error; the log has the rest."""
+    return HTTPProblem(500, "the gateway failed; its log says why").response
 
 
 def in_words(errors: Any) -> str:

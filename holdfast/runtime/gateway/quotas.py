@@ -1,6 +1,6 @@
-"""What one caller may take of the gateway, so that there is something left for the others.
+"""How much of the gateway one caller may use, so that enough is left for the others.
 
-Callers are counted by name, however many connections they have; those who are not known, by their address.
+Authenticated callers are counted by name, however many connections they have; all others by address.
 """
 
 import ipaddress
@@ -10,86 +10,86 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.base.models import Frozen
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 
 ADDRESSES = 10_000
-"""Addresses and names that are remembered."""
+"""The most addresses and names that are remembered."""
 
 
 class Quota(Frozen):
-    """What each may take."""
+    """The quota of one caller, or of one address."""
 
     at_once: int
-    """Requests under way, without those that follow events."""
+    """The most requests under way, without those that follow events."""
     a_second: float
-    """Requests, in the long run."""
+    """The most requests a second, in the long run."""
     burst: int
-    """Requests at a stroke, after some silence."""
+    """The most requests in a burst, after a pause."""
 
 
 EACH_CALLER = Quota(at_once=32, a_second=50, burst=200)
 EACH_ADDRESS = Quota(at_once=16, a_second=20, burst=60)
-"""For those who are not known yet: health checks, Slack, and callers who guess tokens."""
+"""For requests that are not authenticated: health checks, Slack, and callers who guess tokens."""
 UNKNOWN_AT_ONCE = 64
-"""Requests of all who are not known."""
+"""The most unauthenticated requests under way, of all addresses."""
 
 
 class Quotas:
-    """Counts what some kind of callers take.
+    """Enforces the quota of each caller, or of each address.
 
     Args:
-        share: Of each.
-        all_at_once: Of all together; None for no such limit.
+        quota: The quota of each.
+        all_at_once: The most requests under way of all together; None for no such limit.
         now: A clock, in seconds.
     """
 
     def __init__(
-        self, share: Quota, *, all_at_once: int | None = None, now: Callable[[], float] = time.monotonic
+        self, quota: Quota, *, all_at_once: int | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._share = share
+        self._quota = quota
         self._all = all_at_once
         self._now = now
         self._under_way: Counter[str] = Counter()
         self._left: dict[str, tuple[float, float]] = {}
-        """What is left of each one's burst, and when that was; the longest ago first."""
+        """What was left of each burst, and when; the longest ago first."""
 
-    def take(self, who: str) -> None:
-        """One more request.
+    def take(self, name: str) -> None:
+        """Count a request.
 
         Raises:
-            Trouble: 429: too many within a short time.
+            HTTPProblem: 429: too many within a short time.
         """
-        now, share = self._now(), self._share
-        left, then = self._left.pop(who, (float(share.burst), now))
-        left = min(share.burst, left + (now - then) * share.a_second)
-        self._left[who] = (max(left - 1, 0), now)
+        now, quota = self._now(), self._quota
+        left, then = self._left.pop(name, (float(quota.burst), now))
+        left = min(quota.burst, left + (now - then) * quota.a_second)
+        self._left[name] = (max(left - 1, 0), now)
         if len(self._left) > ADDRESSES:
             del self._left[next(iter(self._left))]
         if left < 1:
-            raise _enough(f"more than {share.a_second:g} requests a second")
+            raise _too_many(f"more than {quota.a_second:g} requests a second")
 
     @contextmanager
-    def under_way(self, who: str) -> Iterator[None]:
-        """A request, for as long as it takes.
+    def under_way(self, name: str) -> Iterator[None]:
+        """Count a request as under way for the length of the block.
 
         Raises:
-            Trouble: 429: too many at once.
+            HTTPProblem: 429: too many at once.
         """
-        if self._under_way[who] >= self._share.at_once:
-            raise _enough(f"more than {self._share.at_once} requests at once")
+        if self._under_way[name] >= self._quota.at_once:
+            raise _too_many(f"more than {self._quota.at_once} requests at once")
         if self._all is not None and self._under_way.total() >= self._all:
-            raise _enough(f"more than {self._all} requests at once of callers that are not known")
-        self._under_way[who] += 1
+            raise _too_many(f"more than {self._all} unauthenticated requests at once")
+        self._under_way[name] += 1
         try:
             yield
         finally:
-            self._under_way[who] -= 1
-            if not self._under_way[who]:
-                del self._under_way[who]
+            self._under_way[name] -= 1
+            if not self._under_way[name]:
+                del self._under_way[name]
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """Whom an address stands for: one of IPv6 is as good as all of its network."""
+    """The address to count by: for IPv6 the network, for a caller may use all of its addresses."""
     if client is None:
         return ""
     try:
@@ -99,5 +99,5 @@ def address_of(client: tuple[str, int] | None) -> str:
     return str(address) if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def _enough(words: str) -> Trouble:
-    return Trouble(429, f"{words}; wait a moment, and ask again")
+def _too_many(words: str) -> HTTPProblem:
+    return HTTPProblem(429, f"{words}; wait a moment, and try again")

@@ -1,4 +1,4 @@
-"""How the gateway is served: uvicorn with limits, without logs of its own."""
+"""The gateway's HTTP server: uvicorn with limits, without logs of its own."""
 
 import socket
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from holdfast.runtime.gateway.connections import connection_class
 
 HEADER_BYTES = 16 * 1024
 IDLE_SECONDS = 15
-"""After which an idle connection is closed."""
-FAREWELL_SECONDS = 3
-"""For requests under way, and for followers, when the gateway stops."""
+"""How long a connection may be idle between two requests."""
+SHUTDOWN_SECONDS = 3
+"""How long requests under way, and followers, have to end when the gateway stops."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Open a socket that listens.
 
     Args:
         host: The address to listen on.
-        port: The port; 0 for any that is free.
+        port: The port; 0 for any free one.
 
     Raises:
         SettingsError: It cannot.
@@ -49,17 +49,17 @@ def serve_config(app: Any) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         log_level="warning",
-        access_log=False,  # ours says who it was, and leaves the query out
+        access_log=False,  # ours names the caller, and leaves the query out
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=FAREWELL_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=HEADER_BYTES,
     )
 
 
 class Server(uvicorn.Server):
-    """Uvicorn without signal handlers of its own, which would have the process die of the signal in the end.
+    """Uvicorn without its own signal handlers, which would end the process by the signal.
 
     Args:
         app: An ASGI application.
@@ -70,9 +70,9 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever serves."""
+        """Leave signals to the caller."""
         yield
 
     def stop(self) -> None:
-        """Take no more requests, and end when those under way are answered, or after `FAREWELL_SECONDS`."""
+        """Accept no more requests, and end when those under way are answered, or after `SHUTDOWN_SECONDS`."""
         self.should_exit = True

@@ -1,9 +1,9 @@
-"""Requests signed by an Ed25519 key, in the place of a token: the key never leaves its owner.
+"""Requests signed with an Ed25519 key, in place of a token: the key never leaves its owner.
 
-Signed is the text `holdfast-request-2`, the audience, method, path with query as sent, timestamp, nonce, and SHA-256 of
-the body in hex, each on a line of its own. So the signature covers all that the request does, that it does so once, and
-at one gateway: the audience is that gateway's URL. The body's digest is also a header, so that the signature is checked
-before the body is read.
+The signature covers the text `holdfast-request-2`, the audience, method, path with query as sent, timestamp, nonce,
+and SHA-256 of the body in hex, each on a line of its own. So it holds for one request, once, at one gateway: the
+audience is that gateway's URL. The body's digest is also a header, so that the signature is checked before the body is
+read.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from urllib.parse import urlsplit
 
 from holdfast.authority.signatures import is_signed, public_key, sign
 from holdfast.runtime.gateway.callers import Caller, Callers
-from holdfast.runtime.gateway.problems import Trouble
+from holdfast.runtime.gateway.problems import HTTPProblem
 
 WINDOW = 300
 """Seconds by which a timestamp may differ from our clock."""
 
 NONCES = 100_000
-"""Nonces that are remembered. Only those who have a key can fill this; then signed requests wait for room."""
+"""The most nonces that are remembered. Only callers with a key can fill this; then signed requests are refused."""
 
 KEY, TIMESTAMP, NONCE, SIGNATURE = "Holdfast-Key", "Holdfast-Timestamp", "Holdfast-Nonce", "Holdfast-Signature"
 DIGEST = "Holdfast-Digest"
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What a signature covers of a request, but for timestamp and nonce."""
+class SignedParts:
+    """What a signature covers of a request, besides timestamp and nonce."""
 
     audience: str
-    """The URL of the gateway that it is for."""
+    """The URL of the gateway that the request is for."""
     method: str
     path: str
     """With the query, percent-encoded as it was sent."""
@@ -41,19 +41,19 @@ class Sent:
     """SHA-256 of the body, in hex."""
 
     def signed_bytes(self, timestamp: str, nonce: str) -> bytes:
-        """What is signed."""
-        said = [audience_of(self.audience), self.method.upper(), self.path, timestamp, nonce, self.digest]
-        return "\n".join(["holdfast-request-2", *said]).encode()
+        """The bytes that are signed."""
+        parts = [audience_of(self.audience), self.method.upper(), self.path, timestamp, nonce, self.digest]
+        return "\n".join(["holdfast-request-2", *parts]).encode()
 
 
 def audience_of(url: str) -> str:
-    """A gateway's URL as it is signed: scheme and host in lower case, no slash at the end."""
+    """A gateway's URL as it is signed: scheme and host in lower case, without a slash at the end."""
     parts = urlsplit(url)
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 
 def digest_of(body: bytes) -> str:
-    """A body's digest, as a signed request has it."""
+    """A body's digest, as in a signed request."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -65,20 +65,20 @@ def sign_request(private: str, method: str, path: str, body: bytes = b"", *, aud
         method: `GET`, `POST`.
         path: As it is sent: percent-encoded, with the query.
         body: As it is sent.
-        audience: The gateway's URL, as its `HOLDFAST_GATEWAY_URL` has it; no other gateway takes the signature.
+        audience: The gateway's URL, as in its `HOLDFAST_GATEWAY_URL`; every other gateway rejects the signature.
     """
     timestamp, nonce = str(int(time.time())), secrets.token_urlsafe(18)
-    sent = Sent(audience, method, path, digest_of(body))
+    sent = SignedParts(audience, method, path, digest_of(body))
     signature = sign(private, sent.signed_bytes(timestamp, nonce))
     return {KEY: public_key(private), TIMESTAMP: timestamp, NONCE: nonce, DIGEST: sent.digest, SIGNATURE: signature}
 
 
 class SignedRequests:
-    """Tells who has signed a request, and lets each through once.
+    """Authenticates signed requests, each once.
 
     Args:
-        callers: Whose keys are known.
-        audience: This gateway's URL; None for one that has no name, and so takes no signed requests.
+        callers: Who has access, with their keys.
+        audience: This gateway's URL; None where it is not known, to refuse signed requests.
         now: The time, in seconds since 1970.
     """
 
@@ -87,58 +87,59 @@ class SignedRequests:
         self._audience = audience
         self._now = now
         self._since = int(now())
-        """What was signed before we began may have been used with whoever was here before us."""
+        """A request that was signed before this process began may have been used with its predecessor."""
         self._used: dict[tuple[str, str], float] = {}
-        """Key and nonce → when the timestamp will be too old anyway; the oldest first, roughly."""
+        """Key and nonce → when the timestamp will be too old; the oldest first, roughly."""
 
     def caller(self, method: str, path: str, headers: Mapping[str, str]) -> Caller:
-        """Who has signed this request. Its body has yet to be compared with the digest: `check_body`.
+        """The caller who signed a request. Compare its body with the digest afterwards: `check_body`.
 
         Raises:
-            Trouble: 401: the signature is wrong, or too old, or was used before.
+            HTTPProblem: 401: the signature is wrong, or too old, or was used before.
         """
         if self._audience is None:
-            raise unknown("this gateway takes no signed requests: HOLDFAST_GATEWAY_URL, whom they are for, is not set")
+            raise unauthenticated(
+                "this gateway accepts no signed requests: HOLDFAST_GATEWAY_URL, which they name, is not set"
+            )
         key, timestamp, nonce, digest = (headers.get(name, "") for name in (KEY, TIMESTAMP, NONCE, DIGEST))
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12 and 16 <= len(nonce) <= 100):
-            raise unknown(
+            raise unauthenticated(
                 f"a signed request has {KEY}, {TIMESTAMP} (seconds), {NONCE} (16 to 100 characters), {DIGEST}"
             )
         caller = self._callers.with_key(key)
-        message = Sent(self._audience, method, path, digest).signed_bytes(timestamp, nonce)
+        message = SignedParts(self._audience, method, path, digest).signed_bytes(timestamp, nonce)
         if caller is None or not is_signed(key, headers.get(SIGNATURE, ""), message):
-            raise unknown(
-                "the signature is wrong, of a key that is not known here, or for another gateway than "
-                f"{audience_of(self._audience)}"
+            raise unauthenticated(
+                f"the signature is wrong, of an unknown key, or for another gateway than {audience_of(self._audience)}"
             )
         if abs(self._now() - int(timestamp)) > WINDOW:
-            raise unknown(f"{TIMESTAMP} differs from our clock by more than {WINDOW} s; sign it again")
+            raise unauthenticated(f"{TIMESTAMP} differs from our clock by more than {WINDOW} s; sign it again")
         if int(timestamp) < self._since:
-            raise unknown("it was signed before the gateway began; sign it again")
+            raise unauthenticated("it was signed before the gateway began; sign it again")
         self._use((key, nonce), until=int(timestamp) + WINDOW)
         return caller
 
     def _use(self, nonce: tuple[str, str], *, until: float) -> None:
         now = self._now()
         if nonce in self._used:
-            raise unknown(f"this {NONCE} was used before; sign it again with another one")
+            raise unauthenticated(f"this {NONCE} was used before; sign it again with another one")
         if len(self._used) >= NONCES:
             self._used = {used: end for used, end in self._used.items() if end >= now}
         if len(self._used) >= NONCES:
-            raise Trouble(503, "too many signed requests within a few minutes; ask again")
+            raise HTTPProblem(503, "too many signed requests within a few minutes; try again")
         self._used[nonce] = until
 
 
 def check_body(body: bytes, headers: Mapping[str, str]) -> None:
-    """See that a body is the one that was signed.
+    """Check that a body is the one that was signed.
 
     Raises:
-        Trouble: 401: it is another one.
+        HTTPProblem: 401: it is another one.
     """
     if not hmac.compare_digest(digest_of(body).encode(), headers.get(DIGEST, "").encode()):
-        raise unknown(f"the body is not the one that was signed: its SHA-256 is not {DIGEST}")
+        raise unauthenticated(f"the body is not the one that was signed: its SHA-256 is not {DIGEST}")
 
 
-def unknown(detail: str) -> Trouble:
-    """Nobody knows who asks."""
-    return Trouble(401, detail, headers={"WWW-Authenticate": "Bearer"})
+def unauthenticated(detail: str) -> HTTPProblem:
+    """The problem that the caller is not authenticated."""
+    return HTTPProblem(401, detail, headers={"WWW-Authenticate": "Bearer"})

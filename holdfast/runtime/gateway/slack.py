@@ -1,6 +1,8 @@
-"""Decisions from buttons in Slack. Slack signs what it sends, and says who has pressed; a file says whose name that is.
+"""Decisions from buttons in Slack.
 
-Slack shows its user a warning where the answer is no 200; why, the gateway's log has.
+1. Slack signs its request and names the user who pressed; the tokens file maps that user to a name of the policy.
+2. The button's value holds the thread and the decision, which go to `Actions.decide` (`actions.py`), as for any caller.
+3. Slack shows its user a warning for any status but 200; the gateway's log has the reason.
 """
 
 import hashlib
@@ -15,10 +17,10 @@ from fastapi import APIRouter, Request
 from pydantic_core import from_json
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.gateway.actions import Acting
+from holdfast.runtime.gateway.actions import Actions
 from holdfast.runtime.gateway.bodies import DecisionBody, Outcome, read_body
 from holdfast.runtime.gateway.callers import Callers
-from holdfast.runtime.gateway.problems import Trouble, trouble_of
+from holdfast.runtime.gateway.problems import HTTPProblem, problem_of
 
 WINDOW = 300
 """Seconds by which a timestamp may differ from our clock."""
@@ -26,62 +28,65 @@ TIMESTAMP, SIGNATURE = "X-Slack-Request-Timestamp", "X-Slack-Signature"
 
 
 def slack_signature(secret: str, timestamp: str, body: bytes) -> str:
-    """What Slack sends as its signature, version 0."""
+    """The signature that Slack sends, version 0."""
     return "v0=" + hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
 
 
-def slack_router(acting: Acting, callers: Callers, *, secret: str, now: Callable[[], float] = time.time) -> APIRouter:
+def slack_router(actions: Actions, callers: Callers, *, secret: str, now: Callable[[], float] = time.time) -> APIRouter:
     """The path that Slack sends interactions to.
 
     Args:
-        acting: Carries decisions out.
-        callers: Knows who has which id in Slack.
+        actions: Sends decisions to runs.
+        callers: Has the names of Slack's users.
         secret: The Slack app's signing secret.
         now: The time, in seconds since 1970.
     """
     routes = APIRouter()
 
     @routes.post("/slack/actions", include_in_schema=False)
-    async def pressed(request: Request) -> Outcome:
-        """A button was pressed."""
+    async def decide_by_button(request: Request) -> Outcome:
+        """Decide a request by a button that a user pressed."""
         body, timestamp = await request.body(), request.headers.get(TIMESTAMP, "")
         expected = slack_signature(secret, timestamp, body)
         if not hmac.compare_digest(expected.encode(), request.headers.get(SIGNATURE, "").encode()):
-            raise Trouble(401, "this is not signed with the secret of our Slack app")
+            raise HTTPProblem(401, "the request is not signed with the secret of our Slack app")
         if not timestamp.isdigit() or abs(now() - int(timestamp)) > WINDOW:
-            raise Trouble(401, f"{TIMESTAMP} differs from our clock by more than {WINDOW} s")
-        user, value = _button(body)
-        caller = callers.on_slack(user)
+            raise HTTPProblem(401, f"{TIMESTAMP} differs from our clock by more than {WINDOW} s")
+        user, value = _read_button(body)
+        caller = callers.with_slack_id(user)
         if caller is None:
-            raise Trouble(403, f"nobody here has the Slack id {user[:40]!a}; list it under `slack` in the tokens file")
+            raise HTTPProblem(
+                403, f"no caller has the Slack id {user[:40]!a}; list it under `slack` in the tokens file"
+            )
         request.state.caller = caller.name
-        thread, decision = _decision(value)
+        thread, decision = _read_decision(value)
         try:
-            _, outcome = await acting.decide(thread, decision, by=caller.name)
+            _, outcome = await actions.decide(thread, decision, by=caller.name)
         except HoldfastError as error:
-            raise trouble_of(error, thread) from error
+            raise problem_of(error, thread) from error
         return outcome
 
     return routes
 
 
-def _button(body: bytes) -> tuple[str, str]:
-    """Who has pressed a button, and its value.
+def _read_button(body: bytes) -> tuple[str, str]:
+    """The id of the user who pressed a button, and the button's value.
 
     Raises:
-        Trouble: It is something else.
+        HTTPProblem: The body is something else.
     """
     try:
         payload: Any = from_json(parse_qs(body.decode(), strict_parsing=True)["payload"][0])
         return str(payload["user"]["id"]), str(payload["actions"][0]["value"])
     except (ValueError, KeyError, IndexError, TypeError):
-        raise Trouble(422, "this is no button of ours that was pressed") from None
+        raise HTTPProblem(422, "this is not a press of one of our buttons") from None
 
 
-def _decision(value: str) -> tuple[str, DecisionBody]:
+def _read_decision(value: str) -> tuple[str, DecisionBody]:
+    """The thread and the decision in a button's value."""
     try:
-        said = from_json(value)
-        thread = str(said.pop("thread"))
+        decision = from_json(value)
+        thread = str(decision.pop("thread"))
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise Trouble(422, "this is the value of no button of ours") from None
-    return thread, read_body(json.dumps(said).encode(), DecisionBody)
+        raise HTTPProblem(422, "this is not the value of one of our buttons") from None
+    return thread, read_body(json.dumps(decision).encode(), DecisionBody)

@@ -20,7 +20,7 @@ from holdfast.agents.skills import (
     SkillInvalid,
     check_file,
     check_size,
-    skill_of,
+    skill_from_files,
     unusable,
 )
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
@@ -112,7 +112,7 @@ def _read(folder: Path, *, where: str) -> Skill:
             raise SkillInvalid(f"{where}/{name} cannot be read: {error.strerror}") from None
         size += len(files[name])
         check_size(len(files), size, where=where)
-    return skill_of(files, where=where)
+    return skill_from_files(files, where=where)
 
 
 def _paths(folder: Path, where: str) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Reading threads: Temporal's histories and descriptions, and the permanent record, put together and checked.
+"""Reading threads: join Temporal's histories and descriptions with the permanent record, and check the result.
 
-It changes nothing. What clients do to runs is `holdfast.runtime.client`.
+It changes nothing; `holdfast.runtime.client` changes runs.
 """

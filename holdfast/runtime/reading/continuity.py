@@ -1,4 +1,4 @@
-"""Where the parts of a log are put together: each line has to follow from the one before it."""
+"""Check that the parts of a log join: each line must follow from the one before it."""
 
 import json
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from holdfast.log.event_log import digest_after
 
 
 class Continuity:
-    """Checks that parts of a log, each of which is whole, follow one from the other.
+    """Checks that parts of a log follow one another; each part is assumed to be gapless.
 
     Args:
-        thread: Named in errors.
+        thread: The thread id, for errors.
         start: The position that the first line must have.
     """
 
@@ -23,21 +23,21 @@ class Continuity:
         self._head = GENESIS if start == 0 else None
 
     def join(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Take the next part, and return it.
+        """Check the next part, and return it.
 
         Raises:
-            LogBroken: It does not follow.
+            LogBroken: It does not follow the previous part.
         """
         first = position_of(lines[0])
         if first != self.position:
             raise LogBroken(
-                f"thread {self._thread!r}: event {first} comes where event {self.position} should. "
-                "Ask again; if it stays so, report it as a fault of Holdfast."
+                f"thread {self._thread!r}: expected event {self.position}, found event {first}. "
+                "Try again; if the error persists, report it as a bug in Holdfast."
             )
         if self._head is not None and not follows(self._head, lines[0]):
             raise LogBroken(
                 f"thread {self._thread!r}: event {first} does not follow from the one before it. The permanent record "
-                "and Temporal hold different events, as after a reset or where a row was altered: see `verify`."
+                "and Temporal hold different events, as after a reset or after a row was altered: run `verify`."
             )
         self.position = first + len(lines)
         self._head = str(json.loads(lines[-1]).get("digest"))
@@ -45,11 +45,11 @@ class Continuity:
 
 
 def follows(head: str, line: bytes) -> bool:
-    """Whether the digest of an event follows from `head`, the digest of the event before it."""
+    """Return whether the digest of an event follows from `head`, the digest of the event before it."""
     event = json.loads(line)
     return digest_after(head, event) == str(event.get("digest"))
 
 
 def position_of(line: bytes) -> int:
-    """The position of the event on a line."""
+    """Return the position of the event on a line."""
     return int(json.loads(line)["position"])

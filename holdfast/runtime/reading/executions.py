@@ -1,7 +1,7 @@
-"""Descriptions and lists of workflows, also of those that somebody has paused in Temporal (`temporal workflow pause`).
+"""Describe and list workflows, including those paused in Temporal (`temporal workflow pause`).
 
-The SDK's 1.35 knows no such status: its own `describe` and `list_workflows` raise ValueError for one. A paused run is
-open, so it is read as a running one; `is_paused` says what it is.
+SDK 1.35 lacks that status: its own `describe` and `list_workflows` raise ValueError for a paused run. A paused run is
+open, so it is read as running; `is_paused` tells the two apart.
 """
 
 from collections.abc import AsyncIterator
@@ -17,17 +17,17 @@ PAUSED = RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 RUNNING = RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
 PAGE = 1_000
-"""Runs in one answer of the server."""
+"""Runs per page of the server's answer."""
 
 
 async def describe(client: Client, thread: str, *, within: timedelta) -> WorkflowExecutionDescription:
-    """What Temporal has of the latest run of a workflow id.
+    """Return Temporal's description of the latest run of a workflow id.
 
     Raises:
-        RPCError: The server does not have it, or does not answer.
+        RPCError: The server has no such workflow, or does not answer.
     """
-    asked = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=ExecutionId(workflow_id=thread))
-    raw = await client.workflow_service.describe_workflow_execution(asked, retry=True, timeout=within)
+    request = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=ExecutionId(workflow_id=thread))
+    raw = await client.workflow_service.describe_workflow_execution(request, retry=True, timeout=within)
     info = raw.workflow_execution_info
     status = _readable(info)
     namespace, converter = client.namespace, client.data_converter
@@ -39,18 +39,18 @@ async def describe(client: Client, thread: str, *, within: timedelta) -> Workflo
 async def list_runs(
     client: Client, query: str, *, limit: int | None = None, within: timedelta
 ) -> AsyncIterator[WorkflowExecution]:
-    """The runs that a visibility query finds, in the server's order.
+    """Yield the runs that a visibility query finds, in the server's order.
 
     Raises:
-        RPCError: The server does not understand the query, or does not answer.
+        RPCError: The server rejects the query, or does not answer.
     """
     page, count = b"", 0
     while True:
         size = PAGE if limit is None else min(PAGE, limit - count)
-        asked = ListWorkflowExecutionsRequest(
+        request = ListWorkflowExecutionsRequest(
             namespace=client.namespace, query=query, page_size=size, next_page_token=page
         )
-        answer = await client.workflow_service.list_workflow_executions(asked, retry=True, timeout=within)
+        answer = await client.workflow_service.list_workflow_executions(request, retry=True, timeout=within)
         for info in answer.executions:
             status = _readable(info)
             found = WorkflowExecution._from_raw_info(info, client.namespace, client.data_converter)
@@ -63,12 +63,12 @@ async def list_runs(
 
 
 def is_paused(run: WorkflowExecution) -> bool:
-    """Whether somebody has paused it in Temporal."""
+    """Return whether the run is paused in Temporal."""
     return run.raw_info.status == PAUSED
 
 
 def _readable(info: WorkflowExecutionInfo) -> RawStatus.ValueType:
-    """Give a run a status that the SDK can read; returns its own."""
+    """Replace a status that the SDK cannot read, and return the original."""
     status = info.status
     if status == PAUSED:
         info.status = RUNNING

@@ -1,4 +1,4 @@
-"""The histories of a thread's Temporal runs: what each recorded, where it began, and which run came before it."""
+"""Histories of a thread's Temporal runs: the events that each recorded, its first snapshot, and the run before it."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ _LIMIT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """The history of one Temporal run."""
 
     thread: str
     run_id: str
     events: Sequence[HistoryEvent]
     by: PayloadConverter = READING
-    """Decodes its payloads, and checks their seals if it has the keys."""
+    """Decodes the payloads, and checks their seals if it has the keys."""
 
     @cached_property
     def log(self) -> list[AgentEvent]:
-        """The events of the thread that it holds, in order; none where the run never got that far.
+        """The thread's events that this run recorded, in order; empty if it recorded none.
 
         Raises:
             HistoryUnreadable: This release cannot read them.
@@ -45,7 +45,7 @@ class Recorded:
 
     @property
     def begin(self) -> RunSnapshot:
-        """Where the thread stood when its first event was recorded.
+        """The thread's snapshot before the first event of this run.
 
         Raises:
             HistoryUnreadable: This release cannot read it.
@@ -58,7 +58,7 @@ class Recorded:
 
     @property
     def archived(self) -> int:
-        """How many events the permanent record had when it was last written to.
+        """How many events the permanent record had after this run last wrote to it.
 
         Raises:
             HistoryUnreadable: This release cannot read it.
@@ -66,7 +66,7 @@ class Recorded:
         return max((answer.length for answer in self._answers("archive", Archived)), default=0)
 
     def _answers(self, activity: str, kind: type[_T]) -> Iterator[_T]:
-        """What activities of that type answered; the run took nothing for an answer that was not sealed."""
+        """Yield the results of activities of that type, without unsealed ones, which the run rejected."""
         for event_id, payloads in results_of(self.events, activity):
             answer = decode_any(event_id, payloads, kind, self.by)
             if isinstance(answer, kind):
@@ -74,21 +74,21 @@ class Recorded:
 
     @property
     def previous(self) -> str | None:
-        """Temporal's id of the thread's run before this one, as far as this one knows."""
+        """Temporal's id of the thread's run before this one; None if this run does not name one."""
         return _previous(self.events[0])
 
 
-async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING) -> Recorded | None:
-    """The history of a run, decrypted; None if Temporal has it no longer.
+async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING) -> RecordedRun | None:
+    """Fetch the history of a run, and decrypt it; return None if Temporal no longer has it.
 
     Args:
-        runs: Of its namespace.
+        runs: The namespace's runs.
         thread: The thread id.
         run_id: Temporal's id of the run.
-        by: Decodes its payloads; one with the fleet keys and the thread's context checks their seals, too.
+        by: Decodes the payloads; a converter with the fleet keys and the thread's context also checks their seals.
 
     Raises:
-        DecryptionFailed: It is encrypted with a key that is not set here.
+        DecryptionFailed: The history is encrypted with a key that is not set here.
         ServerUnreachable: The server does not answer.
     """
     handle = runs.client.get_workflow_handle(thread, run_id=run_id)
@@ -97,23 +97,25 @@ async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = 
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
-        raise runs.in_words(error, thread) from error
-    await opened(events, runs.client.data_converter.payload_codec)
-    return Recorded(thread, run_id, events, by)
+        raise runs.translate_error(error, thread) from error
+    await decrypt_events(events, runs.client.data_converter.payload_codec)
+    return RecordedRun(thread, run_id, events, by)
 
 
-async def opened(events: Sequence[HistoryEvent], codec: PayloadCodec | None) -> None:
-    """Decrypt a history's events, in their place.
+async def decrypt_events(events: Sequence[HistoryEvent], codec: PayloadCodec | None) -> None:
+    """Decrypt a history's events in place.
 
     Raises:
-        DecryptionFailed: The key is not here, or they were altered.
+        DecryptionFailed: The key is not set here, or the events were altered.
     """
     for event in events:
         await decrypt_in_place(event, codec)
 
 
-async def runs_back(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING) -> AsyncIterator[Recorded]:
-    """A run of a thread, then each one before it, as far as Temporal still has them; `by` is that of `fetch`."""
+async def runs_back(
+    runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING
+) -> AsyncIterator[RecordedRun]:
+    """Yield a run of a thread, then each one before it that Temporal still has; `by` is as in `fetch`."""
     run = await fetch(runs, thread, run_id, by=by)
     while run:
         yield run
@@ -121,7 +123,7 @@ async def runs_back(runs: Runs, thread: str, run_id: str, *, by: PayloadConverte
 
 
 async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:
-    """Temporal's id of the run before this one; reads no more of its history than the first event."""
+    """Return Temporal's id of the run before this one, reading only the first event of its history."""
     handle = runs.client.get_workflow_handle(thread, run_id=run_id)
     try:
         async for event in handle.fetch_history_events(page_size=1, rpc_timeout=_LIMIT):
@@ -129,7 +131,7 @@ async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:
             return _previous(event)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise runs.in_words(error, thread) from error
+            raise runs.translate_error(error, thread) from error
     return None
 
 

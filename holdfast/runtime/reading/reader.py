@@ -1,10 +1,10 @@
-"""Read a thread whole: its events from the first one on, wherever they are.
+"""Read all of a thread's events from the first one on, from the sources that still have them.
 
-1. What the current Temporal run has is asked of its worker; of a closed run, and where no worker answers, it is read
-   from the history.
-2. What came before is in the permanent record; without one, in the histories of the earlier Temporal runs.
-3. The parts have to follow one from the other: no position is left out, and the digests lead on. Where they do not,
-   an error says what is missing.
+1. Events of the current Temporal run come from a query to its worker; if the run is closed, or if no worker answers,
+   from its history.
+2. Earlier events come from the permanent record; without one, from the histories of the earlier Temporal runs.
+3. The parts must follow one another without a gap, and their digests must chain. Otherwise an error says what is
+   missing.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from temporalio.client import WorkflowExecutionDescription
 from holdfast.errors import EventsMissing, HistoryUnreadable, NoWorker, RecordUnavailable, RunPaused, ThreadNotFound
 from holdfast.log.event_log import event_line
 from holdfast.runtime.reading.continuity import Continuity, position_of
-from holdfast.runtime.reading.histories import Recorded, fetch, previous_of, runs_back
+from holdfast.runtime.reading.histories import RecordedRun, fetch, previous_of, runs_back
 from holdfast.runtime.reading.record import Record
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs
 from holdfast.stores import ThreadStore
 
 Note = Callable[[str], None]
-"""Told that no worker answers. Whoever gives one takes, in an answer's stead, what is settled in the history."""
+"""Called with a message when no worker answers. A caller that passes one accepts the recorded history instead."""
 
 Lines = list[bytes]
 
@@ -30,21 +30,21 @@ class Reader:
     """Reads the threads of one namespace.
 
     Args:
-        runs: Its Temporal runs.
+        runs: The namespace's Temporal runs.
         store: The permanent record; None without one.
     """
 
     def __init__(self, runs: Runs, store: ThreadStore | None) -> None:
         self.runs = runs
-        self.record = Record(store) if store else None
+        self.record = None if store is None else Record(store)
         self._begun: set[str] = set()
-        """Temporal runs that have loaded what came before them."""
+        """Temporal runs that have loaded the events before them."""
 
     async def find(self, thread: str) -> WorkflowExecutionDescription | None:
-        """What Temporal knows of a thread's latest run; None where only the permanent record knows the thread.
+        """Return Temporal's description of a thread's latest run; None if only the permanent record has the thread.
 
         Raises:
-            ThreadNotFound: Neither does.
+            ThreadNotFound: Neither has it.
             ServerUnreachable: The server does not answer.
         """
         try:
@@ -64,52 +64,52 @@ class Reader:
         *,
         found: WorkflowExecutionDescription | None,
         note: Note | None,
-        asking: bool = True,
+        use_worker: bool = True,
     ) -> AsyncIterator[bytes]:
-        """The events from position `start` on, up to now, each as its line in the log.
+        """Yield the events recorded so far from position `start` on, each as its line in the log.
 
         Args:
             thread: The thread id.
             start: The first position.
-            found: The latest run's description, where the caller has it already.
-            note: Told when no worker answers; None to raise instead.
-            asking: Ask the worker of an open run; else only what is settled in its history is read.
+            found: The latest run's description, if the caller already has it.
+            note: Called with a message when no worker answers; None to raise instead.
+            use_worker: Query the worker of an open run; otherwise read only the recorded history.
 
         Raises:
             ThreadNotFound: There is no such thread.
-            EventsMissing: Some lie before what can be read.
-            LogBroken: Those that can be read do not follow one from the other.
+            EventsMissing: Some events before those that can be read are gone.
+            LogBroken: The events that can be read do not follow one another.
         """
-        joints = Continuity(thread, start)
+        continuity = Continuity(thread, start)
         found = found or await self.find(thread)
         if found is None:
             assert self.record is not None
-            async for part in self.record.parts(thread, start):
-                for line in joints.join(part):
+            async for page in self.record.pages(thread, start):
+                for line in continuity.join(page):
                     yield line
             return
-        any_own = False
-        async for own in self._own(found, start, note, asking=asking):
-            any_own = True
-            first = position_of(own[0])
-            if first > joints.position:
-                async for part in self._earlier(thread, joints.position, first):
-                    for line in joints.join(part):
+        has_current = False
+        async for current in self._current_run(found, start, note, use_worker=use_worker):
+            has_current = True
+            first = position_of(current[0])
+            if first > continuity.position:
+                async for part in self._earlier_runs(thread, continuity.position, first):
+                    for line in continuity.join(part):
                         yield line
-            for line in joints.join(own):
+            for line in continuity.join(current):
                 yield line
-        if not any_own and not await self._has_begun(found):
-            async for part in self._earlier(thread, start, None):
-                for line in joints.join(part):
+        if not has_current and not await self._has_begun(found, use_worker=use_worker):
+            async for part in self._earlier_runs(thread, start, None):
+                for line in continuity.join(part):
                     yield line
 
-    async def settled(self, thread: str, silence: NoWorker, note: Note | None) -> Recorded:
-        """What is settled of the latest run, where no worker answered: of an open one only if `note` is there.
+    async def history_instead(self, thread: str, silence: NoWorker, note: Note | None) -> RecordedRun:
+        """Return the history of the latest run after no worker answered; of an open run only if `note` is given.
 
-        Of one that is paused in Temporal in any case: nobody could answer.
+        A run that is paused in Temporal never answers, so its history is returned without `note`, too.
 
         Raises:
-            NoWorker: It is open and nobody is to be told, or this release cannot read its history.
+            NoWorker: The run is open and `note` is None, or this release cannot read the history.
         """
         found = await self.runs.describe(thread)
         if found.status not in ENDED and note is None and not isinstance(silence, RunPaused):
@@ -122,12 +122,12 @@ class Reader:
             note(str(silence))
         return run
 
-    async def history(self, found: WorkflowExecutionDescription) -> Recorded:
-        """The history of a thread's latest run, read.
+    async def history(self, found: WorkflowExecutionDescription) -> RecordedRun:
+        """Read the history of a thread's latest run.
 
         Raises:
-            ThreadNotFound: It is gone.
-            HistoryUnreadable: This release cannot read it.
+            ThreadNotFound: Temporal has removed the run.
+            HistoryUnreadable: This release cannot read the history.
         """
         if run := await fetch(self.runs, found.id, found.run_id):
             if run.log:
@@ -135,12 +135,12 @@ class Reader:
             return run
         raise ThreadNotFound(f"run {found.run_id} of thread {found.id!r} was removed from Temporal meanwhile")
 
-    async def _own(
-        self, found: WorkflowExecutionDescription, start: int, note: Note | None, *, asking: bool
+    async def _current_run(
+        self, found: WorkflowExecutionDescription, start: int, note: Note | None, *, use_worker: bool
     ) -> AsyncIterator[Lines]:
-        """What the current Temporal run has from `start` on; it may begin later."""
+        """Yield the events of the current Temporal run from `start` on; its first event may come later."""
         thread, run = found.id, None
-        if not asking:
+        if not use_worker:
             run = await self.history(found)
         elif found.status in ENDED:
             with contextlib.suppress(HistoryUnreadable):
@@ -151,7 +151,7 @@ class Reader:
             except NeverRan:
                 return
             except NoWorker as silence:
-                run = await self.settled(thread, silence, note)
+                run = await self.history_instead(thread, silence, note)
                 break
             if not page:
                 return
@@ -162,44 +162,47 @@ class Reader:
         if lines := [event_line(event) for event in run.log if event.position >= start]:
             yield lines
 
-    async def _has_begun(self, found: WorkflowExecutionDescription) -> bool:
-        """Whether a run that has nothing to tell from some position on knows what came before it.
+    async def _has_begun(self, found: WorkflowExecutionDescription, *, use_worker: bool) -> bool:
+        """Return whether a run that has no events from some position on has loaded the events before it.
 
-        One that continues a closed thread is empty until it has loaded the thread's past.
+        A run that re-opens a closed thread is empty until it has loaded the thread's past; without a worker, one that
+        has just continued as new looks the same.
         """
+        if not use_worker:
+            return bool((await self.history(found)).log)
         if found.run_id not in self._begun and found.status not in ENDED:
             with contextlib.suppress(NeverRan, NoWorker):
                 if (await self.runs.query(found.id, "state"))["events"]:
                     self._begun.add(found.run_id)
         return found.run_id in self._begun
 
-    async def _earlier(self, thread: str, start: int, stop: int | None) -> AsyncIterator[Lines]:
-        """What came before the current Temporal run, from `start` up to `stop`; None for all there is.
+    async def _earlier_runs(self, thread: str, start: int, stop: int | None) -> AsyncIterator[Lines]:
+        """Yield the events before the current Temporal run, from `start` up to `stop`; None for all of them.
 
         Raises:
-            EventsMissing: Not all of it is there any more.
+            EventsMissing: Some of them are gone.
         """
-        kept, away = 0, ""
+        kept, unavailable = 0, ""
         try:
             kept = await self.record.length(thread) if self.record else 0
         except RecordUnavailable as error:
-            away = str(error)
+            unavailable = str(error)
         later: Lines = []
         if stop is None or kept < stop:
             later, begin = await self._from_histories(thread, max(start, kept), stop)
-            lost = begin is None and not kept  # there was something, and nobody can tell how much
+            lost = begin is None and not kept  # events existed, and their number is unknown
             if lost or (begin is not None and begin > max(start, kept)):
-                raise self._missing(thread, max(start, kept), begin, away)
+                raise self._missing(thread, max(start, kept), begin, unavailable)
         if self.record and kept > start:
-            async for part in self.record.parts(thread, start, kept if stop is None else min(kept, stop)):
-                yield part
+            async for page in self.record.pages(thread, start, kept if stop is None else min(kept, stop)):
+                yield page
         if later:
             yield later
 
     async def _from_histories(self, thread: str, start: int, stop: int | None) -> tuple[Lines, int | None]:
-        """The same, from the histories of earlier runs; and the position from which on they have it.
+        """Return those events from the histories of earlier runs, and the first position that these have.
 
-        That is None where all of these histories are gone, and no `stop` tells how much they held.
+        The position is None if all of these histories are gone and no `stop` says how much they held.
         """
         latest = await self.runs.describe(thread)
         previous = await previous_of(self.runs, thread, latest.run_id)
@@ -216,16 +219,17 @@ class Reader:
                         break
         return [line for part in reversed(parts) for line in part], begin
 
-    def _missing(self, thread: str, start: int, stop: int | None, away: str) -> EventsMissing:
+    def _missing(self, thread: str, start: int, stop: int | None, unavailable: str) -> EventsMissing:
         which = f"events {start} to {stop - 1}" if stop is not None else f"the events from {start} on"
-        if away:
-            advice = f"The permanent record has them, and {away}"
+        if unavailable:
+            advice = f"They are in the permanent record, but {unavailable}"
         elif self.record:
-            advice = "The permanent record does not have them either: is DATABASE_URL the one that its workers have?"
+            advice = "The permanent record does not have them either: does DATABASE_URL match that of the workers?"
         else:
-            advice = "Its permanent record has them: set DATABASE_URL to the one that its workers have."
-        after = f" `--after {stop - 1}` leaves them out." if stop is not None else ""
+            advice = "They are in the permanent record: set DATABASE_URL as the workers have it."
+        after = f" `--after {stop - 1}` skips them." if stop is not None else ""
         return EventsMissing(
-            f"{which} of thread {thread!r} are of earlier Temporal runs, which Temporal has removed. {advice}{after}",
+            f"{which} of thread {thread!r} belong to earlier Temporal runs, which Temporal has removed. "
+            f"{advice}{after}",
             stop=stop,
         )

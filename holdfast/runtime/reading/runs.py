@@ -1,6 +1,6 @@
-"""Runs as Temporal sees them: descriptions, queries with a time limit, and errors put into words.
+"""Describe and query Temporal runs, with time limits, and translate the server's errors.
 
-A query needs a worker. Where none answers, this module finds out why: no worker, or one that cannot go on.
+A query needs a worker. If none answers, this module finds out why: no worker is running, or the run is stuck.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from holdfast.seals.seals import is_unsealed
 from holdfast.temporal.encrypted import decrypt_in_place
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
-"""What a call that ran into its time limit ends with: the first from this side, the second from the server's."""
+"""How a call that exceeds its time limit fails: the first status comes from the client, the second from the server."""
 
 ENDED = {
     WorkflowExecutionStatus.COMPLETED: "completed",
@@ -55,26 +55,26 @@ ENDED = {
     WorkflowExecutionStatus.TERMINATED: "failed",
     WorkflowExecutionStatus.TIMED_OUT: "failed",
 }
-"""Our word for each way in which Temporal closes a run."""
+"""Holdfast's status for each way in which Temporal closes a run."""
 
 PAUSED = "paused"
-"""Our word for a run that somebody has paused in Temporal, whatever it was at."""
+"""Holdfast's status for a run that is paused in Temporal, at any step."""
 
-REFUSALS = 4
-"""How many refusals of a query count as passing: a second's worth."""
-PAUSE_SECONDS = 0.25
-"""Between two of them."""
+QUERY_RETRIES = 4
+"""How often to retry a query that a worker refuses: for about a second."""
+RETRY_SECONDS = 0.25
+"""Between two tries."""
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
 
 class NeverRan(HoldfastError):
-    """The run was closed before any worker had it: there is nothing to query."""
+    """The run was closed before any worker processed it: there is nothing to query."""
 
 
 @dataclass(frozen=True)
 class Retrying:
-    """An activity that failed and will be tried again."""
+    """An activity that failed and will be retried."""
 
     activity: str
     attempt: int
@@ -84,7 +84,7 @@ class Retrying:
     """None while an attempt is running."""
 
     def view(self) -> dict[str, Any]:
-        """The activity as `show --json` presents it."""
+        """Return the activity as `show --json` presents it."""
         return {**asdict(self), "next_try": self.next_try.isoformat() if self.next_try else None}
 
 
@@ -92,7 +92,7 @@ class Runs:
     """Reads runs through one client.
 
     Args:
-        client: Connected.
+        client: A connected client.
         answer_within: Seconds that a worker may take to answer a query.
     """
 
@@ -102,15 +102,15 @@ class Runs:
 
     @property
     def address(self) -> str:
-        """Where the server answers."""
+        """The server's address."""
         return self.client.service_client.config.target_host
 
     async def describe(self, thread: str, *, loops: bool = False) -> WorkflowExecutionDescription:
-        """What Temporal knows of a run; needs no worker.
+        """Return Temporal's description of a thread's latest run, without a worker.
 
         Args:
             thread: The thread id.
-            loops: It may be a loop's id, too.
+            loops: Also accept a loop's id.
 
         Raises:
             ThreadNotFound: There is no agent run of that id.
@@ -119,7 +119,7 @@ class Runs:
         try:
             found = await executions.describe(self.client, thread, within=timedelta(seconds=10))
         except RPCError as error:
-            raise self.in_words(error, thread) from error
+            raise self.translate_error(error, thread) from error
         if found.workflow_type == LOOP_WORKFLOW:
             if loops:
                 return found
@@ -127,68 +127,68 @@ class Runs:
                 f"{thread!r} is a loop, and its iterations are threads: `python starter.py show {thread}` names them."
             )
         if found.workflow_type != WORKFLOW:
-            raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, and not an agent run")
+            raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, not an agent run")
         for activity in found.raw_description.pending_activities:
-            await self._open(activity)
+            await self._decrypt(activity)
         return found
 
-    async def _open(self, message: Message) -> None:
-        """Decrypt what tells why something failed; without the key it stays as it is, and the rest can be read."""
+    async def _decrypt(self, message: Message) -> None:
+        """Decrypt a failure's reason; without the key it stays encrypted, and the rest can still be read."""
         with contextlib.suppress(DecryptionFailed):
             await decrypt_in_place(message, self.client.data_converter.payload_codec)
 
     async def until_closed(self, found: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
-        """The description of a thread whose run has ended, once Temporal has closed that run, too.
+        """Wait until Temporal has closed a run that has ended, and return its description.
 
-        Before, the run's last events are being written down. Does not wait longer than for a worker's answer.
+        Until then, the run writes its last events. The wait is at most `answer_within`.
         """
         clock = asyncio.get_running_loop()
         deadline = clock.time() + self.answer_within
         now = found
         while now.run_id == found.run_id and now.status not in ENDED and clock.time() < deadline:
-            await asyncio.sleep(PAUSE_SECONDS / 5)
+            await asyncio.sleep(RETRY_SECONDS / 5)
             now = await self.describe(found.id)
         return now
 
     async def query(self, thread: str, name: str, *args: Any, within: float | None = None) -> Any:
-        """Ask a run, through whichever worker has it; again for about a second, where the worker refuses.
+        """Query a run; retry for about a second if its worker refuses.
 
         Args:
             thread: The thread id.
-            name: The query.
+            name: The query's name.
             args: Its arguments.
-            within: Seconds to wait for the answer.
+            within: Seconds to wait for the answer; None for `answer_within`.
 
         Raises:
             ThreadNotFound: There is no agent run of that id.
-            NoWorker: None answered in time.
-            RunPaused: Somebody has paused the run in Temporal.
-            RunStuck: A worker has the run, and its code does not replay.
-            QueryRefused: The worker went on refusing.
-            NeverRan: The run was closed before any worker had it.
-            AnswerForged: Something answered that is not one of our workers.
+            NoWorker: No worker answered in time.
+            RunPaused: The run is paused in Temporal.
+            RunStuck: A worker has the run, but its code does not replay.
+            QueryRefused: The worker kept refusing.
+            NeverRan: The run was closed before any worker processed it.
+            AnswerForged: The answer is not sealed, so it comes from no worker of this fleet.
         """
         limit = timedelta(seconds=within or self.answer_within)
-        for _ in range(REFUSALS):
+        for _ in range(QUERY_RETRIES):
             with contextlib.suppress(QueryRefused):
                 return await self._query(thread, name, args, limit)
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
         return await self._query(thread, name, args, limit)
 
     async def _query(self, thread: str, name: str, args: Sequence[Any], limit: timedelta) -> Any:
         run = self.client.get_workflow_handle(thread)
         try:
-            # The client tries again when the server gives up a moment before it: `rpc_timeout` bounds one attempt.
+            # `rpc_timeout` bounds one attempt, and the client retries if the server times out just before it.
             async with asyncio.timeout(limit.total_seconds()):
                 answer = await run.query(name, args=args, result_type=QUERIES[name], rpc_timeout=limit)
                 return sealed_answer(answer, thread, name)
         except TimeoutError as error:
-            raise await self._why_silent(thread, limit) from error
-        except ValueError as error:  # the SDK has no word for the status of a run that does not answer for it
+            raise await self._explain_silence(thread, limit) from error
+        except ValueError as error:  # the SDK cannot decode the status of a paused run, which rejects the query
             if "WorkflowExecutionStatus" in str(error) and executions.is_paused(await self.describe(thread)):
                 raise RunPaused(
-                    f"thread {thread!r} is paused in Temporal, and neither answers nor goes on. What it has "
-                    f"recorded can be read; `temporal workflow unpause -w {thread}` lets it go on."
+                    f"thread {thread!r} is paused in Temporal: it neither answers nor continues. Its recorded events "
+                    f"can be read; `temporal workflow unpause -w {thread}` resumes it."
                 ) from error
             raise
         except WorkflowQueryFailedError as error:
@@ -196,13 +196,13 @@ class Runs:
             raise QueryRefused(f"the worker that has thread {thread!r} cannot answer: {error.message}") from error
         except RPCError as error:
             if "before WorkflowTaskStarted" in error.message:
-                raise NeverRan(f"thread {thread!r} was closed before any worker had it") from error
+                raise NeverRan(f"thread {thread!r} was closed before any worker processed it") from error
             if error.status in TIMED_OUT or error.status is RPCStatusCode.FAILED_PRECONDITION:
-                raise await self._why_silent(thread, limit) from error
-            raise self.in_words(error, thread) from error
+                raise await self._explain_silence(thread, limit) from error
+            raise self.translate_error(error, thread) from error
 
-    async def _why_silent(self, thread: str, limit: timedelta) -> HoldfastError:
-        """Why nobody answered a query: the run is stuck, or no worker is there."""
+    async def _explain_silence(self, thread: str, limit: timedelta) -> HoldfastError:
+        """Return why no worker answered a query: the run is stuck, or no worker is running."""
         try:
             found = await self.describe(thread)
             await self._check_stuck(found)
@@ -213,14 +213,14 @@ class Runs:
             f"{found.task_queue!r} within {limit.total_seconds():g} s. "
             "Start one with `python worker.py --dev`; "
             + (
-                "a closed thread needs one to be read."
+                "reading a closed thread needs one."
                 if found.status in ENDED
-                else "the run is safe and goes on then."
+                else "the run is safe and will then continue."
             )
         )
 
-    def in_words(self, error: RPCError, thread: str = "") -> HoldfastError:
-        """An error of the server as one of ours."""
+    def translate_error(self, error: RPCError, thread: str = "") -> HoldfastError:
+        """Return the HoldfastError for an error of the server."""
         words = one_line(error.message, 300)
         if error.status is RPCStatusCode.NOT_FOUND:
             details = error.grpc_status.details
@@ -231,10 +231,10 @@ class Runs:
                 )
             return ThreadNotFound(
                 f"there is no thread {thread!r} (namespace {self.client.namespace!r} at {self.address}). "
-                "`python starter.py list` shows those there are."
+                "`python starter.py list` lists the threads."
             )
         if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
-            return ServerUnreachable(f"Temporal at {self.address} does not let us in: {words}. Check TEMPORAL_API_KEY.")
+            return ServerUnreachable(f"Temporal at {self.address} denied access: {words}. Check TEMPORAL_API_KEY.")
         if error.status in TIMED_OUT or error.status is RPCStatusCode.UNAVAILABLE:
             return ServerUnreachable(f"Temporal at {self.address} does not answer: {words}. Is it running?")
         return HoldfastError(f"Temporal at {self.address} refused ({error.status.name}): {words}")
@@ -245,15 +245,15 @@ class Runs:
             return
         if reason := await self._last_task_failure(found):
             raise RunStuck(
-                f"thread {found.id!r} is stuck: a worker has it, but its code cannot go on "
+                f"thread {found.id!r} is stuck: a worker has it, but its code fails to continue it "
                 f"(attempt {attempt}: {reason}). "
-                "Run workers of the release that the run began with, or mend the code; the run goes on then."
+                "Run workers of the release that started the run, or fix the code; the run will then continue."
             )
 
     async def _last_task_failure(self, found: WorkflowExecutionDescription) -> str:
-        """Why the last workflow task failed; empty where its worker died in it, which is an attempt, too.
+        """Return why the last workflow task failed; empty if its worker died, which also counts as an attempt.
 
-        History keeps the first failure of a row, which is what matters.
+        Of consecutive failures, history keeps only the first, which is the relevant one.
         """
         request = GetWorkflowExecutionHistoryReverseRequest(
             namespace=self.client.namespace,
@@ -266,30 +266,30 @@ class Runs:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
                 return ""
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                await self._open(event)
+                await self._decrypt(event)
                 return one_line(event.workflow_task_failed_event_attributes.failure.message, 300) or "no reason given"
         return ""
 
 
 def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
-    """An answer of a run, which one of our workers has sealed; without fleet keys, any answer.
+    """Return a run's answer if a worker with the fleet key has sealed it; without fleet keys, any answer.
 
     Raises:
-        AnswerForged: It is not sealed.
+        AnswerForged: The answer is not sealed.
     """
     if is_unsealed(answer):
         raise AnswerForged(
-            f"thread {thread!r}: {answer}. Something else than our workers answered {asked!r}: "
-            "find out who polls the task queue, and believe nothing that it says"
+            f"thread {thread!r}: {answer}. The answer to {asked!r} does not come from a worker of this fleet: "
+            "find out what polls the task queue, and trust none of its answers"
         )
     return answer
 
 
 def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
-    """What a run answers where it refuses an update before it is in history; None where the update failed otherwise.
+    """Return the answer of a run that refused an update before recording it; None if the update failed otherwise.
 
     Raises:
-        AnswerForged: It is not sealed.
+        AnswerForged: The answer is not sealed.
     """
     failure = error.cause.failure if isinstance(error.cause, ApplicationError) else None
     details = failure.application_failure_info.details.payloads if failure else []
@@ -302,7 +302,7 @@ def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str
 
 
 def status_of(run: WorkflowExecution) -> str:
-    """The run's status as far as Temporal knows it; `paused` where somebody has paused it there."""
+    """Return the run's status from Temporal's description; `paused` if it is paused in Temporal."""
     if executions.is_paused(run):
         return PAUSED
     ended = ENDED.get(run.status) if run.status else None
@@ -310,7 +310,7 @@ def status_of(run: WorkflowExecution) -> str:
 
 
 def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
-    """The run's activities that failed and are tried again, as Temporal knows them."""
+    """Return the run's activities that failed and are being retried."""
     return [
         Retrying(
             activity=activity.activity_type.name,

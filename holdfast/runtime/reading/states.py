@@ -1,4 +1,4 @@
-"""The state of a thread, derived: as the latest run tells it, and after any event."""
+"""Derive the state of a thread: now, or right after any of its events."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable
@@ -24,29 +24,31 @@ from holdfast.log.upcasters import decode_event
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.reading.executions import is_paused
-from holdfast.runtime.reading.histories import Recorded
+from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, PAUSED, NeverRan, retrying
 from holdfast.temporal.encrypted import decrypt_in_place
 
 CLOSED = frozenset(ENDED.values())
-"""The statuses of a run that is over."""
+"""The statuses of a run that has ended."""
 
 
 async def state_of(
     reader: Reader, thread: str, *, found: WorkflowExecutionDescription | None, note: Note | None
 ) -> dict[str, Any]:
-    """The state of a thread now, as `show` presents it; what Temporal knows better is put in.
+    """Return the state of a thread now, as `show` presents it.
+
+    If the run is paused in Temporal, or Temporal closed it from outside, its status says so.
 
     Args:
         reader: Reads the thread.
         thread: The thread id.
-        found: The latest run's description, where the caller has it already.
-        note: Told when no worker answers; None to raise instead.
+        found: The latest run's description, if the caller already has it.
+        note: Called with a message when no worker answers; None to raise instead.
     """
     found = found or await reader.find(thread)
     if found is None:
-        return {**(await _whole(reader, thread, found, note)).view(), "retrying": []}
+        return {**(await _state_from_log(reader, thread, found, note)).view(), "retrying": []}
     run, view = None, None
     if found.status in ENDED:
         with contextlib.suppress(HistoryUnreadable):
@@ -57,13 +59,13 @@ async def state_of(
         except NeverRan:
             view = RunState(thread=thread).view()
         except NoWorker as silence:
-            run = await reader.settled(thread, silence, note)
+            run = await reader.history_instead(thread, silence, note)
     if run is not None and (run.log or found.status not in ENDED):
-        view = _own(thread, run).view()
+        view = _state_from_run(thread, run).view()
     elif run is not None:  # closed before it had loaded the thread's past, perhaps because that cannot be read
         view = RunState(thread=thread).view()
         with contextlib.suppress(EventsMissing, LogBroken, RecordUnavailable, RecordUnreadable):
-            view = (await _whole(reader, thread, found, note)).view()
+            view = (await _state_from_log(reader, thread, found, note)).view()
     assert view is not None
     if is_paused(found):
         view |= {"status": PAUSED}
@@ -76,38 +78,38 @@ async def state_of(
 
 
 async def state_at(reader: Reader, thread: str, position: int, *, note: Note | None) -> dict[str, Any]:
-    """The state right after the event at `position`.
+    """Return the state right after the event at `position`.
 
     Raises:
         PositionInvalid: There is no such event.
     """
     state = RunState(thread=thread)
-    async for event in decoded(reader.lines(thread, 0, found=None, note=note)):
+    async for event in decode_lines(reader.lines(thread, 0, found=None, note=note)):
         state = evolve(state, event)
         if event.position == position:
             return state.view()
     last = state.events - 1
-    has = f"its events have the positions 0 to {last}" if last >= 0 else "it has no events yet"
+    has = f"its events are at positions 0 to {last}" if last >= 0 else "it has no events yet"
     raise PositionInvalid(f"thread {thread!r} has no event {position}: {has}")
 
 
-async def decoded(lines: AsyncIterator[bytes]) -> AsyncIterator[AgentEvent]:
-    """Events from their lines, brought up to date."""
+async def decode_lines(lines: AsyncIterator[bytes]) -> AsyncIterator[AgentEvent]:
+    """Decode events from their lines, and upcast those of older releases."""
     async for line in lines:
         yield decode_event(line)
 
 
-async def _whole(
+async def _state_from_log(
     reader: Reader, thread: str, found: WorkflowExecutionDescription | None, note: Note | None
 ) -> RunState:
-    """The state that all events of a thread lead to."""
+    """Fold all events of a thread."""
     state = RunState(thread=thread)
-    async for event in decoded(reader.lines(thread, 0, found=found, note=note)):
+    async for event in decode_lines(reader.lines(thread, 0, found=found, note=note)):
         state = evolve(state, event)
     return state
 
 
-def _own(thread: str, run: Recorded) -> RunState:
+def _state_from_run(thread: str, run: RecordedRun) -> RunState:
     """The state that a run's history leads to, from where the run began."""
     begun = run.begin.state
     if not run.log and begun.outcome:  # it is about to begin where the thread ended
@@ -122,12 +124,12 @@ def _fold(state: RunState, events: Iterable[AgentEvent]) -> RunState:
 
 
 async def why_closed(reader: Reader, found: WorkflowExecutionDescription) -> str:
-    """Why a run is closed that recorded no end of its own."""
+    """Return why a run is closed that has not recorded its own end."""
     run = reader.runs.client.get_workflow_handle(found.id, run_id=found.run_id)
     async for event in run.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             await decrypt_in_place(event, reader.runs.client.data_converter.payload_codec)
             failure = event.workflow_execution_failed_event_attributes.failure
-            return f"the run failed before it began: {one_line(failure.message, 1_000)}"
+            return f"the run failed before it started: {one_line(failure.message, 1_000)}"
     how = found.status.name.lower() if found.status else "closed"
-    return f"Temporal closed this run from outside ({how}); the Web UI says by whom"
+    return f"the run was closed from outside in Temporal ({how}); the Web UI shows by whom"

@@ -21,10 +21,10 @@ from holdfast.memory.semantic import (
     MemoryItem,
     NewMemory,
     Recalled,
+    check_may_replace,
     checked,
     clean,
     fuse,
-    may_replace,
     one_line,
     within,
 )
@@ -141,7 +141,7 @@ class PostgresMemories:
                 item = await _item(connection, id, scopes, lock=True)
                 if item.forgotten_at is not None:
                     return item
-                may_replace(item, trust)
+                check_may_replace(item, trust)
                 given = {"id": item.id, "by": one_line(clean(by))[:200], "why": one_line(clean(why))[:500]}
                 forgotten = await (await connection.execute(_FORGET, given)).fetchall()
                 await _remove_vectors(connection, [number for (number,) in forgotten])
@@ -195,7 +195,7 @@ async def _insert(connection: psycopg.AsyncConnection, new: NewMemory, key: str)
 
 async def _supersede(connection: psycopg.AsyncConnection, item: MemoryItem) -> None:
     old = await _item(connection, item.supersedes, [item.scope], lock=True)
-    may_replace(old, item.trust)
+    check_may_replace(old, item.trust)
     if old.superseded_by or old.forgotten_at:
         what = f"superseded by {old.superseded_by}; supersede that one" if old.superseded_by else "forgotten"
         raise ItemRefused(f"{old.id} was {what}")

@@ -1,13 +1,24 @@
 """Connections to PostgreSQL, and its schema: numbered migrations, each applied once."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psycopg
+import structlog
 from psycopg_pool import AsyncConnectionPool
+
+from holdfast.errors import StackError
+
+EFFECTS_AT_ONCE = 32
+"""Tool calls with effects that one worker runs at the same time: each holds a database connection."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 0x686F6C64
 """Advisory lock of migrations: workers that start at the same time take turns."""
+
+
+log = structlog.get_logger("worker")
 
 
 def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
@@ -64,3 +75,19 @@ async def migrate(url: str) -> list[str]:
                 await connection.execute("INSERT INTO holdfast.migrations (name) VALUES (%s)", [file.stem])
                 applied.append(file.stem)
     return applied
+
+
+@asynccontextmanager
+async def open_database(url: str, *, size: int) -> AsyncIterator[AsyncConnectionPool]:
+    """Bring the schema up to date, and open a pool of `size` connections for the length of the block.
+
+    Raises:
+        StackError: The database cannot be used.
+    """
+    try:
+        for name in await migrate(url):
+            log.info("migrated", migration=name)
+    except psycopg.Error as error:
+        raise StackError(f"the database cannot be used: {str(error).strip()}. Check DATABASE_URL.") from None
+    async with open_pool(url, size=size) as pool:
+        yield pool

@@ -1,4 +1,4 @@
-"""Takeover: end the claims of workers on this host that have provably died, before Temporal's time-outs do.
+"""Takeover: ends the claims of workers on this host that have provably died, before Temporal's time-outs do.
 
-It never touches a living process, another host or another program.
+It never affects a living process, another host or another program.
 """

@@ -1,10 +1,10 @@
-"""Which processes of this very place have ended, for sure. On Linux; elsewhere nothing is proved.
+"""Proves that processes of this place have ended. Works on Linux; elsewhere it proves nothing.
 
-1. A place is one start of one machine, seen from one process id namespace and one time namespace: there, a process id
-   with a start time names one process for ever. Of another place's processes nothing is concluded.
-2. Gone is what the kernel says does not exist, what has another start time (the number is used again), and a zombie
-   whose threads have all ended. A process that is stopped or frozen lives.
-3. What cannot be read is no proof.
+1. A place is one boot of one machine, seen from one process id namespace and one time namespace. In it, a process id
+   with a start time names one process permanently. Nothing is concluded about processes of other places.
+2. A process is gone if the kernel says that it does not exist, if its id now has another start time, or if it is a
+   zombie whose threads have all ended. A stopped or frozen process is alive.
+3. Information that cannot be read proves nothing.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from holdfast.runtime.takeover.worker_identity import WorkerIdentity, host_in_id
 _PROC = Path("/proc")
 _NAMESPACES = ("pid", "time")
 _STATE, _THREADS, _STARTED = 0, 17, 19
-"""Positions in `/proc/PID/stat` behind the command's name: state, num_threads and starttime of proc_pid_stat(5)."""
+"""Positions in `/proc/PID/stat` after the command's name: state, num_threads and starttime of proc_pid_stat(5)."""
 
 
 def this_process() -> WorkerIdentity | None:
-    """This process's identity; None where it cannot be established. A forked process has to ask anew."""
+    """Return this process's identity; None if it cannot be determined. A forked process must call this again."""
     try:
         if str((_PROC / "self").readlink()) != str(os.getpid()):
-            return None  # another namespace's /proc: its numbers are not ours
+            return None  # another namespace's /proc: its process ids are not ours
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         spaces = [str((_PROC / "self/ns" / name).readlink()) for name in _NAMESPACES if _has(name)]
         _, _, started = _stat(os.getpid())
@@ -47,34 +47,34 @@ def is_gone(other: WorkerIdentity, *, seen_from: WorkerIdentity) -> bool:
     if other.place != seen_from.place:
         return False
     try:
-        os.kill(other.pid, 0)  # unlike /proc, which may hide other users' processes
+        os.kill(other.pid, 0)  # not /proc, which may hide other users' processes
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
-        pass  # it exists, and is not ours
+        pass  # the process exists, and belongs to another user
     try:
         state, threads, started = _stat(other.pid)
     except (OSError, ValueError):
         return False
-    # The first thread of a dying process is a zombie while others may still be in the kernel, writing.
+    # The first thread of a dying process is a zombie while other threads may still write in the kernel.
     return started != other.started or (state in "ZXx" and threads <= 1)
 
 
 def _stat(pid: int) -> tuple[str, int, int]:
-    """State, number of threads and start time."""
-    # The command's name, in parentheses, may hold anything.
+    """Return state, number of threads and start time."""
+    # The command's name, in parentheses, may contain any character.
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     if len(fields) <= _STARTED:
-        raise ValueError(f"/proc/{pid}/stat is cut short")
+        raise ValueError(f"/proc/{pid}/stat is incomplete")
     return fields[_STATE].decode("ascii"), int(fields[_THREADS]), int(fields[_STARTED])
 
 
 def _has(namespace: str) -> bool:
-    return namespace == "pid" or (_PROC / "self/ns" / namespace).exists()  # kernels before 5.6 have one time
+    return namespace == "pid" or (_PROC / "self/ns" / namespace).exists()  # kernels before 5.6 have no time namespaces
 
 
 def _machine_id() -> str:
-    """Tells machines apart whose memory was copied while they ran; empty without one."""
+    """Return the machine id, which distinguishes clones of a running virtual machine; empty without one."""
     try:
         return Path("/etc/machine-id").read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""Which workers of this machine share a task queue: a folder of empty files, named after their identities.
+"""The workers of this machine that share a task queue: a folder of empty files, named after their identities.
 
-A file is a hint and never a proof: whoever can write here can at most have somebody look. A worker that ends in good
-order takes its file away, so a file whose process is gone means that one did not.
+A file is a hint and never a proof: a forged one can only cause a check. A worker that shuts down in order removes its
+file, so a file whose process is gone means that the worker died.
 """
 
 import fcntl
@@ -21,11 +21,11 @@ class WorkerRegistry:
     """The workers of one task queue that share a state folder.
 
     Args:
-        home: The state folder; it is created when missing, closed to other users.
-        queue: Whatever tells one task queue of one server from all others.
+        home: The state folder; created if missing, closed to other users.
+        queue: What identifies the task queue: the server's address, the namespace and the queue's name.
 
     Raises:
-        OSError: The folder cannot be made, or it is not ours alone.
+        OSError: The folder cannot be created, or other users can write to it.
     """
 
     def __init__(self, home: Path, *queue: str) -> None:
@@ -37,18 +37,18 @@ class WorkerRegistry:
         with self._open():
             pass
 
-    def enter(self, identity: WorkerIdentity) -> None:
-        """Say that a worker is at work.
+    def add(self, identity: WorkerIdentity) -> None:
+        """Register a worker.
 
         Raises:
-            OSError: The file cannot be made.
+            OSError: The file cannot be created.
         """
         with self._open() as folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(self._name(identity), flags, 0o600, dir_fd=folder))
 
-    def leave(self, identities: Iterable[WorkerIdentity]) -> None:
-        """Forget workers; those that are not there, too.
+    def remove(self, identities: Iterable[WorkerIdentity]) -> None:
+        """Remove workers; unknown ones are ignored.
 
         Raises:
             OSError: A file cannot be removed.
@@ -59,7 +59,7 @@ class WorkerRegistry:
                     os.unlink(self._name(identity), dir_fd=folder)
 
     def workers(self) -> list[WorkerIdentity]:
-        """All that are said to be at work. Names that say nothing are passed over.
+        """Return all registered workers. Files with other names are ignored.
 
         Raises:
             OSError: The folder cannot be read.
@@ -70,11 +70,11 @@ class WorkerRegistry:
         return [identity for identity in found if identity is not None]
 
     @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Have the dead to oneself for the length of the block, if nobody else has; the lock ends with the process.
+    def try_lock(self) -> Iterator[bool]:
+        """Hold the lock for a sweep during the block; yields False if another process has it. It ends with the process.
 
         Raises:
-            OSError: The lock's file cannot be made.
+            OSError: The lock file cannot be created.
         """
         with self._open() as folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,7 +98,7 @@ class WorkerRegistry:
         try:
             state = os.fstat(folder)
             if state.st_uid != os.geteuid() or state.st_mode & 0o022:
-                raise PermissionError(f"{self._folder} is not this user's alone; remove it, or chmod 700 it")
+                raise PermissionError(f"other users can write to {self._folder}; remove it, or run `chmod 700` on it")
             yield folder
         finally:
             os.close(folder)

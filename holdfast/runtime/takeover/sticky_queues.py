@@ -1,15 +1,14 @@
-"""Which sticky queue a run is bound to, by its history, and how a workflow task is got out of a dead worker's.
+"""Finds the sticky queue of a run in its history, and releases a workflow task from a dead worker's sticky queue.
 
-1. The worker that has a workflow in its cache takes that workflow's next tasks from a queue of its own. Temporal's SDK
-   names it after the worker's identity, so it says for itself whose it is.
-2. A task that lies there waits for its worker, and nobody else looks for it. No call moves it: unbinding the run
-   (`ResetStickyTaskQueue`) and unloading the queue (`ShutdownWorker`) are for the tasks that come later, and after
-   the former this one can be had by nobody.
-3. So it is taken from there and given back as failed. The server then unbinds the run, and has a new task for any
-   worker. The attempt is not counted, as with a sticky time-out.
-4. A poll that is given up may get a task which nobody sees. So it is made only where a task waits, and is seen to its
-   end; what it gets is given back until the server has it. A task that is lost in between (its taker is killed, too)
-   waits for the workflow task time-out, 10 s.
+1. A worker that has a workflow cached receives that workflow's next tasks from its own sticky queue. Temporal's SDK
+   names the queue after the worker's identity.
+2. A task in it waits for that worker alone. No API call moves it: `ResetStickyTaskQueue`, which unbinds the run, and
+   `ShutdownWorker`, which unloads the queue, affect only later tasks, and after the former no worker can get this one.
+3. So we poll the task and report it as failed. The server then unbinds the run and schedules a new task for any
+   worker. As with a sticky time-out, the attempt is not counted.
+4. A poll that is abandoned may receive a task that is then lost. So we poll only if a task is waiting, never abandon a
+   poll, and repeat the report until the server has it. If we are killed in between, the task waits for the workflow
+   task time-out, 10 s.
 """
 
 import asyncio
@@ -32,14 +31,14 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 PAGE, PAGES = 20, 10
-"""How far back in a run's history its last workflow task is looked for: pages of so many events."""
+"""How far back to search a run's history for its last workflow task: events per page, and pages."""
 
 POLL_TIMEOUT = timedelta(seconds=4)
-"""A task that lies there comes at once. The server gives an empty poll up a second before this, and after the sticky
-time-out there is nothing to wait for (`worker.py`, 3 s). It takes no deadline below 2 s."""
+"""A waiting task is returned at once. The server ends an empty poll a second before this, and after the sticky time-out
+(`STICKY_TIMEOUT`, 3 s) there is nothing to wait for. The server accepts no deadline below 2 s."""
 
 POLLS = 3
-"""So often a poll is made, at the most: it may get somebody's query, which then goes on as it would have anyway."""
+"""The most polls per task: a poll may receive a query instead, which is unaffected by that."""
 
 RPC_TIMEOUT = timedelta(seconds=5)
 
@@ -48,16 +47,16 @@ _STICKY_QUEUE = re.compile(r"(?P<owner>.+)-[0-9a-f]{32}", re.ASCII | re.DOTALL)
 
 @dataclass(frozen=True)
 class LastTask:
-    """What a run's history says of its last workflow task."""
+    """The last workflow task in a run's history."""
 
     worker: str = ""
-    """The identity of the worker that had it, or in whose queue it lies; empty where none is found."""
+    """The identity of the worker that had the task, or in whose queue it waits; empty if none is found."""
     sticky_queue: str = ""
-    """That worker's queue, where a task that waits now must lie; empty where it may lie elsewhere."""
+    """That worker's queue, in which a task that waits now must be; empty if it may be elsewhere."""
 
 
 def owner_of(sticky_queue: str) -> str:
-    """The identity of the worker whose queue it is; empty where the name does not say so."""
+    """Return the identity of the worker that owns a queue; empty if the name contains none."""
     found = _STICKY_QUEUE.fullmatch(sticky_queue)
     return found["owner"] if found else ""
 
@@ -66,7 +65,7 @@ async def last_task(client: Client, execution: Execution) -> LastTask:
     """Read a run's last workflow task from the end of its history.
 
     Raises:
-        RPCError: Temporal is away, or has no such run.
+        RPCError: Temporal is unavailable, or has no such run.
     """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace, execution=execution, maximum_page_size=PAGE
@@ -84,8 +83,8 @@ async def last_task(client: Client, execution: Execution) -> LastTask:
 
 
 def read_last_task(events: Iterable[HistoryEvent]) -> tuple[LastTask, bool]:
-    """The last workflow task of these events, the newest first, and whether older ones could not say more of it."""
-    worker, unbound = "", False  # unbound: a task that waits now does not lie in a sticky queue
+    """Return the last workflow task of events, newest first, and whether the answer is final without older events."""
+    worker, unbound = "", False  # unbound: a task that waits now is not in a sticky queue
     for event in events:
         match event.WhichOneof("attributes"):
             case "workflow_task_scheduled_event_attributes":
@@ -98,7 +97,7 @@ def read_last_task(events: Iterable[HistoryEvent]) -> tuple[LastTask, bool]:
                 unbound = True
             case "workflow_task_failed_event_attributes" | "workflow_task_timed_out_event_attributes":
                 unbound = True
-            case "workflow_task_started_event_attributes" if not worker:  # it is under way, or it failed
+            case "workflow_task_started_event_attributes" if not worker:  # the task is running, or has failed
                 return LastTask(event.workflow_task_started_event_attributes.identity), True
             case "workflow_task_completed_event_attributes":
                 worker = event.workflow_task_completed_event_attributes.identity
@@ -107,34 +106,34 @@ def read_last_task(events: Iterable[HistoryEvent]) -> tuple[LastTask, bool]:
     return LastTask(worker), False
 
 
-async def give_task_back(client: Client, sticky_queue: str, *, task_queue: str, failure: str, me: str) -> bool:
-    """Take a workflow task from a dead worker's sticky queue, and give it back to be scheduled for any worker.
+async def release_task(client: Client, sticky_queue: str, *, task_queue: str, failure: str, me: str) -> bool:
+    """Take a workflow task from a dead worker's sticky queue, and have the server schedule it for any worker.
 
-    It may be another run's than that of which it was known that it waits there: each of them has to go. Where the
-    caller is cancelled in the middle of it, that takes effect once it is done.
+    The task may belong to another run than expected; all tasks in the queue have to be released anyway. If the caller
+    is cancelled, this takes effect after the task has been released.
 
     Args:
-        client: Connected.
-        sticky_queue: The dead worker's.
-        task_queue: To which the workflows belong.
-        failure: The type of the failure with which it is given back.
-        me: The identity of who does it.
+        client: A connected client.
+        sticky_queue: The dead worker's queue.
+        task_queue: The task queue of the workflows.
+        failure: The type of the failure to report.
+        me: The identity of the caller.
 
     Returns:
-        Whether there was one.
+        Whether there was a task.
 
     Raises:
-        RPCError: Temporal is away, or the answer was lost.
+        RPCError: Temporal is unavailable, or its response was lost.
     """
-    at_work = asyncio.create_task(_take_and_give_back(client, sticky_queue, task_queue, failure, me))
+    releasing = asyncio.create_task(_poll_and_fail(client, sticky_queue, task_queue, failure, me))
     try:
-        return await asyncio.shield(at_work)
+        return await asyncio.shield(releasing)
     except asyncio.CancelledError:
-        await asyncio.wait([at_work])
+        await asyncio.wait([releasing])
         raise
 
 
-async def _take_and_give_back(client: Client, sticky_queue: str, task_queue: str, failure: str, me: str) -> bool:
+async def _poll_and_fail(client: Client, sticky_queue: str, task_queue: str, failure: str, me: str) -> bool:
     queue = TaskQueue(name=sticky_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name=task_queue)
     poll = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=queue, identity=me)
     for _ in range(POLLS):
@@ -155,9 +154,9 @@ async def _take_and_give_back(client: Client, sticky_queue: str, task_queue: str
         ),
         identity=me,
     )
-    try:  # again, where the answer is lost: the token is this very task's, and good for once
+    try:  # safe to retry: the token is valid for this task only, and once
         await client.workflow_service.respond_workflow_task_failed(request, retry=True, timeout=RPC_TIMEOUT)
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:  # the first of two has arrived, or the run has ended
+        if error.status is not RPCStatusCode.NOT_FOUND:  # an earlier attempt arrived, or the run has ended
             raise
     return True

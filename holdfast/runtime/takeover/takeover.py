@@ -1,13 +1,12 @@
-"""Take over from a worker that was killed: end its claims on runs now, rather than when Temporal's time-outs do.
+"""Takes over from a killed worker: ends its claims on runs at once instead of when Temporal's time-outs do.
 
-1. Temporal learns of a death by silence: 5 s for an activity, 3 s for a workflow's sticky queue. A process of the same
-   machine can prove it at once (`liveness`), and nothing is done without that proof. For a workflow task that is
-   under way (10 s) Temporal takes no word but that of the worker that has it.
-2. While nobody dies, nobody asks Temporal anything: workers look at each other's processes (`registry`).
-3. One process sweeps at a time, so that a claim is not ended twice: the second time it would be that of the attempt
-   which came next.
-4. Nothing depends on it. A sweep that fails, or comes too late, leaves the claim to its time-out; and an attempt that
-   were ended by mistake would be one more that was taken for dead, which the ledger of effects is there for.
+1. Temporal detects a death by a time-out: 5 s for an activity, 3 s for a workflow's sticky queue. A process of the same
+   machine can prove it at once (`liveness`), and nothing is done without that proof. A running workflow task keeps its
+   time-out (10 s), because only its own worker can report it to Temporal.
+2. While no worker dies, no requests are sent to Temporal: workers check each other's processes (`registry`).
+3. Only one process sweeps at a time, so that no claim is ended twice: the second end would hit the next attempt.
+4. Nothing depends on takeover. If a sweep fails or is late, the claim times out; and if an attempt were ended by
+   mistake, the effect ledger would handle it like any other attempt presumed dead.
 """
 
 import asyncio
@@ -35,32 +34,32 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.takeover.liveness import is_gone, this_process
 from holdfast.runtime.takeover.registry import WorkerRegistry
-from holdfast.runtime.takeover.sticky_queues import RPC_TIMEOUT, give_task_back, last_task
+from holdfast.runtime.takeover.sticky_queues import RPC_TIMEOUT, last_task, release_task
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity
 
 WORKER_DIED = "WorkerDied"
-"""The type of the failure with which a dead worker's activity is given back."""
+"""The type of the failure reported for a dead worker's activity."""
 
-LOOK_SECONDS = 0.2
-"""How often a worker looks whether its siblings live: a folder is listed, and one file of /proc read for each."""
+CHECK_SECONDS = 0.2
+"""How often a worker checks its siblings: it lists a folder, and reads one file of /proc for each."""
 
-AGAIN_SECONDS = 1.0
-"""After this long a second look at Temporal, for what was on its way when the worker died, or not listed yet."""
+SECOND_SWEEP_SECONDS = 1.0
+"""The delay before a second sweep, for tasks that were in flight when the worker died, or not listed yet."""
 
-PAUSE_SECONDS = 10.0
-"""After a look that failed."""
+RETRY_SECONDS = 10.0
+"""The pause after a failed check."""
 
-RUNS = 1_000
-"""Open runs that a sweep looks at, at the most: those at work first, then those that wait."""
+MAX_RUNS = 1_000
+"""The most open runs that a sweep examines: running ones first, then waiting ones."""
 
-AT_ONCE = 10
-"""Runs that a sweep asks about side by side."""
+CONCURRENCY = 10
+"""Runs that a sweep examines concurrently."""
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""Of a pending activity about which Temporal does not say."""
+"""Assumed for a pending activity if Temporal reports no time-out."""
 
 MARGIN = timedelta(seconds=0.5)
-"""A claim that times out this soon is left to do so: what is ended must not be the claim of the attempt after it."""
+"""A claim that times out this soon is left alone, lest the claim of the next attempt be ended."""
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
@@ -69,16 +68,16 @@ log = structlog.get_logger("takeover")
 
 @asynccontextmanager
 async def taking_over(client: Client, *, home: Path, task_queue: str, wanted: bool = True) -> AsyncIterator[str | None]:
-    """Take over from the workers of this machine that are killed, for the length of the block.
+    """Take over from killed workers of this machine during the block.
 
     Args:
-        client: Connected.
+        client: A connected client.
         home: The state folder; workers that share it see each other.
-        task_queue: Whose runs are looked at.
+        task_queue: The task queue whose runs are examined.
         wanted: `Settings.takeover`.
 
     Yields:
-        The identity for the worker to have; None for Temporal's own, where nobody could prove its end.
+        The identity for the worker; None to use Temporal's default, if the end of this process could not be proved.
     """
     me = this_process() if wanted else None
     if me is None:
@@ -86,9 +85,9 @@ async def taking_over(client: Client, *, home: Path, task_queue: str, wanted: bo
         return
     try:
         registry = WorkerRegistry(home, client.service_client.config.target_host, client.namespace, task_queue)
-        registry.enter(me)
+        registry.add(me)
     except OSError as error:
-        log.warning("no_takeover", reason=str(error))
+        log.warning("takeover_unavailable", reason=str(error))
         yield str(me)
         return
     watching = asyncio.create_task(_watch(client, registry, me, task_queue))
@@ -98,90 +97,90 @@ async def taking_over(client: Client, *, home: Path, task_queue: str, wanted: bo
         watching.cancel()
         await asyncio.wait([watching])
         with suppress(OSError):
-            registry.leave([me])
+            registry.remove([me])
 
 
 async def _watch(client: Client, registry: WorkerRegistry, me: WorkerIdentity, task_queue: str) -> None:
     loop = asyncio.get_running_loop()
 
-    def look() -> list[WorkerIdentity]:
+    def find_dead() -> list[WorkerIdentity]:
         return [each for each in registry.workers() if is_gone(each, seen_from=me)]
 
-    # A thread of its own: the folder may be on a slow disk, and those of the pool may all be busy with tools.
+    # A separate thread: the folder may be on a slow disk, and tools may occupy all threads of the pool.
     thread = ThreadPoolExecutor(1, thread_name_prefix="takeover")
     try:
         while True:
             try:
-                if dead := await loop.run_in_executor(thread, look):
+                if dead := await loop.run_in_executor(thread, find_dead):
                     await _take_over(client, registry, me, dead, task_queue)
-            except Exception as error:  # whatever it is, the time-outs are still there
+            except Exception as error:  # any error: Temporal's time-outs still apply
                 log.warning("takeover_failed", reason=str(error))
-                await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
     finally:
-        thread.shutdown(wait=False)  # a worker that ends does not wait for that disk
+        thread.shutdown(wait=False)  # a worker's shutdown does not wait for a slow disk
 
 
 async def _take_over(
     client: Client, registry: WorkerRegistry, me: WorkerIdentity, dead: list[WorkerIdentity], task_queue: str
 ) -> None:
-    """Sweep twice, and forget the dead."""
+    """Sweep twice, then remove the dead workers from the registry."""
     names = {str(each): each for each in dead}
 
     def gone(identity: str) -> bool:
         return identity in names and is_gone(names[identity], seen_from=me)
 
-    with registry.alone() as alone:
-        if not alone:
+    with registry.try_lock() as locked:
+        if not locked:
             return
-        for seconds in (0.0, AGAIN_SECONDS):
+        for seconds in (0.0, SECOND_SWEEP_SECONDS):
             await asyncio.sleep(seconds)
             try:
                 ended = await sweep(client, task_queue, gone=gone, me=me)
-            except RPCError as error:  # Temporal's time-outs do it, then
+            except RPCError as error:  # Temporal's time-outs still apply
                 log.warning("sweep_failed", workers=list(names), reason=error.message)
             else:
                 if any(ended.values()):
                     log.info("taken_over", workers=list(names), **ended)
-        registry.leave(dead)
+        registry.remove(dead)
 
 
 def _quoted(name: str) -> str:
-    """A string of a visibility query."""
+    """Quote a string for a visibility query."""
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 async def sweep(client: Client, task_queue: str, *, gone: Callable[[str], bool], me: WorkerIdentity) -> dict[str, int]:
-    """End what dead workers hold of the open runs of a task queue.
+    """End the claims of dead workers on the open runs of a task queue.
 
     Args:
-        client: Connected.
-        task_queue: The runs'.
-        gone: Whether the worker of an identity has provably ended.
-        me: Who ends it.
+        client: A connected client.
+        task_queue: The task queue of the runs.
+        gone: Returns whether the worker with an identity has provably ended.
+        me: The identity of the caller.
 
     Returns:
-        How many `activities` were given back, and how many `workflows` are free for any worker.
+        How many `activities` were failed to be retried, and how many `workflows` any worker can take.
 
     Raises:
-        RPCError: Temporal is away, or does not let us look.
+        RPCError: Temporal is unavailable, or denies access.
     """
     kinds = f"'{WORKFLOW}', '{LOOP_WORKFLOW}'"
     query = f"TaskQueue = {_quoted(task_queue)} AND WorkflowType IN ({kinds}) AND ExecutionStatus = 'Running'"
-    runs = [run async for run in client.list_workflows(query, limit=RUNS, rpc_timeout=RPC_TIMEOUT)]
+    runs = [run async for run in client.list_workflows(query, limit=MAX_RUNS, rpc_timeout=RPC_TIMEOUT)]
     runs.sort(key=lambda run: run.typed_search_attributes.get(_STATUS) not in (None, "running"))
-    gate = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(CONCURRENCY)
 
     async def free(run: WorkflowExecution) -> tuple[int, int]:
-        async with gate:
+        async with limit:
             try:
                 return await _free(client, task_queue, run, gone, me)
             except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
+                if error.status is not RPCStatusCode.NOT_FOUND:  # the run has ended in the meantime
                     log.warning("run_not_swept", thread=run.id, reason=error.message)
                 return 0, 0
 
-    async with asyncio.TaskGroup() as group:  # which waits, when it is cancelled, for what must not be left half done
+    async with asyncio.TaskGroup() as group:  # on cancellation, it waits for releases in progress
         freed = [group.create_task(free(run)) for run in runs]
     counts = [each.result() for each in freed]
     return {"activities": sum(each[0] for each in counts), "workflows": sum(each[1] for each in counts)}
@@ -190,7 +189,7 @@ async def sweep(client: Client, task_queue: str, *, gone: Callable[[str], bool],
 async def _free(
     client: Client, task_queue: str, run: WorkflowExecution, gone: Callable[[str], bool], me: WorkerIdentity
 ) -> tuple[int, int]:
-    """End what dead workers hold of one run: how many activities, and whether its workflow."""
+    """End the claims of dead workers on one run; return how many activities, and whether its workflow."""
     execution = Execution(workflow_id=run.id, run_id=run.run_id)
     last = await last_task(client, execution)
     described = await client.workflow_service.describe_workflow_execution(
@@ -198,7 +197,7 @@ async def _free(
     )
     waits = described.pending_workflow_task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
     freed, stuck = gone(last.worker), waits and last.sticky_queue
-    if freed and not stuck:  # first: an activity that is given back and ends at once has its workflow task go anywhere
+    if freed and not stuck:  # first, so that any worker can take the workflow task that follows a failed activity
         await client.workflow_service.reset_sticky_task_queue(
             ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution), timeout=RPC_TIMEOUT
         )
@@ -207,24 +206,26 @@ async def _free(
         if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED and gone(
             activity.last_worker_identity
         ):
-            ended += await _give_back(client, execution, activity, me)
-    if freed and stuck:  # last: it may take a while, and activities must be those that were seen
-        freed = await give_task_back(client, last.sticky_queue, task_queue=task_queue, failure=WORKER_DIED, me=str(me))
+            ended += await _fail_attempt(client, execution, activity, me)
+    if freed and stuck:  # last: it may take a while, in which the activities described above could change
+        freed = await release_task(client, last.sticky_queue, task_queue=task_queue, failure=WORKER_DIED, me=str(me))
     return ended, int(freed)
 
 
-async def _give_back(client: Client, execution: Execution, activity: PendingActivityInfo, me: WorkerIdentity) -> bool:
-    """Fail a dead worker's attempt, to be made again at once; whether that was done."""
+async def _fail_attempt(
+    client: Client, execution: Execution, activity: PendingActivityInfo, me: WorkerIdentity
+) -> bool:
+    """Fail a dead worker's attempt so that Temporal retries it at once; return whether that was done."""
     options = activity.activity_options
     limit = options.heartbeat_timeout.ToTimedelta() or options.start_to_close_timeout.ToTimedelta() or HEARTBEAT_TIMEOUT
-    heard = max(activity.last_started_time.ToMicroseconds(), activity.last_heartbeat_time.ToMicroseconds())
-    if heard / 1_000_000 + (limit - MARGIN).total_seconds() < time.time():
+    last_sign = max(activity.last_started_time.ToMicroseconds(), activity.last_heartbeat_time.ToMicroseconds())
+    if last_sign / 1_000_000 + (limit - MARGIN).total_seconds() < time.time():
         return False
     info = ApplicationFailureInfo(type=WORKER_DIED)
-    info.next_retry_delay.FromTimedelta(timedelta(milliseconds=1))  # zero counts as none
+    info.next_retry_delay.FromTimedelta(timedelta(milliseconds=1))  # zero would mean no delay set
     message = (
         f"the worker of attempt {activity.attempt} has been killed: {activity.last_worker_identity} is gone, "
-        f"found by {me}; the call is made again at once"
+        f"found by {me}; the call is retried at once"
     )
     await client.workflow_service.respond_activity_task_failed_by_id(
         RespondActivityTaskFailedByIdRequest(
@@ -235,7 +236,7 @@ async def _give_back(client: Client, execution: Execution, activity: PendingActi
             failure=Failure(message=message, source="holdfast", application_failure_info=info),
             identity=str(me),
         ),
-        retry=False,  # the answer may be lost, and then the attempt is another one
+        retry=False,  # if the response was lost, a retry would hit the next attempt
         timeout=MARGIN,
     )
     return True

@@ -1,9 +1,9 @@
-"""The name that a worker goes by in Temporal: which process of which machine it is. Pure text; `liveness` looks.
+"""The identity of a worker in Temporal, which names one process of one machine. Pure text; `liveness` checks processes.
 
     hf:build-7:3f1c9a2b7d5e8046:4711:8834112
 
-Whoever reads it can say for sure whether that process has ended, if it runs in the same place, and nobody else can.
-Each step's history repeats it up to ten times, so it is short.
+Only a process in the same place can prove from it that the worker's process has ended.
+It is short because each step's history repeats it up to ten times.
 """
 
 import re
@@ -19,24 +19,24 @@ _IDENTITY = re.compile(
 
 @dataclass(frozen=True)
 class WorkerIdentity:
-    """One process, for ever: its number may be used again, but not with this start time, and not in this place."""
+    """Identifies one process permanently: its id may be reused, but not with the same start time in the same place."""
 
     host: str
-    """The machine's name, for people. Names are not unique, so nothing is concluded from it."""
+    """The machine's name, for people. Names are not unique, so no decision depends on it."""
     place: str
-    """16 hex digits: within one place, process ids and start times mean the same to everybody. A start of one machine,
-    or a container of it."""
+    """16 hex digits that identify one boot of a machine or container, within which all processes see the same process
+    ids and start times."""
     pid: int
     """The process id."""
     started: int
-    """When it was started, in the kernel's clock ticks."""
+    """When the process was started, in the kernel's clock ticks."""
 
     def __str__(self) -> str:
         return f"hf:{self.host}:{self.place}:{self.pid}:{self.started}"
 
 
 def parse_identity(text: str) -> WorkerIdentity | None:
-    """Read an identity. None for anything that `str` of one does not say: another program's, to be left alone."""
+    """Parse an identity; None for any other text, which belongs to another program."""
     found = _IDENTITY.fullmatch(text)
     if found is None:
         return None
@@ -44,7 +44,7 @@ def parse_identity(text: str) -> WorkerIdentity | None:
 
 
 def host_in_identity(name: str) -> str:
-    """A machine's name as an identity can hold it: without its domain, other characters as hyphens, of a longer one the
-    last 24, which tell the pods of one deployment apart.
+    """Shorten a machine's name for an identity: without its domain, special characters as hyphens, the last 24
+    characters, which distinguish the pods of one deployment.
     """
     return _NOT_IN_HOST.sub("-", name.partition(".")[0])[-24:] or "-"

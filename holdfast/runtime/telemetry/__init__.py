@@ -1,4 +1,4 @@
 """Telemetry: structured logs without secrets.
 
-What is worth logging is decided where it happens.
+It formats and redacts; each module decides which events it logs.
 """

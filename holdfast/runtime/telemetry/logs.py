@@ -1,8 +1,8 @@
-"""Logging: structlog's events and the standard library's records (Temporal's, the clients') rendered the same way.
+"""Logging: renders structlog's events and the standard library's records (Temporal's, the clients') alike.
 
 1. An event is a `snake_case` fact with key-values. Ids always; prompts, arguments and secrets never.
-2. Tracebacks show no local variables: prompts and secrets live there.
-3. A line is searched for the values of secrets when it is finished, traceback and all.
+2. Tracebacks show no local variables, which hold prompts and secrets.
+3. Each finished line, including its traceback, is redacted: values of secrets are removed.
 """
 
 import logging
@@ -23,15 +23,15 @@ WITHHELD = frozenset(
         *("arguments", "content", "instructions", "messages", "prompt", "result", "task", "transcript"),
     }
 )
-"""Keys whose values are not logged, whoever logs them."""
+"""Keys whose values are never logged, by any logger."""
 
 _SECRET_KEY = re.compile(
     r"(^|_)(api_?key|access_?key|private_?key|encryption_?keys?|authorization|bearer|credentials?"
     r"|passwd|password|passphrase|secret|token)$"
 )
-"""Keys that say by their last words that the value is a secret: `x-api-key`, `github_token`; not `tokens`."""
+"""Keys whose last words mark a secret: `x-api-key`, `github_token`; not `tokens`."""
 
-# Loggers that tell each request or retry of theirs; what matters of it is an event of ours.
+# Loggers that log every request or retry; our own events cover what matters.
 QUIET = ("asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai", "psycopg", "psycopg.pool", "urllib3")
 
 
@@ -41,10 +41,10 @@ def configure_logging(
     """Send all logs to `stream` (stderr by default), as lines for people or as one JSON object per line.
 
     Args:
-        level: the least severe level of ours and of Temporal's workers to log, for example `INFO`.
+        level: The least severe level to log, for our events and Temporal's, for example `INFO`.
         form: `console` has colours if the stream is a terminal.
-        stream: where to write.
-        secrets: what no line may hold; a later call can name more.
+        stream: Where to write.
+        secrets: The secrets to redact; a later call can replace them.
     """
     target = sys.stderr if stream is None else stream
     shared: list[Processor] = [
@@ -54,7 +54,7 @@ def configure_logging(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
         _lift_temporal_ids,
-        _tell_in_words,
+        _shorten_activity_errors,
         _withhold,
     ]
     output = logging.StreamHandler(target)
@@ -66,7 +66,7 @@ def configure_logging(
         )
     )
     root = logging.getLogger()
-    for previous in root.handlers[:]:  # ours, of an earlier call; others put there what they need
+    for previous in root.handlers[:]:  # removes ours of an earlier call, and keeps handlers of others
         if isinstance(previous.formatter, structlog.stdlib.ProcessorFormatter):
             root.removeHandler(previous)
     root.addHandler(output)
@@ -87,7 +87,7 @@ def configure_logging(
 
 
 class _Redacting(structlog.stdlib.ProcessorFormatter):
-    """Redacts the finished line, for a value can come in by a key, in a message or in a traceback."""
+    """Redacts the finished line: a secret can be in a key-value, in a message or in a traceback."""
 
     def __init__(self, secrets: Secrets, **options: Any) -> None:
         super().__init__(**options)
@@ -108,7 +108,7 @@ def _renderers(form: Literal["console", "json"], stream: TextIO) -> list[Process
 
 
 def _lift_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Turn what temporalio appends to a message, a dictionary as text, into the keys that it also passes along."""
+    """Replace the dictionary that temporalio appends to a message as text by keys of the event."""
     for source in ("temporal_workflow", "temporal_activity"):
         ids = event.pop(source, None)
         if isinstance(ids, dict):
@@ -118,8 +118,8 @@ def _lift_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> 
     return event
 
 
-def _tell_in_words(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Replace the traceback of an error that an activity raised on purpose by what it says."""
+def _shorten_activity_errors(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Replace the traceback of an error that an activity raised on purpose by its message."""
     info = event.get("exc_info")
     error = info[1] if isinstance(info, tuple) else sys.exc_info()[1] if info is True else info
     if isinstance(error, ApplicationError):
@@ -129,7 +129,7 @@ def _tell_in_words(logger: WrappedLogger, method: str, event: EventDict) -> Even
 
 
 def _withhold(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Replace values that must not be logged, so that a reader sees that there was one."""
+    """Replace values that must not be logged by a placeholder."""
     return _without(event)
 
 
@@ -138,7 +138,7 @@ def _without(fields: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _inside(value: Any) -> Any:
-    """The same for mappings in values."""
+    """Apply `_without` to mappings within a value."""
     if isinstance(value, Mapping):
         return _without(value)
     return [_inside(each) for each in value] if type(value) is list else value

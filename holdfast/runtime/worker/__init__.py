@@ -1,4 +1,4 @@
-"""What a worker process is made of, beyond its activities: redaction of errors, and a shutdown that cannot hang.
+"""A worker process: its options for Temporal, redaction of errors, and a shutdown that cannot hang.
 
-`worker.py` puts it together.
+Its activities and workflows are the caller's: `worker.py` passes them.
 """

@@ -1,4 +1,4 @@
-"""A worker at work for the length of a block, and gone at its end whatever the SDK thinks of that."""
+"""Runs a worker for the length of a block; abandons it if its shutdown hangs."""
 
 import asyncio
 import sys
@@ -8,29 +8,29 @@ from contextlib import asynccontextmanager
 import structlog
 from temporalio.worker import Worker
 
-LEAVE_SECONDS = 30.0
-"""How long a worker may take to end: its calls are stopped after their grace, and then it has nothing more to do."""
+SHUTDOWN_SECONDS = 30.0
+"""How long a worker's shutdown may take: its calls are stopped after their grace, and then nothing is left to do."""
 
 log = structlog.get_logger("worker")
 
 
 @asynccontextmanager
-async def at_work(worker: Worker, *, leave_within: float = LEAVE_SECONDS) -> AsyncIterator[Worker]:
-    """Have a worker at work.
+async def running(worker: Worker, *, within: float = SHUTDOWN_SECONDS) -> AsyncIterator[Worker]:
+    """Run a worker for the length of the block.
 
-    The SDK's last stage of a shutdown (`finalize_shutdown`) sometimes never ends, about once in two hundred times on a
-    busy machine, with nothing left to do. Such a worker is left behind: what it had not finished, another one will.
+    The last stage of the SDK's shutdown (`finalize_shutdown`) sometimes hangs, about once in two hundred times on a
+    busy machine, with nothing left to do. Such a worker is abandoned; another one finishes what it has not finished.
 
     Args:
-        worker: To be run, and ended with the block.
-        leave_within: Seconds that its end may take.
+        worker: The worker, not started yet.
+        within: Seconds that its shutdown may take.
     """
     await worker.__aenter__()
     try:
         yield worker
     finally:
         try:
-            async with asyncio.timeout(leave_within):
+            async with asyncio.timeout(within):
                 await worker.__aexit__(*sys.exc_info())
         except TimeoutError:
-            log.warning("worker_left_behind", seconds=leave_within)
+            log.warning("worker_abandoned", seconds=within)

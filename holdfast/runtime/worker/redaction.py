@@ -1,4 +1,4 @@
-"""Keeps secrets out of activities' errors: what an activity raises is recorded in history, and logged."""
+"""Redacts secrets in the errors of activities, which Temporal records in the history and the worker logs."""
 
 import traceback
 from typing import Any
@@ -10,10 +10,10 @@ from holdfast.tools.secrets import Secrets
 
 
 class Redacting(Interceptor):
-    """A worker's interceptor that redacts every activity's errors.
+    """An interceptor that redacts the errors of every activity.
 
     Args:
-        secrets: What must not be told.
+        secrets: The secrets to redact.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -32,14 +32,14 @@ class _Activity(ActivityInboundInterceptor):
         try:
             return await super().execute_activity(input)
         except Exception as error:
-            told = "".join(traceback.format_exception(error)) + "".join(map(str, _details(error)))
-            if self._secrets.redact(told) == told:
+            text = "".join(traceback.format_exception(error)) + "".join(map(str, _details(error)))
+            if self._secrets.redact(text) == text:
                 raise
             raise _redacted(error, self._secrets) from None
 
 
 def _redacted(error: Exception, secrets: Secrets) -> ApplicationError:
-    """An error that Temporal treats alike, without what led to it: causes and details may hold the secret, too."""
+    """An error that Temporal treats alike, without causes and details, which may hold the secret, too."""
     if isinstance(error, ApplicationError):
         return ApplicationError(
             secrets.redact(error.message),

@@ -1,4 +1,4 @@
-"""The workspace of a run: file tools, shell commands and their sandbox, and access that never leaves the folder.
+"""The workspace of a run: file tools, shell commands and their sandbox, and file access confined to the folder.
 
-Memory files and git are `holdfast.runtime.memory`.
+`holdfast.runtime.memory` owns memory files and git.
 """

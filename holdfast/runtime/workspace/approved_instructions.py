@@ -1,8 +1,8 @@
-"""Which instructions in workspaces a person has approved: the digests of strategies and skills, in the state folder.
+"""Instructions in workspaces that a person has approved: digests of strategies and skills, in the state folder.
 
-1. Who can write to a workspace can put instructions there. They are given to an agent only with their digest here.
-2. An approval is of a content, wherever it lies: another clone of it needs none, and a changed one needs its own.
-3. In a workspace that holds the state folder no approval counts, for a file there could be one.
+1. Anybody who can write to a workspace can put instructions there. An agent receives only approved ones.
+2. An approval covers content, not a place: it holds in every clone, and a change needs a new approval.
+3. No approval counts in a workspace that contains the state folder, because a file there could forge one.
 """
 
 import fcntl
@@ -22,50 +22,50 @@ FILE = "approved-instructions.jsonl"
 
 @dataclass(frozen=True)
 class Instruction:
-    """Something in a workspace that would instruct agents."""
+    """Content of a workspace that instructs agents."""
 
     what: str
     """A path in the workspace."""
     digest: str
     text: str
-    """What a person is shown of it before they approve."""
+    """What a person sees before approving."""
 
 
 def strategies(text: str, *, what: str) -> Instruction:
-    """The strategies of a workspace."""
+    """Describe the strategies of a workspace."""
     return Instruction(what, f"sha256:{digest({'strategies': text})}", text)
 
 
 def skill(spec: SkillSpec, *, what: str, text: str) -> Instruction:
-    """A skill: its name, its description and all of its files; `text` is what a person is shown of it."""
+    """Describe a skill by its name, description and files; `text` is what a person sees before approving."""
     return Instruction(what, f"sha256:{digest({'skill': spec.model_dump(mode='json')})}", text)
 
 
 class Approvals:
-    """The approvals of a machine.
+    """The approvals on this machine.
 
     Args:
-        home: The state folder; None for that of the process (`HOLDFAST_HOME`).
+        home: The state folder; None for this process's (`state_folder()`).
     """
 
     def __init__(self, home: Path | None = None) -> None:
         self._home = home
 
     def have(self, instruction: Instruction, workspace: Path) -> bool:
-        """Whether a person has approved it."""
+        """Whether a person has approved the instruction."""
         return self.count_in(workspace) and instruction.digest in self._digests()
 
     def count_in(self, workspace: Path) -> bool:
-        """Whether approvals count in a workspace: not where it holds them itself."""
+        """Whether approvals count in a workspace: not if it contains the state folder."""
         return not self._folder().resolve().is_relative_to(workspace.resolve())
 
     def add(self, instructions: Sequence[Instruction], *, by: str, at: datetime) -> None:
-        """Record that these are approved; those that are already are not recorded again.
+        """Record approvals, except those already recorded.
 
         Args:
             instructions: What was shown to the person.
-            by: Who has approved, or the call of an agent's that was approved.
-            at: When.
+            by: The approver, or the approved tool call of an agent.
+            at: The time of the approval.
 
         Raises:
             OSError: The state folder cannot be written.
@@ -93,5 +93,5 @@ class Approvals:
             try:
                 found.add(json.loads(line)["digest"])
             except (ValueError, KeyError, TypeError):
-                continue  # cut short by a crash; the approval is given again
+                continue  # truncated by a crash; the person has to approve again
         return found

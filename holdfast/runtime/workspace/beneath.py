@@ -1,11 +1,11 @@
-"""Opens what is in a workspace, by descriptors: what was checked is what is read, listed, written or renamed.
+"""Opens files and folders of a workspace by descriptor, so that the path that was checked is the one that is used.
 
-1. A path is normalised by its text alone (`holdfast.base.paths`); one that leaves the workspace is refused.
-2. No link is followed, at any place of a path: it would lead to another place than the one that was judged.
-3. A folder is held open from the check to the end of its use, and a file in it is named by its last name alone. So it
-   makes no difference who swaps a folder for a link meanwhile.
+1. A path is normalised by its text alone (`holdfast.base.paths`); a path that leaves the workspace is refused.
+2. No link is followed anywhere in a path: it would lead to another place than the one that the policy judged.
+3. A folder stays open from the check to the end of its use, and a file in it is addressed by its last name alone, so
+   swapping a folder for a link in between has no effect.
 
-Linux resolves such a path in one call (`openat2`). Elsewhere each folder is opened from the one before it.
+Linux resolves such a path in one call (`openat2`). Elsewhere each folder is opened from its parent.
 """
 
 import ctypes
@@ -26,22 +26,22 @@ from holdfast.runtime.config.state_folder import state_folder
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside, matches_glob
 
 WALKED = 100_000
-"""Entries that `list_files` and `search_files` look at."""
+"""The most entries that `list_files` and `search_files` visit."""
 
 _OPENAT2 = 437
-"""The system call's number, on every architecture that has it."""
+"""The system call's number, the same on every architecture."""
 _RESOLVE = 0x02 | 0x04 | 0x08
 """RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH."""
 _FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
-"""A folder that is passed through: no right to list it is needed where the system can do without."""
+"""Flags for a folder on the way: with O_PATH, no permission to list it is needed."""
 
 
 class LeadsElsewhere(OutsideWorkspace):
-    """The path goes through a link; the message names the real place."""
+    """The path goes through a link; the message names the link's target."""
 
 
 class Entry(NamedTuple):
-    """Something in a folder."""
+    """An entry of a folder."""
 
     path: str
     """Relative to the workspace."""
@@ -50,38 +50,38 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """A workspace that is held open (`held`)."""
+    """An open workspace; `held` opens it."""
 
     fd: int
     base: str
-    """Where it really is."""
+    """Its real path."""
     given: str
-    """How it was named: absolute paths may name it so."""
+    """Its path as the caller spelled it; absolute paths may begin with it, too."""
 
     def relative(self, path: str) -> str:
-        """The normalised path, relative to the workspace.
+        """Normalise a path, relative to the workspace.
 
         Raises:
-            OutsideWorkspace: It leads outside.
-            ValueError: It cannot be a path at all.
+            OutsideWorkspace: The path leads outside.
+            ValueError: The text cannot be a path.
         """
         try:
             encoded = os.fsencode(path)
         except UnicodeEncodeError:
-            raise ValueError(f"{path!r} has a character that no file name can have") from None
+            raise ValueError(f"{path!r} has a character that file names cannot have") from None
         if b"\0" in encoded or len(encoded) > LONGEST:
-            raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character, or over {LONGEST:,} bytes")
+            raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character or over {LONGEST:,} bytes")
         found = in_workspace(path, self.base)
         if is_outside(found) and path.startswith("/"):
             found = in_workspace(path, self.given)
         if is_outside(found):
             raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
         if self.hides(found):
-            raise OutsideWorkspace(f"{path!r} is in Holdfast's own state folder, where its keys and databases are")
+            raise OutsideWorkspace(f"{path!r} is in Holdfast's own state folder, which holds its keys and databases")
         return found
 
     def hides(self, relative: str) -> bool:
-        """Whether a normalised path is in the state folder; a workspace that lies in it, as a run's own, is no part."""
+        """Whether a normalised path is in the state folder. A workspace inside the state folder is not hidden."""
         own = os.path.realpath(state_folder())
         here = os.path.normpath(os.path.join(self.base, relative))  # noqa: PTH118  # the text alone
         covered = own == self.base or own.startswith(self.base.rstrip("/") + "/")
@@ -89,10 +89,10 @@ class Held:
 
     @contextmanager
     def folder(self, path: str) -> Iterator[int]:
-        """A folder, open for listing.
+        """Open a folder for listing.
 
         Raises:
-            LeadsElsewhere, OutsideWorkspace, OSError: It is none, or cannot be opened.
+            LeadsElsewhere, OutsideWorkspace, OSError: The path is not a folder, or cannot be opened.
         """
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
         descriptor = self._open(self.relative(path), flags, path=path)
@@ -103,11 +103,11 @@ class Held:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder that a path is in, for calls with `dir_fd`, and its last name there: `.` for the workspace.
+        """Open the folder of a path, for calls with `dir_fd`; yields it with the last name: `.` for the workspace.
 
         Args:
-            path: What is in it need not exist.
-            make: Make the folders that are missing.
+            path: The path; its last name need not exist.
+            make: Create missing folders.
 
         Raises:
             LeadsElsewhere, OutsideWorkspace, OSError: There is no such folder, or it cannot be opened.
@@ -125,11 +125,11 @@ class Held:
             os.close(descriptor)
 
     def refuse_link(self, path: str) -> None:
-        """Say where a path really leads, if it goes through a link.
+        """Raise an error that names the target, if a path goes through a link.
 
         Raises:
-            LeadsElsewhere: To another place in the workspace.
-            OutsideWorkspace: Out of it.
+            LeadsElsewhere: The link leads to another place in the workspace.
+            OutsideWorkspace: The link leads outside.
         """
         relative = self.relative(path)
         names = relative.split("/")
@@ -150,12 +150,12 @@ class Held:
             raise
 
     def _make(self, relative: str, *, path: str) -> int:
-        """Make a folder, and those above it that are missing; returns it opened."""
+        """Create a folder with its missing parents; returns its open descriptor."""
         here = os.dup(self.fd)
         try:
             for name in relative.split("/"):
                 with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=here)  # pathlib knows no descriptors
+                    os.mkdir(name, dir_fd=here)  # pathlib does not support descriptors
                 below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
                 os.close(here)
                 here = below
@@ -169,10 +169,10 @@ class Held:
 
 @contextmanager
 def held(workspace: Path) -> Iterator[Held]:
-    """Hold a workspace open. It may itself be reached through links: people named it, not an LLM.
+    """Open a workspace for the block. Its own path may contain links, because people chose it and not an LLM.
 
     Raises:
-        OSError: It is not there, or no folder.
+        OSError: It does not exist or is not a folder.
     """
     base = os.path.realpath(workspace)
     descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
@@ -183,22 +183,22 @@ def held(workspace: Path) -> Iterator[Held]:
 
 
 def open_beneath(folder: int, path: str, flags: int) -> int:
-    """Open what is below an open folder, following no link and no `..`; returns the descriptor.
+    """Open a path below an open folder, following no link and no `..`; returns the descriptor.
 
     Raises:
-        OSError: With ELOOP, ENOTDIR or EXDEV where a link is in the way.
+        OSError: With ELOOP, ENOTDIR or EXDEV if the path contains a link.
     """
     return (by_openat2 if has_openat2() else by_walk)(folder, path, flags)
 
 
 def by_walk(folder: int, path: str, flags: int) -> int:
-    """`open_beneath`, folder by folder."""
+    """Implement `open_beneath` folder by folder."""
     *folders, last = path.split("/")
     through = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW
     here = os.dup(folder)
     try:
         if ".." in (*folders, last):
-            raise OSError(18, "Invalid cross-device link", path)  # as the kernel says it
+            raise OSError(18, "Invalid cross-device link", path)  # the kernel's own error for it
         for name in folders:
             below = os.open(name, through, dir_fd=here)
             os.close(here)
@@ -209,7 +209,7 @@ def by_walk(folder: int, path: str, flags: int) -> int:
 
 
 def by_openat2(folder: int, path: str, flags: int) -> int:
-    """`open_beneath` in one call of the kernel."""
+    """Implement `open_beneath` in one system call."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _RESOLVE)
     while True:
         descriptor = _syscall()(_OPENAT2, folder, os.fsencode(path), how, len(how))
@@ -229,7 +229,7 @@ def _syscall() -> Callable[..., int]:
 
 @cache
 def has_openat2() -> bool:
-    """Whether the kernel has it (Linux 5.6), and lets this process use it: some containers do not."""
+    """Whether the kernel has `openat2` (Linux 5.6) and allows it: some containers do not."""
     if sys.platform != "linux":
         return False
     root = os.open("/", os.O_PATH)
@@ -243,7 +243,7 @@ def has_openat2() -> bool:
 
 
 def walk(workspace: Held, start: str) -> Iterator[Entry]:
-    """What is below a folder, nearest first; links and `.git` are not entered."""
+    """Yield the entries below a folder, nearest first, without entering links or `.git`."""
     folders = deque([workspace.relative(start)])
     while folders:
         folder = folders.popleft()
@@ -273,7 +273,7 @@ def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]
 
 
 def below(workspace: Held, start: str, pattern: str, *, most: int) -> tuple[list[Entry], bool]:
-    """Entries below a folder that fit the pattern, `most` of them; and whether some may have been left out."""
+    """Find up to `most` entries below a folder that match the pattern, and whether some may have been left out."""
     found: list[Entry] = []
     base = workspace.relative(start)
     for seen, entry in enumerate(walk(workspace, start)):

@@ -1,9 +1,9 @@
 """Tools that read and write the files of a run's workspace, and nothing outside it.
 
-1. A path is normalised before it is judged, and no link on it is followed: what was judged is what is opened
-   (`holdfast.runtime.workspace.beneath`).
-2. Only regular files are opened: reading a pipe or a device never hangs a call.
-3. A file is replaced as a whole or not at all, and a repeated write or edit changes nothing more.
+1. A path is normalised before the policy judges it, and no link in it is followed, so the path that was judged is the
+   one that is opened (`holdfast.runtime.workspace.beneath`).
+2. Only regular files are opened: a pipe or a device cannot hang a call.
+3. A file is replaced as a whole or not at all, and repeating a write or an edit has no further effect.
 """
 
 import os
@@ -20,15 +20,15 @@ from holdfast.runtime.workspace.search import search_lines
 from holdfast.tools.decorator import Tool, ToolContext, tool
 
 READ_BYTES = 100_000
-"""Bytes of a file that one `read_file` returns at most."""
+"""The most bytes of a file that one `read_file` returns."""
 LINE_BYTES = 2_000
-"""Bytes of a line that `read_file` shows."""
+"""The most bytes of a line that `read_file` shows."""
 SCAN_BYTES = 2 * 1024**3
-"""How far into a file `read_file` looks for a line."""
+"""How far into a file `read_file` searches for a line."""
 EDIT_BYTES = 10_000_000
-"""Size of the largest file that `edit_file` takes."""
+"""Size of the largest file that `edit_file` accepts."""
 LISTED = 1_000
-"""Entries that one `list_files` returns at most."""
+"""The most entries that one `list_files` returns."""
 
 
 class EditRefused(Exception):
@@ -36,14 +36,14 @@ class EditRefused(Exception):
 
 
 def workspace_tools(*, confine: Confine = "auto", confinement: Confinement = DEFAULT) -> list[Tool]:
-    """The tools on files and commands, for a catalog: `Catalog(agents=[…], tools=workspace_tools())`.
+    """Return the file and command tools for a catalog: `Catalog(agents=[…], tools=workspace_tools())`.
 
     Args:
-        confine: Which tools run commands: with `require` none that is not confined.
-        confinement: What `run_confined` may use.
+        confine: Which tools run commands; with `require`, only `run_confined`.
+        confinement: The limits of `run_confined`.
 
     Raises:
-        CatalogError: With `require`, where commands cannot be confined.
+        CatalogError: `confine` is `require`, and this machine cannot confine commands.
     """
     files = [list_files, read_file, search_files, write_file, edit_file]
     return [*files, *command_tools(confine, confinement)]
@@ -57,11 +57,11 @@ Line = Annotated[int, Field(ge=1)]
 
 @tool(effect="read")
 def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: ToolContext) -> str:
-    """List files and folders in the workspace. Folders end in "/", links in "@"; what is in .git is left out.
+    """List files and folders in the workspace. Folders end in "/", links in "@"; the contents of .git are left out.
 
     Args:
         context: Filled in by Holdfast.
-        path: The folder to look in, and below.
+        path: The folder to list, with everything below it.
         pattern: A glob relative to that folder: "*" and "?" stay within a name, "**" is any number of
             folders. Use "./*" for the folder alone, "*.py" or "src/**/*.py" for certain names.
     """
@@ -77,12 +77,12 @@ def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: Too
 
 @tool(effect="read")
 def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, context: ToolContext) -> str:
-    """Read a text file, or part of a long one. What is left out is said at the end, in brackets.
+    """Read a text file, or part of a long one. A note in brackets at the end says what was left out.
 
     Args:
         context: Filled in by Holdfast.
         path: The file.
-        offset: The line to begin with, counted from 1.
+        offset: The first line to read, counted from 1.
         limit: The number of lines to read.
     """
     with opened(context.workspace, path) as file:
@@ -97,7 +97,7 @@ def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, con
             read += len(line)
             rest = _rest_of_line(file) if len(line) == LINE_BYTES and not line.endswith(b"\n") else 0
             try:
-                # A clipped line may end within a character: drop its first bytes, but no other fault.
+                # A clipped line may end within a character: drop those bytes, but no other invalid ones.
                 cut = next((n for n in range(1, 4) if rest and line[-n] >= 0xC0), 0)
                 lines.append(line[: len(line) - cut].decode("utf-8"))
             except UnicodeDecodeError:
@@ -112,7 +112,7 @@ def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, con
 
 
 def _skip_lines(file: BinaryIO, lines: int) -> bool:
-    """Move past `lines` line ends; False where the file has fewer (or is too large to count)."""
+    """Skip `lines` lines; return False if the file has fewer."""
     while lines:
         chunk = file.read(1_000_000)
         if not chunk:
@@ -132,7 +132,7 @@ def _skip_lines(file: BinaryIO, lines: int) -> bool:
 
 
 def _rest_of_line(file: BinaryIO) -> int:
-    """Move past the end of the line; returns the bytes that were left of it."""
+    """Skip the rest of the line; return its length in bytes."""
     start = file.tell()
     _skip_lines(file, 1)
     return file.tell() - start
@@ -142,13 +142,13 @@ def _rest_of_line(file: BinaryIO) -> int:
 def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*", context: ToolContext) -> str:
     """Search text files in the workspace, line by line. Returns "path:line: text" for each line that matches.
 
-    Binary files, links and what is in .git are left out.
+    Binary files, links and the contents of .git are left out.
 
     Args:
         context: Filled in by Holdfast.
         pattern: A regular expression (Python's syntax; begin with "(?i)" to ignore case).
-        path: The folder to search in and below, or one file.
-        glob: Which files, relative to that folder: "*.py", "src/**/*.md".
+        path: The folder to search, with everything below it, or one file.
+        glob: The files to search, relative to that folder: "*.py", "src/**/*.md".
     """
     with plain_errors(path), held(context.workspace) as root:
         try:
@@ -161,17 +161,17 @@ def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*",
             files, left_out = [root.relative(path)], False
         hits = search_lines(pattern, root.fd, files=sorted(files))
     hits = hits or f"[no line matches {pattern!r} in {len(files):,} files]"
-    return hits + (f"\n[only the nearest {WALKED:,} entries were looked at; narrow the path]" if left_out else "")
+    return hits + (f"\n[only the nearest {WALKED:,} entries were searched; narrow the path]" if left_out else "")
 
 
 @tool(effect="idempotent")
 def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> str:
-    """Write a text file: it is created with the folders it needs, or replaced as a whole.
+    """Create or replace a text file; missing folders are created.
 
     Args:
         context: Filled in by Holdfast.
         path: The file.
-        content: All of its new text.
+        content: The complete new text.
     """
     encoded = content.encode("utf-8")
     with alone(context.workspace):
@@ -183,17 +183,19 @@ def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> st
 def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
     """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
 
-    An edit that the file shows already is not made again: `old` is then left nowhere but within `new`.
+    An edit is refused if the file already shows it, that is, if `old` occurs only within `new`.
 
     Args:
         context: Filled in by Holdfast.
         path: The file.
-        old: The text to replace, exactly as it stands in the file; enough of it to be unique.
-        new: The text to put in its place.
+        old: The text to replace, exactly as it is in the file, long enough to be unique.
+        new: The replacement.
         replace_all: Replace every occurrence.
     """
     if not old or old == new:
-        raise EditRefused("`old` must be text of the file, and `new` must differ; see write_file")
+        raise EditRefused(
+            "`old` must be text of the file, and `new` must differ from it; write_file replaces a whole file"
+        )
     with alone(context.workspace):
         with opened(context.workspace, path) as file:
             encoded = file.read(EDIT_BYTES + 1)
@@ -206,9 +208,9 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
         if before.count("\n") == before.count("\r\n") > 0 and "\r" not in old + new:
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
         if shows_edit(before, old, new=new):
-            # The file stays as it is either way; only a repeated attempt has reason to call that a success.
+            # The file stays unchanged either way; only for a repeated attempt is that a success.
             if context.attempt > 1:
-                return f"{path} reads as after this edit: an earlier attempt, cut short, seems to have made it."
+                return f"{path} already shows this edit: an earlier, interrupted attempt seems to have made it."
             raise EditRefused(_nothing_left(before, path, old=old, new=new))
         after = edited(before, old, new=new, replace_all=replace_all, path=path)
         replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
@@ -217,30 +219,30 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
 
 
 def shows_edit(text: str, old: str, *, new: str) -> bool:
-    """Whether `text` reads as after the edit: `new` is there, and `old` occurs nowhere but within it."""
+    """Whether `text` already shows the edit: it contains `new`, and `old` occurs only within `new`."""
     pieces = text.split(new) if new else [text]
     return (len(pieces) > 1 or not new) and not any(old in piece for piece in pieces)
 
 
 def edited(text: str, old: str, *, new: str, replace_all: bool, path: str) -> str:
-    """The text after the edit, which `shows_edit` then recognises: so a second attempt changes nothing more.
+    """Return the edited text. `shows_edit` recognises it, so that a second attempt has no further effect.
 
     Raises:
-        EditRefused: `old` does not occur, or not once, or the outcome could not be told from the text before.
+        EditRefused: `old` does not occur, occurs more than once, or would still occur after the edit.
     """
     count = text.count(old)
     if not count:
-        raise EditRefused(f"`old` does not occur in {path}; read the file and copy the text as it stands")
+        raise EditRefused(f"`old` does not occur in {path}; read the file and copy the text exactly")
     if count > 1 and not replace_all:
-        raise EditRefused(f"`old` occurs {count:,} times in {path}; quote more around it, or set replace_all")
+        raise EditRefused(f"`old` occurs {count:,} times in {path}; include more context, or set replace_all")
     after = text.replace(old, new)
     if not shows_edit(after, old, new=new):
-        raise EditRefused(f"the edit would leave `old` in {path} again; quote more around it in `old` and `new`")
+        raise EditRefused(f"{path} would still contain `old` after the edit; include more context in `old` and `new`")
     return after
 
 
 def _nothing_left(text: str, path: str, *, old: str, new: str) -> str:
     if old in text:
-        return f"{path} has `old` only within `new`: the edit seems made; to repeat it, quote more around it"
+        return f"{path} has `old` only within `new`: the edit seems to be made; to repeat it, include more context"
     made = "; `new` does, so the edit may be made already" if new else ""
-    return f"`old` does not occur in {path}{made}; read the file and copy the text as it stands"
+    return f"`old` does not occur in {path}{made}; read the file and copy the text exactly"

@@ -1,4 +1,4 @@
-"""Opening and replacing a file of a workspace: regular files only, whole or not at all, one writer at a time."""
+"""Opens and replaces files of a workspace: regular files only, replaced atomically, by one writer at a time."""
 
 import errno
 import fcntl
@@ -28,7 +28,7 @@ class NotText(Exception):
 
 @contextmanager
 def plain_errors(path: str) -> Iterator[None]:
-    """Say what the operating system refused in terms of the path the LLM gave."""
+    """Rewrite errors of the operating system to name the path that the LLM gave."""
     try:
         yield
     except OSError as error:
@@ -40,7 +40,7 @@ def plain_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def alone(workspace: Path) -> Iterator[None]:
-    """Keep other writes out meanwhile: calls run concurrently, and an edit reads before it writes."""
+    """Hold the workspace's write lock: calls run concurrently, and an edit reads before it writes."""
     workspace.mkdir(parents=True, exist_ok=True)
     folder = os.open(workspace, os.O_RDONLY)
     try:
@@ -51,36 +51,36 @@ def alone(workspace: Path) -> Iterator[None]:
 
 
 def require_file(status: os.stat_result, path: str) -> None:
-    """Refuse what is not a regular file.
+    """Refuse anything but a regular file.
 
     Raises:
-        NotAFile: It is a folder, a pipe, a device or a socket.
-        IsALink: It is a link.
+        NotAFile: The path is a folder, a pipe, a device or a socket.
+        IsALink: The path is a link.
     """
     if stat.S_ISLNK(status.st_mode):
-        raise IsALink(f"{path} is a link; name the file it leads to")
+        raise IsALink(f"{path} is a link; name its target")
     if not stat.S_ISREG(status.st_mode):
         folder = stat.S_ISDIR(status.st_mode)
-        kind = "a folder; list_files shows what is in it" if folder else "a pipe, a device or a socket; name a file"
+        kind = "a folder; list_files shows its files" if folder else "a pipe, a device or a socket; name a file"
         raise NotAFile(f"{path} is {kind}")
 
 
 @contextmanager
 def opened(workspace: Path, path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
-    """A text file, open for reading.
+    """Open a text file for reading.
 
     Args:
         workspace: The run's folder.
         path: The file, relative to it.
-        follow: Follow links within the workspace: for paths that no LLM gives, and no policy judges.
+        follow: Follow links within the workspace: only for paths that no LLM gives and no policy judges.
 
     Raises:
-        NotAFile, NotText, OutsideWorkspace, OSError: It is not one, or cannot be read.
+        NotAFile, NotText, OutsideWorkspace, OSError: The path is not a text file of the workspace, or cannot be read.
     """
     with plain_errors(path), held(workspace) as root, root.parent(_real(root, path, follow)) as (folder, name):
         try:
             require_file(os.stat(name or ".", dir_fd=folder, follow_symlinks=False), path)
-            # Should it have become a pipe since: opening that does not wait.
+            # Non-blocking, in case the file has been replaced by a pipe since the check.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
             descriptor = os.open(name, flags, dir_fd=folder)
         except (IsALink, OSError) as error:
@@ -99,7 +99,7 @@ def _real(root: Held, path: str, follow: bool) -> str:
 
 
 def not_text(file: BinaryIO, path: str) -> NotText:
-    """The error that says so, with the file's size."""
+    """Build the error for a file that is not text, with its size."""
     size = os.fstat(file.fileno()).st_size
     return NotText(f"{path} is not UTF-8 text ({size:,} bytes); try a command such as `file` or `xxd`")
 
@@ -114,32 +114,32 @@ def replace(
     follow: bool = False,
     unchanged: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Put `content` in the file's place in one step, keeping its mode; missing folders are made.
+    """Replace a file atomically, keeping its mode; missing folders are created.
 
     Args:
         workspace: The run's folder.
         path: The file, relative to it.
-        content: All of its new bytes.
-        key: Names the effect: what a crash left of an earlier attempt is cleared away.
-        instructions: Below `.agents` too: the caller has asked whoever has to be asked.
-        follow: Follow links within the workspace: for paths that no LLM gives, and no policy judges.
-        unchanged: Asked at the last moment; where it says no, the file stays as it is.
+        content: The complete new bytes.
+        key: The effect key, which names the temporary file: a second attempt removes what a crash left of the first.
+        instructions: Allow files below `.agents`; the caller has obtained the approvals for that.
+        follow: Follow links within the workspace: only for paths that no LLM gives and no policy judges.
+        unchanged: Called just before the replacement; if it returns False, the file stays as it is.
 
     Returns:
-        Whether the content is in place.
+        Whether the content was written.
 
     Raises:
-        OutsideWorkspace: It leads outside, through a link, or to what belongs to git or instructs later runs.
+        OutsideWorkspace: The path leads outside, through a link, into `.git`, or to instructions for later runs.
     """
     with plain_errors(path), held(workspace) as root:
         relative = root.relative(_real(root, path, follow))
         folders = {part.casefold() for part in relative.split("/")}
         if ".git" in folders:
-            # A hook or a setting written here would run as a command that nobody approved.
+            # A hook or a setting written here would run commands without an approval.
             raise OutsideWorkspace(f"{path} belongs to git; change it with git commands")
         if ".agents" in folders and not instructions:
             raise OutsideWorkspace(
-                f"{path} instructs later runs: people change what is in .agents, or learn_strategy does"
+                f"{path} instructs later runs: only people and the tool learn_strategy may change files in .agents"
             )
         with root.parent(relative, make=True) as (folder, name):
             before: os.stat_result | None = None
@@ -148,7 +148,7 @@ def replace(
                 if stat.S_ISLNK(before.st_mode):
                     root.refuse_link(path)
                 require_file(before, path)
-            # Named after the call, so that a second attempt clears away what a crash left of the first.
+            # Named after the call, so that a second attempt removes what a crash left of the first.
             mark = hashlib.sha256(f"{key}\n{path}".encode()).hexdigest()[:16]
             temporary = f".holdfast-{mark}.tmp"
             _remove(temporary, folder)
@@ -163,14 +163,14 @@ def replace(
 
 
 def _write(name: str, folder: int, content: bytes, *, like: os.stat_result | None) -> None:
-    """Write a new file; with the owner and the rights of the one whose place it takes."""
+    """Write a new file with the owner and the mode of the file that it replaces."""
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         if like is not None:
             with suppress(PermissionError):
                 os.fchown(descriptor, like.st_uid, like.st_gid)
-            # Never set-user-ID: what an LLM has written would run with the rights of the file's owner.
+            # Never set-user-ID: a program written by an LLM would run with the rights of the file's owner.
             os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o777)
         file.flush()
         os.fsync(descriptor)

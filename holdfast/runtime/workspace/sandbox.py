@@ -1,8 +1,9 @@
-"""Confined commands, by bubblewrap (`bwrap`): what they may reach, and whether that works on this machine.
+"""Confines commands with bubblewrap (`bwrap`): what they can reach, and whether it works on this machine.
 
-1. What is not named here is not there: a command sees programs and libraries, read-only, and the workspace.
-2. That `bwrap` is installed says nothing, as many containers forbid what it does: `why_not` tries it, once.
-3. Nothing falls back: a command that cannot be confined does not run.
+1. A command sees only what is listed here: programs and libraries, read-only, and the workspace.
+2. The state folder is hidden wherever it lies in a visible folder: keys and PostgreSQL's socket are there.
+3. An installed `bwrap` proves nothing, as many containers forbid what it does: `unavailable_reason` tries it, once.
+4. There is no fallback: a command that cannot be confined does not run.
 """
 
 import asyncio
@@ -27,9 +28,9 @@ from holdfast.runtime.config.state_folder import state_folder
 
 MB = 1024**2
 PROBE_SECONDS = 10.0
-"""How long the trial of `why_not` may take."""
+"""Time limit of the trial in `unavailable_reason`."""
 COUNT_EVERY = 0.2
-"""Seconds between two counts of a command's processes."""
+"""Seconds between counts of a command's processes."""
 
 _NAMESPACES = ("user", "ipc", "pid", "net", "uts", "cgroup-try")
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -37,11 +38,11 @@ _CONFIGURATION = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "hosts"),
     *("localtime", "timezone", "ssl/openssl.cnf", "ssl/certs"),
 )
-"""The files of /etc that programs need in order to start; none of them is secret."""
+"""The files of /etc that programs need to start; none is secret."""
 _HOME = "/tmp"  # noqa: S108  # the sandbox's own, empty and private
 
-# The shell around a command: what the command leaves running may still print for half a second, and is told of.
-_AROUND = r"""/bin/sh -c "$1"
+# The shell around a command: background processes may print for half a second more, and a note reports them.
+_WRAPPER = r"""/bin/sh -c "$1"
 code=$? n=0
 while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 10 ]; do n=$((n + 1)); sleep 0.05; done
 [ $# -gt 2 ] && printf '\n[processes left in the background were stopped]\n'
@@ -49,30 +50,30 @@ exit $code"""
 
 
 class NotConfined(Exception):
-    """The command cannot be confined as asked; it did not run."""
+    """The command cannot be confined as requested; it did not run."""
 
 
 class Confinement(Frozen):
-    """What a confined command may use. Time is limited by the tool; see docs/operating.md for what is not limited."""
+    """The limits of a confined command. The tool limits its time; docs/operating.md lists what is not limited."""
 
     cpu_seconds: int = Field(default=600, ge=1)
     """CPU time of each process."""
     memory_bytes: int = Field(default=4_096 * MB, ge=16 * MB)
     """Address space of each process."""
     processes: int = Field(default=256, ge=8)
-    """Processes and threads at a time. For a worker that is root, which no kernel counts: processes, counted by us."""
+    """Processes and threads at a time. The kernel does not limit root, so for a root worker we count processes."""
     file_bytes: int = Field(default=1_024 * MB, ge=0)
     """Size of each file that it writes."""
     tmp_bytes: int = Field(default=512 * MB, ge=MB)
-    """What /tmp holds, and as much /dev/shm. They are memory."""
+    """Size of /tmp, and again of /dev/shm. Both use memory."""
     readable: tuple[Path, ...] = ()
-    """More files and folders that it may read, such as /opt/java, at the same place."""
+    """More files and folders that it may read, such as /opt/java, under the same path."""
 
     def argv(self, command: str, folder: Path) -> list[str]:
-        """The program and arguments that run `/bin/sh -c command` in `folder`, confined.
+        """Return the program and arguments that run `/bin/sh -c command` in `folder`, confined.
 
         Raises:
-            NotConfined: The folder is one that holds more than a workspace.
+            NotConfined: The folder contains a home folder.
         """
         limits = {
             "cpu": self.cpu_seconds,
@@ -86,19 +87,19 @@ class Confinement(Frozen):
             *("--die-with-parent", "--new-session"),
             *_mounts(_PROGRAMS),
             *(word for name in _CONFIGURATION for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
-            # The kernel lets root write to /proc/sys even without capabilities, and from there reach the machine.
+            # Root may write to /proc/sys even without capabilities, which gives access to the machine.
             *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
             *("--dev", "/dev", "--size", str(self.tmp_bytes)),
             *("--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108  # the sandbox's own
             *("--size", str(self.tmp_bytes), "--tmpfs", _HOME),
             *_workspace(folder.absolute(), [*_python(), *map(str, self.readable)]),
-            # Set within: outside, the processes that the worker's user has already would count as well.
+            # Set inside: outside, existing processes of the worker's user would count, too.
             *("--remount-ro", "/", "--", "prlimit", *(f"--{name}={limit}" for name, limit in limits.items()), "--"),
-            *("/bin/sh", "-c", _AROUND, "sh", command),
+            *("/bin/sh", "-c", _WRAPPER, "sh", command),
         ]
 
     def environment(self, passed: dict[str, str]) -> dict[str, str]:
-        """The environment of a confined command, from the one that others see: Python is found, last of all."""
+        """Derive the environment of a confined command from an unconfined one; the worker's Python is last on PATH."""
         kept = {name: value for name, value in passed.items() if not name.startswith("SSL_CERT_")}
         path = [*filter(None, [passed.get("PATH", os.defpath)]), f"{sys.prefix}/bin"]
         return kept | {"HOME": _HOME, "TMPDIR": _HOME, "PATH": os.pathsep.join(path)}
@@ -107,15 +108,15 @@ class Confinement(Frozen):
 def reading_argv(
     program: Sequence[str], *, readable: Sequence[Path], writable: Sequence[Path], folder: Path
 ) -> list[str]:
-    """The program and arguments that run a program of ours so that it reads and writes what is named, and no more.
+    """Return the arguments that run one of our programs confined to the folders given.
 
     Args:
-        program: With its arguments; it lies among the system's programs.
+        program: A system program with its arguments.
         readable: Folders that it may read, without links in their paths.
         writable: Folders that it may also write to.
-        folder: Where it starts.
+        folder: The working directory.
     """
-    bwrap = shutil.which("bwrap") or "bwrap"  # by its full path: what runs in it is given no PATH
+    bwrap = shutil.which("bwrap") or "bwrap"  # the full path: the program runs without PATH
     return [
         *(bwrap, *(f"--unshare-{name}" for name in _NAMESPACES), "--disable-userns", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session"),
@@ -129,11 +130,11 @@ def reading_argv(
 
 
 DEFAULT = Confinement()
-"""The limits that `run_confined` has where the catalog does not say."""
+"""The limits of `run_confined` if the catalog sets none."""
 
 
 def _mounts(paths: tuple[str, ...]) -> Iterator[str]:
-    """/bin and the like are links on most systems, and stay links."""
+    """Mount system folders read-only; /bin and others are links on most systems, and stay links."""
     for path in paths:
         if Path(path).is_symlink():
             yield from ("--symlink", str(Path(path).readlink()), path)
@@ -142,7 +143,7 @@ def _mounts(paths: tuple[str, ...]) -> Iterator[str]:
 
 
 def _python() -> list[str]:
-    """The folders of the worker's Python, where they are neither among the programs nor hold a home."""
+    """The folders of the worker's Python, except those below /usr and those that contain a home."""
     found = [sys.base_prefix, os.path.realpath(sys.base_prefix), sys.prefix]
     return [path for path in dict.fromkeys(found) if not Path(path).is_relative_to("/usr") and not _holds_home(path)]
 
@@ -153,7 +154,7 @@ def _holds_home(path: str | Path) -> bool:
 
 
 def _homes() -> Iterator[Path]:
-    """The user's home: what the environment says, and what the system knows."""
+    """The user's home, by the environment and by the user database."""
     homes = [os.environ.get("HOME", "")]
     with suppress(KeyError):
         homes.append(pwd.getpwuid(os.getuid()).pw_dir)
@@ -161,30 +162,38 @@ def _homes() -> Iterator[Path]:
 
 
 def _workspace(folder: Path, readable: list[str]) -> Iterator[str]:
-    """The workspace, to read and write, and what is only to be read, which stays so where it is in the workspace.
+    """Mount the workspace read-write and the readable paths read-only, also within the workspace.
 
-    The embedded stack's folder is hidden in it: PostgreSQL's socket is there.
+    The state folder is hidden in all of them; a workspace inside the state folder stays visible.
     """
     if _holds_home(folder):
-        raise NotConfined(f"{folder} holds a home folder, which a confined command must not see; use one below it")
+        raise NotConfined(f"{folder} contains a home folder, which a confined command must not see; use one below it")
     within = [path for path in readable if Path(path).is_relative_to(folder)]
-    for path in readable:
-        if path not in within:
-            yield from ("--ro-bind", path, path)
+    outside = [path for path in readable if path not in within]
+    for path in outside:
+        yield from ("--ro-bind", path, path)
+    visible = [*(path for path in _PROGRAMS if not Path(path).is_symlink()), *outside]
+    covered = [place for path in visible for place in _state_folders_in(Path(path), state_folder())]
+    yield from (word for place in covered for word in ("--tmpfs", place))
     yield from ("--bind", str(folder), str(folder), "--chdir", str(folder))
     for path in within:
         yield from ("--ro-bind", path, path)
-    own = state_folder()
+    for place in _state_folders_in(folder, state_folder(), folder / ".holdfast"):
+        yield from ("--tmpfs", place, "--remount-ro", place)
+    yield from (word for place in covered for word in ("--remount-ro", place))
+
+
+def _state_folders_in(folder: Path, *candidates: Path) -> list[str]:
+    """Return the paths, below a visible folder, of those candidates that are folders in it."""
     base = os.path.realpath(folder)
-    for hidden in dict.fromkeys(os.path.realpath(path) for path in (own, folder / ".holdfast")):
-        if hidden != base and Path(hidden).is_relative_to(base) and Path(hidden).is_dir():
-            place = str(folder / os.path.relpath(hidden, base))
-            yield from ("--tmpfs", place, "--remount-ro", place)
+    real = dict.fromkeys(os.path.realpath(path) for path in candidates)
+    found = [path for path in real if path != base and Path(path).is_relative_to(base) and Path(path).is_dir()]
+    return [str(folder / os.path.relpath(path, base)) for path in found]
 
 
 @cache
-def why_not(confinement: Confinement) -> str | None:
-    """Why commands cannot be confined on this machine; None if they can. Found out once, by really confining `true`."""
+def unavailable_reason(confinement: Confinement) -> str | None:
+    """Return why commands cannot be confined on this machine; None if they can. Tries it once, with `true`."""
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"
     if shutil.which("bwrap") is None:
@@ -203,8 +212,8 @@ def why_not(confinement: Confinement) -> str | None:
         return f"a trial failed: {error}"
     if ran.returncode == 0:
         return None
-    said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"a trial ended with exit code {ran.returncode}" + (f": {said[-1][:300]}" if said else "")
+    lines = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"a trial ended with exit code {ran.returncode}" + (f": {lines[-1][:300]}" if lines else "")
 
 
 @dataclass
@@ -216,7 +225,7 @@ class Count:
 
 @asynccontextmanager
 async def counting(process: Process, confinement: Confinement | None) -> AsyncIterator[Count]:
-    """Kill a confined command that has too many processes, where the kernel does not see to that: for root."""
+    """Kill a confined command with too many processes; only for root, whose processes the kernel does not limit."""
     count = Count()
     if confinement is None or os.getuid() != 0:
         yield count

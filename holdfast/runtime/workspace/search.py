@@ -1,5 +1,5 @@
-"""Searching text files for a regular expression, in a process of its own: a pattern can take for ever, and only a
-process can be stopped.
+"""Searches text files for a regular expression in a separate process: a pattern may take forever, and only a process
+can be killed.
 """
 
 import inspect
@@ -11,28 +11,28 @@ from collections.abc import Iterable
 from holdfast.runtime.workspace.beneath import by_walk
 
 SEARCH_HITS = 200
-"""Hits that one search shows."""
+"""The most hits that one search shows."""
 SEARCH_SECONDS = 20.0
 """Time limit of one search."""
 
 
 def search_lines(pattern: str, folder: int, *, files: Iterable[str]) -> str:
-    """Search text files for a regular expression, in a process of its own: a pattern can take for ever.
+    """Search text files for a regular expression in a separate process, with a time limit.
 
     Args:
         pattern: Python's `re` syntax, matched within a line.
-        folder: The workspace, opened.
-        files: Paths in it; what is not a regular text file, or behind a link, is passed over.
+        folder: The descriptor of the workspace.
+        files: Paths in it; anything but a regular text file, and any path through a link, is skipped.
 
     Returns:
-        Lines `path:number: text`, and in brackets what was left out. Empty where nothing matches.
+        Lines `path:number: text`, and a note in brackets if something was left out. Empty if nothing matches.
 
     Raises:
         ValueError: The pattern is not a regular expression.
         RuntimeError: The search failed; the message says why.
     """
     if "\0" in pattern:
-        raise ValueError("the pattern has a NUL character, and no text file has one; leave it out")
+        raise ValueError("the pattern has a NUL character, which text files do not contain; leave it out")
     asked = b"\0".join([pattern.encode(), *(os.fsencode(name) for name in files)])
     # -I and -S: nothing from the workspace or site-packages is imported, and it starts in 20 ms.
     arguments = [sys.executable, "-I", "-S", "-c", _SEARCH_PROGRAM, str(SEARCH_HITS), str(folder)]
@@ -45,7 +45,7 @@ def search_lines(pattern: str, folder: int, *, files: Iterable[str]) -> str:
             pass_fds=(folder,),
             env={},
             timeout=SEARCH_SECONDS,
-            check=False,  # its exit code says whose fault it was
+            check=False,  # the exit code tells an invalid pattern from a failure
         )
     except subprocess.TimeoutExpired as late:
         hits = (late.stdout or b"").decode("utf-8", "replace")
@@ -59,7 +59,7 @@ def search_lines(pattern: str, folder: int, *, files: Iterable[str]) -> str:
 
 
 def _search_program() -> None:
-    """The search itself; runs in its own process. Pattern and file names come on stdin, NUL between them."""
+    """Run the search in its own process. Pattern and file names come on stdin, separated by NUL."""
     import os
     import re
     import resource
@@ -67,7 +67,7 @@ def _search_program() -> None:
     import sys
     from contextlib import suppress
 
-    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # ends it even if the worker was killed meanwhile
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # ends the search even if the worker has been killed
     with suppress(OSError, ValueError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
     asked, *files = sys.stdin.buffer.read().split(b"\0")
@@ -81,7 +81,7 @@ def _search_program() -> None:
     for name in files:
         parent, _, last = os.fsdecode(name).rpartition("/")
         try:
-            if parent != opened:  # files come folder by folder
+            if parent != opened:  # files are sorted by folder
                 below = by_walk(folder, parent or ".", os.O_RDONLY | os.O_DIRECTORY)
                 os.close(at)
                 opened, at = parent, below

@@ -1,7 +1,7 @@
-"""Shell commands, in processes of their own: with a time limit, bounded output, nothing left behind.
+"""Runs shell commands with a time limit and bounded output, and kills every process that they leave behind.
 
-`run_command` is no sandbox: a command may do whatever the worker's user may. The policy decides whether it runs.
-`confined.py` has the tool whose commands reach the workspace only.
+`run_command` is not a sandbox: a command may do whatever the worker's user may. The policy decides whether it runs.
+`sandboxed_shell.py` has the tool whose commands reach the workspace only.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from holdfast.runtime.workspace.sandbox import Confinement, counting
 from holdfast.tools.decorator import ToolContext, tool
 
 DEFAULT_SECONDS = 60.0
-"""Time limit of a command where the LLM does not say."""
+"""Time limit of a command if the LLM gives none."""
 LONGEST_SECONDS = 600.0
 """The longest time limit the LLM may ask for."""
 GRACE_SECONDS = 0.5
-"""How long to wait for the end of the output once the shell is gone."""
+"""How long to wait for the end of the output after the shell has ended."""
 KEPT_BYTES = 50_000
-"""Bytes of output kept from the start, and as many from the end."""
+"""Bytes of output kept from the start, and again from the end."""
 
 _PASSED = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV"}
@@ -37,12 +37,12 @@ _MARK = "HOLDFAST_COMMAND"
 
 
 def command_environment() -> dict[str, str]:
-    """The part of the worker's environment that commands see: an allow-list, so that no key reaches them."""
+    """Return the part of the worker's environment that commands see: an allow-list, so that no key reaches them."""
     return {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith("LC_")}
 
 
 class Output:
-    """What a program printed: its first and last bytes. What lies between is counted and forgotten."""
+    """The output of a program: its first and last bytes, and the count of the bytes dropped between them."""
 
     def __init__(self, *, kept: int = KEPT_BYTES) -> None:
         self._kept = kept
@@ -51,7 +51,7 @@ class Output:
         self._size = 0
 
     def add(self, chunk: bytes) -> None:
-        """Take in the next bytes."""
+        """Append the next bytes."""
         self._size += len(chunk)
         room = self._kept - len(self._head)
         self._head += chunk[:room]
@@ -60,7 +60,7 @@ class Output:
             del self._tail[: -self._kept]
 
     def text(self) -> str:
-        """The output; bytes that are not UTF-8 show as U+FFFD, and what was left out is said in its place."""
+        """Return the output with a note where bytes were dropped; invalid UTF-8 shows as U+FFFD."""
         tail = self._tail[-self._kept :]
         left_out = self._size - len(self._head) - len(tail)
         if not left_out:
@@ -74,30 +74,30 @@ class Outcome:
     """How a command ended."""
 
     exit_code: int | None
-    """None: it was stopped at its time limit. Negative: the shell was killed by that signal."""
+    """None: the command was stopped at its time limit. Negative: the shell was killed by that signal."""
     output: str
     """Standard output and error, merged."""
     left_running: bool = False
-    """Processes it had left in the background were killed. A confined command says so in its output instead."""
+    """Whether processes left in the background were killed. For a confined command, the output says so instead."""
     too_many: bool = False
-    """It was stopped because it had more processes than its confinement allows."""
+    """Whether it was stopped because it had more processes than its confinement allows."""
 
 
 async def run_shell(command: str, folder: Path, *, seconds: float, confinement: Confinement | None = None) -> Outcome:
-    """Run `/bin/sh -c command` in `folder`, confined if so asked.
+    """Run `/bin/sh -c command` in `folder`, confined if a confinement is given.
 
     At the time limit and on cancellation, the shell and everything it started is killed.
 
     Raises:
         OSError: The command cannot be started; the message says why.
-        NotConfined: The folder is none that a command can be confined to.
+        NotConfined: A command cannot be confined to this folder.
         ValueError: The command has a NUL character.
     """
     if "\0" in command:
-        raise ValueError("the command has a NUL character, which no command can have; write it without")
+        raise ValueError("the command has a NUL character, which a command cannot contain; leave it out")
     loop = asyncio.get_running_loop()
     output, mark = Output(), secrets.token_hex(16)
-    # A pipe of our own: with asyncio's, `wait()` would not return while a background child holds it open.
+    # Not asyncio's pipe: with it, `wait()` would not return while a background child holds it open.
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     closed: asyncio.Future[None] = loop.create_future()
@@ -128,7 +128,7 @@ async def run_shell(command: str, folder: Path, *, seconds: float, confinement: 
     finally:
         loop.remove_reader(reading)
         os.close(reading)
-    # What is left of a confined command dies with its shell; here it would be found or not, as it happens.
+    # The processes of a confined command die with its shell: whether some were still seen here is a matter of chance.
     left_running = left_running and confinement is None
     return Outcome(exit_code, output.text(), left_running=left_running, too_many=count.exceeded)
 
@@ -157,20 +157,21 @@ async def _start(
         await _kill_all(await starting, mark=mark)
         raise
     except OSError as error:
-        advice = "the workspace folder is not there yet: write_file makes it with its first file"
+        advice = "the workspace folder does not exist yet: write_file creates it with its first file"
         if error.filename == argv[0]:
-            advice = f"see whether {argv[0]} is installed"
+            advice = f"check that {argv[0]} is installed"
         if error.errno == errno.E2BIG:
-            advice = "put a long command into a script with write_file, and run that"
+            advice = "write a long command to a script with write_file, and run that"
         raise OSError(f"the command cannot be started ({error.strerror}); {advice}") from None
 
 
 async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
-    """SIGKILL the shell's process group, and whatever carries the command's mark in its environment:
-    that also finds daemons that left the group and the session. Returns whether there were any.
+    """SIGKILL the shell's process group and every process with the command's mark in its environment.
+
+    The mark also finds daemons that left the group and the session. Returns whether there were any processes.
     """
     found = _kill_group(process.pid)
-    for _ in range(20):  # what forks while we look is found in the next round
+    for _ in range(20):  # the next round finds what forked during this one
         marked = await asyncio.to_thread(_marked, mark)
         if not marked:
             break
@@ -179,7 +180,7 @@ async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
             with suppress(psutil.Error):
                 daemon.kill()
         await asyncio.sleep(0.01)
-    with suppress(TimeoutError):  # a process stuck in the kernel does not die; the call must end all the same
+    with suppress(TimeoutError):  # a process stuck in the kernel does not die, but the call must end
         await asyncio.wait_for(process.wait(), 5)
     return found
 
@@ -187,13 +188,13 @@ async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
 def _kill_group(group: int) -> bool:
     try:
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # macOS answers EPERM where only zombies are left
+    except (ProcessLookupError, PermissionError):  # macOS returns EPERM if only zombies are left
         return False
     return True
 
 
 def _marked(mark: str) -> list[psutil.Process]:
-    """Processes that started with that mark in their environment; one that cleared it is not found."""
+    """Find processes started with that mark in their environment; one that cleared the mark is missed."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -203,9 +204,9 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 TimeLimit = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
-"""Seconds, as the LLM may give them."""
+"""Seconds that the LLM may ask for."""
 TOOL_SECONDS = LONGEST_SECONDS + 60
-"""Time limit of the tools themselves: room for starting a command and for ending it."""
+"""Time limit of the tools themselves, with room for starting and ending a command."""
 
 
 @tool(effect="unsafe", timeout=TOOL_SECONDS)
@@ -213,20 +214,20 @@ async def run_command(command: str, timeout_seconds: TimeLimit = DEFAULT_SECONDS
     """Run a shell command in the workspace; returns its exit code and its output (stdout and stderr merged).
 
     It runs with /bin/sh, without a terminal and with an empty standard input.
-    Whatever it leaves in the background is stopped when it ends.
-    It is not confined: it can use the network, and read and change what the worker's user can.
+    Processes that it leaves in the background are stopped when it ends.
+    It is not confined: it can use the network, and read and change everything that the worker's user can.
 
     Args:
         context: Filled in by Holdfast.
         command: The command line, such as `python -m pytest -q | tail -20`.
-        timeout_seconds: The command and its children are killed after that many seconds.
+        timeout_seconds: The command and its children are killed after this many seconds.
     """
     seconds = min(timeout_seconds, LONGEST_SECONDS)
-    return told(await run_shell(command, context.workspace, seconds=seconds), seconds)
+    return outcome_text(await run_shell(command, context.workspace, seconds=seconds), seconds)
 
 
-def told(outcome: Outcome, seconds: float) -> str:
-    """What the LLM reads of a command that was given so many seconds."""
+def outcome_text(outcome: Outcome, seconds: float) -> str:
+    """Format the outcome of a command with that time limit for the LLM."""
     code = outcome.exit_code
     if code is None:
         first = f"[stopped at the time limit of {seconds:g} s: the command and its children were killed]"

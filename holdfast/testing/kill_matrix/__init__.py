@@ -1,4 +1,5 @@
-"""The kill matrix: an agent on a real worker and real servers, killed at every boundary.
+"""The kill matrix: run an agent on a real worker and real servers, and kill the worker at every boundary.
 
-`matrix` runs it, `audit` holds its log against the world. A catalog of your own and a scripted LLM are all it needs.
+`matrix` runs it; `audit` compares the run's log with the effects in the outside world. It needs only your catalog and
+a scripted LLM.
 """

@@ -1,4 +1,4 @@
-"""What a run's log says, held against the world: no effect twice, none lost, no decision lost."""
+"""Compare a run's log with the outside world: no effect happened twice or is lost, and no decision is lost."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -30,16 +30,16 @@ _CLOSED = (
 )
 
 Effects = Mapping[str, int]
-"""How often each effect has happened, by its key (`ToolContext.key`)."""
+"""How often each effect has happened in the outside world, by its key (`ToolContext.key`)."""
 
 
 class RecordedLog:
-    """A thread's events as Temporal's histories have them: no worker is asked.
+    """A thread's events, read from Temporal's histories without a worker.
 
     Args:
-        client: Of the server.
-        thread: The workflow id.
-        run_id: Temporal's first run of the thread.
+        client: A client of the server.
+        thread: The thread id, which is the workflow id.
+        run_id: Temporal's id of the thread's first run.
     """
 
     def __init__(self, client: Client, thread: str, run_id: str) -> None:
@@ -49,10 +49,10 @@ class RecordedLog:
         self.events: list[AgentEvent] = []
         self.closed = False
         self.moves = 0
-        """How often it has gone on in a new Temporal run."""
+        """How often the run has continued as new."""
 
     async def refresh(self) -> None:
-        """Read what is new.
+        """Read the new events.
 
         Raises:
             RPCError: The server does not answer.
@@ -71,37 +71,37 @@ class RecordedLog:
 
     @property
     def open_requests(self) -> list[ApprovalRequested | ReconcileRequested]:
-        """The requests that nobody has decided."""
+        """The requests without an accepted decision."""
         decided = {e.request for e in self.events if isinstance(e, DecisionReceived) and e.outcome == "accepted"}
         asked = [e for e in self.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
         return [event for event in asked if event.request.id not in decided]
 
     @property
     def keys(self) -> dict[int, str]:
-        """The key of each call that was started, by its number."""
+        """The effect key of each started call, by the call's number."""
         return {event.number: event.key for event in self.events if isinstance(event, ToolCallStarted)}
 
 
 def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str] = ()) -> list[str]:
-    """What is wrong with a run that has ended; nothing, if all is well.
+    """Find the faults of a run that has ended.
 
     Args:
-        events: All of its events.
-        effects: What has happened in the world; other runs' effects may be among it.
-        sent: Who decided: each decision was sent under a name of its own.
+        events: All events of the run.
+        effects: The effects in the outside world; they may include those of other runs.
+        sent: The approver of each decision that was sent; each decision has a different one.
 
     Returns:
-        A sentence for each: an effect that happened twice, or never though the log says so; a call that came to
-        no end; a decision that never arrived; a log that is altered; a run that did not complete.
+        A sentence for each fault, empty if there is none: an effect that happened twice, or never although the log
+        says so; a call without a result; a lost decision; an altered log; a run that did not complete.
     """
-    wrong = []
+    faults = []
     if (altered := first_altered(list(events))) is not None:
-        wrong.append(f"event {altered} does not follow from the one before it")
+        faults.append(f"event {altered} does not follow from the one before it")
     ends = [event for event in events if isinstance(event, RunFinished)]
     if [end.outcome for end in ends] != ["completed"]:
-        wrong.append(f"the run did not complete: {[(end.outcome, end.result) for end in ends]}")
+        faults.append(f"the run did not complete: {[(end.outcome, end.result) for end in ends]}")
     received = {event.by for event in events if isinstance(event, DecisionReceived)}
-    wrong += [f"the decision of {by} is lost" for by in sent if by not in received]
+    faults += [f"the decision of {by} is lost" for by in sent if by not in received]
     specs = [event.spec for event in events if isinstance(event, AgentLoaded)]
     names = {event.number: event.call.name for event in events if isinstance(event, ToolCallRequested)}
     started = {event.number: event.key for event in events if isinstance(event, ToolCallStarted)}
@@ -113,21 +113,21 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
         count = effects.get(key, 0)
         end = finished.get(number)
         if end is None:
-            wrong.append(f"{what} came to no end")
+            faults.append(f"{what} has no result")
         if count > 1:
-            wrong.append(f"{what} happened {count} times")
+            faults.append(f"{what} happened {count} times")
         if end and end.status == "ok" and not count and tool and tool.effect is not Effect.READ:
-            wrong.append(f"{what} is lost: the log says that it happened, and it did not")
-    return wrong
+            faults.append(f"{what} is lost: the log says that it happened, but it did not")
+    return faults
 
 
 def misplaced(log: RecordedLog, stop: Stop) -> list[str]:
-    """What is wrong with where a worker has stopped: its event must be recorded after it, and not before."""
+    """Check where a worker has stopped: before an event, the event must not be recorded; after it, it must be."""
     moment, _, what = stop.boundary.partition(" ")
     place, _, position = stop.place.rpartition("/")
     if place != log.thread:
-        return []  # not an event, or of another run
+        return []  # not at an event, or in another run
     recorded = int(position) < len(log.events)
     if recorded == (moment == "after"):
         return []
-    return [f"it was stopped {moment} {what}, and event {position} was {'' if recorded else 'not '}recorded"]
+    return [f"the worker stopped {moment} {what}, but event {position} was {'' if recorded else 'not '}recorded"]

@@ -1,13 +1,20 @@
-"""The kill matrix: your agent, on a real worker and real servers, killed at every boundary there is.
+"""The kill matrix: run your agent on a real worker and real servers, and kill the worker at every boundary.
 
-    with KillMatrix(catalog="mycompany.agents:catalog", script=script, effects=count_payments, home=folder) as matrix:
-        for boundary in BOUNDARIES:
-            await matrix.survive(boundary)
+    from holdfast.testing import BOUNDARIES, KillMatrix, call, say, steps
+    from mycompany.testing import count_payments  # () -> {effect key: how often it happened}
 
-1. A boundary is a point between two things that a worker process does. The worker is frozen there, and then killed
-   with SIGKILL from outside: nothing of it runs on. So is a server, while the worker is frozen.
-2. Each run is killed once at each place that the boundary has in it: three effects, three kills.
-3. A simulated person approves what is asked, and answers truthfully whether an effect happened.
+    async def test_every_payment_happens_once(tmp_path):
+        script = steps([call("pay", iban="DE02…", cents=100), say("Paid.")])
+        with KillMatrix(
+            catalog="mycompany.agents:catalog", script=script, effects=count_payments, home=tmp_path
+        ) as matrix:
+            for boundary in BOUNDARIES:
+                await matrix.survive(boundary)
+
+1. A boundary is a point between two actions of a worker process. The worker is frozen there and killed with SIGKILL
+   from outside, so that none of its code runs on. A server can be killed instead, while the worker is frozen.
+2. Each run is killed once at each place of the boundary: three effects, three kills.
+3. A simulated person approves every request, and answers truthfully whether an effect happened.
 """
 
 import asyncio
@@ -36,43 +43,43 @@ from holdfast.runtime.llm.scripted_server import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import Effects, RecordedLog, audit, misplaced
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan, Stop
-from holdfast.testing.kill_matrix.process import DoomedWorker
+from holdfast.testing.kill_matrix.process import KillableWorker
 
-AWAY = 1.0
-"""Seconds for which a dead LLM endpoint is away; a server is away for as long as it takes to start it."""
+LLM_OUTAGE_SECONDS = 1.0
+"""How long a killed LLM endpoint is unavailable; a server is unavailable until it has started again."""
 
 Victim = Literal["worker", "temporal", "database", "llm"]
 
 
 @dataclass(frozen=True)
 class Survival:
-    """How a run came through."""
+    """The record of a run that survived its kills."""
 
     stops: tuple[Stop, ...]
-    """Where it was killed; empty where the run never comes to that boundary."""
+    """Where it was killed; empty if the run never reaches the boundary."""
     events: tuple[AgentEvent, ...]
     decisions: int
-    """How many were sent."""
+    """How many decisions the simulated person sent."""
 
     @property
     def asked(self) -> int:
-        """How often a person was asked whether an effect happened."""
+        """How often the simulated person was asked whether an effect happened."""
         return sum(isinstance(event, ReconcileRequested) for event in self.events)
 
 
 class KillMatrix:
-    """A worker with your catalog on a stack of its own. A context manager.
+    """A context manager that runs a worker with your catalog on its own Temporal server and database.
 
     Args:
         catalog: `package.module:attribute`, as for `worker.py`.
-        script: What the LLM replies.
-        effects: Looks at the outside world: how often each effect has happened, by key (`ToolContext.key`).
+        script: The LLM's replies.
+        effects: Returns how often each effect has happened in the outside world, by key (`ToolContext.key`).
         home: A folder for the stack's data and the worker's log.
-        task: What the run is told.
+        task: The task of each run.
         agent: The agent; None for the catalog's first.
-        environ: Further environment variables of the worker, such as where your test servers are.
-        worker: The file `worker.py`; None for the one of this checkout.
-        patience: Seconds that a run may take, kills included.
+        environ: More environment variables for the worker, such as the addresses of your test servers.
+        worker: The file `worker.py`; None for that of this checkout.
+        patience: Seconds that a run may take, including its kills.
     """
 
     def __init__(
@@ -96,21 +103,21 @@ class KillMatrix:
         self._file = worker or Path(holdfast.__file__).parents[1] / "worker.py"
         self._patience = patience
         self._queue = f"kills-{uuid4().hex[:8]}"
-        # Ports that nobody else wants while a server is down: neither usual ones nor those of passing connections.
+        # Ports that no other process takes while a server is down: neither well-known nor ephemeral ones.
         self._servers = DevStack(home / "stack", usual=Ports(*ports[:3]))
         self._stack: Stack | None = None
-        self._worker: DoomedWorker | None = None
+        self._worker: KillableWorker | None = None
         self._cleanup = ExitStack()
 
     @property
     def stack(self) -> Stack:
-        """Where its servers answer; outside effects may be kept in the same PostgreSQL."""
+        """The addresses of its servers; your tools may keep their effects in the same PostgreSQL."""
         assert self._stack, "use it in a `with` statement"
         return self._stack
 
     def __enter__(self) -> Self:
         if not self._file.exists():
-            raise FileNotFoundError(f"there is no {self._file}; say where worker.py is: KillMatrix(worker=…)")
+            raise FileNotFoundError(f"there is no {self._file}; pass the path of worker.py: KillMatrix(worker=…)")
         with ExitStack() as cleanup:
             cleanup.enter_context(self.llm)
             self._stack = self._servers.start()
@@ -122,7 +129,7 @@ class KillMatrix:
                 "OPENAI_BASE_URL": self.llm.base_url,
                 "DATABASE_URL": self.stack.database_url,
             }
-            self._worker = DoomedWorker(self._home / "worker", worker=self._file, environ=environ | self._environ)
+            self._worker = KillableWorker(self._home / "worker", worker=self._file, environ=environ | self._environ)
             cleanup.callback(self._worker.stop)
             self._worker.start()
             self._cleanup = cleanup.pop_all()
@@ -132,98 +139,102 @@ class KillMatrix:
         self._cleanup.close()
 
     async def survive(self, *boundaries: str, victim: Victim = "worker", most: int | None = None) -> Survival:
-        """Have a run killed wherever it comes to one of the boundaries, and check everything when it has ended.
+        """Start a run, kill it at each place of the boundaries, and check its log and its effects when it has ended.
 
         Args:
-            boundaries: Of `BOUNDARIES`, or any like them. Whether an effect happened is asked only after one broke
-                off: where `reconcile_requested` is among them, the run is killed after its effects, too.
-            victim: What is killed while the worker is at the boundary; a server is started again.
-            most: Kill so often at the most.
+            boundaries: Some of `BOUNDARIES`, or others of that form. `reconcile_requested` occurs only after an
+                interrupted effect, so if it is among them, the run is also killed after its effects.
+            victim: What to kill while the worker is at the boundary; a server is started again.
+            most: The maximum number of kills; None for no limit.
+
+        Returns:
+            Where the run was killed, and its events.
 
         Raises:
             AssertionError: An effect happened twice or is lost, a decision is lost, the run did not complete, its log
-                is altered, or it was not where it should have been when it was killed. The message names each.
+                is altered, or the worker was not stopped at the boundary. The message names each fault.
         """
         assert self._worker, "use it in a `with` statement"
         if any(boundary.endswith(" reconcile_requested") for boundary in boundaries):
             boundaries = ("after effect", *boundaries)
         client = await connect_stack(self.stack)
         await ensure_search_attributes(client)
-        self._worker.doom(Plan(boundaries=boundaries, most=most))
+        self._worker.set_plan(Plan(boundaries=boundaries, most=most))
         before = dict(await asyncio.to_thread(self._effects))
         thread = f"kill-{uuid4().hex[:8]}"
         handle = await client.start_workflow(WORKFLOW, self._run, id=thread, task_queue=self._queue)
         log = RecordedLog(client, thread, str(handle.first_execution_run_id))
         person = Person(client, log, self._effects)
-        stops, wrong = await self._follow(log, person, victim)
+        stops, faults = await self._run_to_end(log, person, victim)
         effects = await asyncio.to_thread(self._effects)
-        wrong += audit(log.events, effects=effects, sent=person.sent)
-        mine = {*before.items(), *((key, effects.get(key, 0)) for key in log.keys.values())}
-        wrong += [f"effect {key} is of no call" for key, count in effects.items() if (key, count) not in mine]
-        assert not wrong, f"{thread}, {victim} killed {', '.join(boundaries)}: " + "; ".join(wrong)
+        faults += audit(log.events, effects=effects, sent=person.sent)
+        expected = {*before.items(), *((key, effects.get(key, 0)) for key in log.keys.values())}
+        faults += [f"effect {key} belongs to no call" for key, count in effects.items() if (key, count) not in expected]
+        assert not faults, f"{thread}, {victim} killed {', '.join(boundaries)}: " + "; ".join(faults)
         return Survival(tuple(stops), tuple(log.events), len(person.sent))
 
-    async def _follow(self, log: RecordedLog, person: Person, victim: Victim) -> tuple[list[Stop], list[str]]:
-        """Kill and decide until the run has ended; returns where it was stopped, and what was not as it should be."""
+    async def _run_to_end(self, log: RecordedLog, person: Person, victim: Victim) -> tuple[list[Stop], list[str]]:
+        """Kill the victim and decide requests until the run has ended; return the stops, and the faults found."""
         assert self._worker
         stops: list[Stop] = []
-        wrong: list[str] = []
+        faults: list[str] = []
         try:
             async with asyncio.timeout(self._patience):
                 while not log.closed:
                     if stop := self._worker.stopped():
                         stops.append(stop)
                         await _refresh(log)
-                        wrong += misplaced(log, stop)
-                        await asyncio.to_thread(self._strike, victim)
+                        faults += misplaced(log, stop)
+                        await asyncio.to_thread(self._kill, victim)
                     self._worker.check()
                     await _refresh(log)
                     await person.decide()
                     await asyncio.sleep(0.05)
         except TimeoutError:
             last = f"its last event is {log.events[-1]!r}" if log.events else "it has no event"
-            told = f"{last}; the worker says:\n{self._worker.log[-4000:]}"
-            wrong.append(f"the run did not end within {self._patience:g} s; {told}")
+            details = f"{last}; the worker's log:\n{self._worker.log[-4000:]}"
+            faults.append(f"the run did not end within {self._patience:g} s; {details}")
         finally:
-            await asyncio.to_thread(self._let_live)
-        return stops, wrong
+            await asyncio.to_thread(self._end_stops)
+        return stops, faults
 
-    def _strike(self, victim: Victim) -> None:
-        """Kill the victim while the worker is frozen; what is no worker lives again afterwards."""
+    def _kill(self, victim: Victim) -> None:
+        """Kill the victim while the worker is frozen; start a server or the LLM again, and resume the worker."""
         assert self._worker
         if victim == "worker":
             self._worker.kill()
             return
         if victim == "llm":
             self.llm.stop()
-            self._worker.go_on()
-            time.sleep(AWAY)
+            self._worker.resume()
+            time.sleep(LLM_OUTAGE_SECONDS)
             self.llm.start()
             return
-        server = psutil.Process(_known(self.stack.temporal_pid if victim == "temporal" else self.stack.postgres_pid))
+        server = psutil.Process(_required(self.stack.temporal_pid if victim == "temporal" else self.stack.postgres_pid))
         victims = [server, *server.children(recursive=True)]
         for each in victims:
             each.kill()
         psutil.wait_procs(victims, timeout=10)
-        self._worker.go_on()
+        self._worker.resume()
         self._stack = self._servers.start()
 
-    def _let_live(self) -> None:
+    def _end_stops(self) -> None:
+        """Replace a worker that is still frozen, and let the next one run without stops."""
         assert self._worker
         while self._worker.stopped():
             self._worker.kill()
-        self._worker.doom(None)
+        self._worker.set_plan(None)
 
 
 async def _refresh(log: RecordedLog) -> None:
-    """Read what is new, if the server is there."""
+    """Read the new events, unless the server is unavailable."""
     try:
         await log.refresh()
     except RPCError:
         return
 
 
-def _known(pid: int | None) -> int:
+def _required(pid: int | None) -> int:
     if pid is None:
-        raise HoldfastError("the stack does not say which process its server is")
+        raise HoldfastError("the stack file does not name the server's process id")
     return pid

@@ -1,7 +1,7 @@
-"""Where a doomed worker stops, to be killed there: what the supervisor and the worker tell each other, in one folder.
+"""The plan of where a worker stops to be killed: the files by which the supervisor and the worker communicate.
 
-The supervisor writes `plan.json`. A worker that comes to a boundary of the plan adds a line to `stops`, and stops
-itself with SIGSTOP: from then on it does nothing at all, until somebody outside kills it or lets it go on.
+The supervisor writes `plan.json`. A worker that reaches a boundary of the plan appends a line to `stops` and stops
+itself with SIGSTOP: it is frozen until the supervisor kills or resumes it.
 """
 
 import os
@@ -26,43 +26,42 @@ PLACES = (
     "continue_as_new",
     "run_finished",
 )
-"""What has a boundary before and one after it: activities, events, a tool's function, continue-as-new."""
+"""Everything with a boundary before it and one after it: activities, events, a tool's function, continue-as-new."""
 
 BOUNDARIES = tuple(f"{moment} {place}" for place in PLACES for moment in ("before", "after"))
-"""Every boundary of the matrix. Any other activity and any other event (`holdfast.log.events`) has two as well.
+"""Every boundary of the matrix. All other activities and events (`holdfast.log.events`) have these two as well.
 
-- before an activity: it has begun, and done nothing. After: it has returned, and Temporal does not know.
+- before an activity: it has started and done nothing. After: it has returned, and Temporal has no result yet.
 - before an event: the workflow task that records it is lost. After: it is recorded, and nothing has followed.
-- before `effect`: the intent is in the ledger. After: the tool has returned, and the ledger does not know.
+- before `effect`: the intent is in the ledger. After: the tool has returned, and the ledger has no result yet.
 """
 
 
 class Plan(Frozen):
-    """Where to stop."""
+    """Where a worker stops."""
 
     boundaries: tuple[str, ...] = ()
-    """`before …` and `after …`; empty for any."""
+    """`before …` and `after …`; empty for every boundary."""
     skip: int = 0
-    """How many boundaries that fit each worker process passes first."""
+    """How many matching boundaries each worker process passes before it stops at one."""
     most: int | None = None
-    """Stop so often, all worker processes together; None for once at each place."""
+    """The maximum number of stops of all worker processes together; None for one at each place."""
 
 
 class Stop(Frozen):
-    """A worker has stopped."""
+    """A stop of a worker."""
 
     boundary: str
     place: str
-    """What exactly was about to happen or has happened: the thread, and the event's position, the effect's key or the
-    activity."""
+    """The place in the run: the thread, with the event's position, the effect's key or the activity."""
     pid: int
 
 
-class Doom:
-    """The worker's side.
+class Stopper:
+    """Stops this worker process at the boundaries of the plan.
 
     Args:
-        folder: Where the plan is.
+        folder: The folder with the plan.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,8 +69,8 @@ class Doom:
         self._lock = threading.Lock()
         self._passed = 0
 
-    def passing(self, boundary: str, place: str) -> None:
-        """Stop here, if the plan says so."""
+    def reached(self, boundary: str, place: str) -> None:
+        """Stop the process if the plan has this boundary."""
         with self._lock:
             if not self._is_due(boundary, place):
                 return
@@ -94,7 +93,7 @@ class Doom:
 
 
 def read_plan(folder: Path) -> Plan | None:
-    """The plan, if there is one."""
+    """Return the plan; None if there is none."""
     try:
         return Plan.model_validate_json((folder / "plan.json").read_bytes())
     except FileNotFoundError:
@@ -102,7 +101,7 @@ def read_plan(folder: Path) -> Plan | None:
 
 
 def write_plan(folder: Path, plan: Plan | None) -> None:
-    """Put a plan in the place of the last one, and forget where workers stopped; None to let them live."""
+    """Replace the plan and delete the recorded stops; None for no more stops."""
     (folder / "plan.json").unlink(missing_ok=True)
     (folder / "stops").unlink(missing_ok=True)
     if plan:
@@ -112,7 +111,7 @@ def write_plan(folder: Path, plan: Plan | None) -> None:
 
 
 def read_stops(folder: Path) -> list[Stop]:
-    """Where workers have stopped since the plan was written, oldest first."""
+    """Return where workers have stopped since the plan was written, oldest first."""
     try:
         lines = (folder / "stops").read_text().splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A worker process that is killed again and again, and lives again each time."""
+"""A worker process that can be frozen and killed at boundaries, and is started again after each kill."""
 
 import os
 import signal
@@ -14,16 +14,16 @@ import psutil
 from holdfast.testing.kill_matrix.plan import Plan, Stop, read_stops, write_plan
 
 PATIENCE = 60.0
-"""Seconds for a worker to be ready, and for it to end."""
+"""Seconds that a worker may take to be ready, and to end."""
 
 
-class DoomedWorker:
-    """`worker.py --dev`, on the stack that runs under `home`.
+class KillableWorker:
+    """Runs `worker.py --dev` on a stack that is already running.
 
     Args:
-        folder: For its log and its plan; created.
+        folder: A folder for its log and its plan; created.
         worker: The file `worker.py`.
-        environ: `HOLDFAST_HOME`, `HOLDFAST_CATALOG`, … Variables of these kinds are not inherited.
+        environ: `HOLDFAST_HOME`, `HOLDFAST_CATALOG` and so on. Such variables are not inherited.
     """
 
     def __init__(self, folder: Path, *, worker: Path, environ: Mapping[str, str]) -> None:
@@ -37,18 +37,18 @@ class DoomedWorker:
 
     @property
     def log(self) -> str:
-        """What all its processes have printed."""
+        """The output of all its processes."""
         return (self._folder / "worker.log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Start it, and wait until the first process is ready.
+        """Start the worker, and wait until its first process is ready.
 
         Raises:
-            AssertionError: It is not; the message holds its log.
+            AssertionError: It did not become ready; the message holds its log.
         """
         kinds = ("TEMPORAL_", "OPENAI_", "HOLDFAST_", "DATABASE_URL")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(kinds)}
-        # It imports what the test can import, the user's catalog too.
+        # The worker must be able to import all that the test can, such as the user's catalog.
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-m", "holdfast.testing.kill_matrix.worker", str(self._folder), str(self._worker)]
         with (self._folder / "worker.log").open("ab") as log:
@@ -67,40 +67,44 @@ class DoomedWorker:
             time.sleep(0.02)
 
     def check(self) -> None:
-        """Raise AssertionError if it has ended by itself."""
-        assert self._process is not None, "start() it first"
+        """Check that the worker is running.
+
+        Raises:
+            AssertionError: It has ended by itself.
+        """
+        assert self._process is not None, "call start() first"
         assert self._process.poll() is None, f"the worker has ended by itself:\n{self.log}"
 
-    def doom(self, plan: Plan | None) -> None:
-        """From now on, stop there."""
+    def set_plan(self, plan: Plan | None) -> None:
+        """Set where the worker stops from now on; None for nowhere."""
         write_plan(self._folder, plan)
         self._handled = 0
 
     def stopped(self) -> Stop | None:
-        """Where it has stopped and waits for what is to come; None while it works."""
+        """Return where the worker is frozen; None while it runs."""
         stops = read_stops(self._folder)
         return stops[self._handled] if len(stops) > self._handled else None
 
     def kill(self) -> None:
-        """SIGKILL the worker process, stopped or not; the next one comes at once."""
+        """SIGKILL the worker process, frozen or not; the next one starts at once."""
         stop = self.stopped()
         self._handled += stop is not None
         with suppress(ProcessLookupError):
             os.kill(stop.pid if stop else int((self._folder / "pid").read_text()), signal.SIGKILL)
             self.kills += 1
 
-    def go_on(self) -> None:
-        """Let the worker process live on from where it has stopped."""
+    def resume(self) -> None:
+        """Resume the worker process where it is frozen."""
         stop = self.stopped()
-        assert stop, "it has not stopped"
+        assert stop, "the worker is not stopped"
         self._handled += 1
         os.kill(stop.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End it as Ctrl-C does, or else by force."""
+        """Stop the worker as Ctrl-C does, or by force if it does not end in time."""
         if self._process is None:
             return
-        self.doom(None)
+        self.set_plan(None)
         process, self._process = self._process, None
         workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
         for worker in workers:

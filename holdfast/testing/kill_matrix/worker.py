@@ -1,12 +1,12 @@
-"""`worker.py`, doomed: it works as always, and stops where the plan says, to be killed there.
+"""Run `worker.py` so that it stops at the boundaries of the plan, where it can be killed.
 
     python -m holdfast.testing.kill_matrix.worker FOLDER path/to/worker.py [arguments of worker.py]
 
-1. This process loads `worker.py` once, and forks a worker process, and another one whenever that is killed.
-2. The worker is built by `worker.build_worker`, with an interceptor and with tools that tell when they are called.
-   Nothing in it knows of boundaries.
-3. What a workflow records is settled when Temporal has taken the workflow task's completion. No interceptor sees
-   that, so the one method of the SDK that sends it is wrapped.
+1. This process loads `worker.py` once and forks a worker process, and another one whenever that one is killed.
+2. `worker.build_worker` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's own
+   code contains no boundaries.
+3. An event is recorded once Temporal has accepted the workflow task's completion. Interceptors do not see that, so
+   the SDK's method that sends the completion is wrapped.
 """
 
 import functools
@@ -35,88 +35,88 @@ from holdfast.agents.catalog import Catalog
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent
 from holdfast.run.contracts import ToolRequest
-from holdfast.testing.kill_matrix.plan import Doom
+from holdfast.testing.kill_matrix.plan import Stopper
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
 
 _PLACE: ContextVar[str] = ContextVar("place")
-"""The activity that is running here."""
+"""The activity that is running in this context."""
 
 
-class Activities(Interceptor):
-    """Tells when activities begin, and when they have returned and nobody knows it yet."""
+class ActivityBoundaries(Interceptor):
+    """Reports the boundaries of activities: when one has started, and when its result is not sent yet."""
 
-    def __init__(self, doom: Doom) -> None:
-        self._doom = doom
+    def __init__(self, stopper: Stopper) -> None:
+        self._stopper = stopper
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Activity(super().intercept_activity(next), self._doom)
+        return _Activity(super().intercept_activity(next), self._stopper)
 
 
 class _Activity(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, doom: Doom) -> None:
+    def __init__(self, next: ActivityInboundInterceptor, stopper: Stopper) -> None:
         super().__init__(next)
-        self._doom = doom
+        self._stopper = stopper
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info = activity.info()
-        # A call that a person has sent to run again is another activity, and yet the same place.
+        # A call that a person has decided to run again is a different activity at the same place.
         request = input.args[0] if input.args else None
-        mine = request.key if isinstance(request, ToolRequest) else f"{info.workflow_run_id}/{info.activity_id}"
-        _PLACE.set(f"{info.workflow_id}/activities/{mine}")
-        self._doom.passing(f"before {info.activity_type}", _PLACE.get())
+        name = request.key if isinstance(request, ToolRequest) else f"{info.workflow_run_id}/{info.activity_id}"
+        _PLACE.set(f"{info.workflow_id}/activities/{name}")
+        self._stopper.reached(f"before {info.activity_type}", _PLACE.get())
         result = await self.next.execute_activity(input)
-        self._doom.passing(f"after {info.activity_type}", _PLACE.get())
+        self._stopper.reached(f"after {info.activity_type}", _PLACE.get())
         return result
 
 
-def doomed(catalog: Catalog, doom: Doom) -> Catalog:
-    """The same catalog, whose tools tell when their effects are about to happen, and when they have happened."""
-    told = copy(catalog)
-    told.tools = {
-        name: tool if tool.spec.effect is Effect.READ else replace(tool, function=_telling(tool, doom))
+def instrument_tools(catalog: Catalog, stopper: Stopper) -> Catalog:
+    """Return the catalog with tools that report the boundaries before and after their effects."""
+    instrumented = copy(catalog)
+    instrumented.tools = {
+        name: tool if tool.spec.effect is Effect.READ else replace(tool, function=_instrument(tool, stopper))
         for name, tool in catalog.tools.items()
     }
-    return told
+    return instrumented
 
 
-def _telling(tool: Tool, doom: Doom) -> Any:
+def _instrument(tool: Tool, stopper: Stopper) -> Any:
     function = tool.function
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def act(**arguments: Any) -> Any:
-            doom.passing("before effect", _PLACE.get())
+            stopper.reached("before effect", _PLACE.get())
             try:
                 return await function(**arguments)
             finally:
-                doom.passing("after effect", _PLACE.get())
+                stopper.reached("after effect", _PLACE.get())
 
     else:
 
         @functools.wraps(function)
         def act(**arguments: Any) -> Any:
-            doom.passing("before effect", _PLACE.get())
+            stopper.reached("before effect", _PLACE.get())
             try:
                 return function(**arguments)
             finally:
-                doom.passing("after effect", _PLACE.get())
+                stopper.reached("after effect", _PLACE.get())
 
     return act
 
 
-def watch_recording(doom: Doom) -> None:
-    """Tell when an event is about to be recorded, and when it is; the same of continue-as-new."""
+def instrument_recording(stopper: Stopper) -> None:
+    """Patch the SDK to report the boundaries before and after events are recorded, and of continue-as-new."""
     append, poll, complete = (
         EventLog.append,
         SDKWorker.poll_workflow_activation,
         SDKWorker.complete_workflow_activation,
     )
     unsettled: dict[str, list[tuple[str, str]]] = {}
-    # Activities within workflow tasks, which are completed when these have ended.
+    # Local activities run within a workflow task, which is completed only when they have ended.
     local: Counter[str] = Counter()
 
-    def append_noticed(log: EventLog, event: AgentEvent, *, at: datetime) -> AgentEvent:
+    def append_and_note(log: EventLog, event: AgentEvent, *, at: datetime) -> AgentEvent:
         stamped = append(log, event, at=at)
         if workflow.in_workflow() and not workflow.unsafe.is_replaying():
             info = workflow.info()
@@ -124,63 +124,65 @@ def watch_recording(doom: Doom) -> None:
             unsettled.setdefault(info.run_id, []).append((stamped.type, place))
         return stamped
 
-    async def poll_noticed(worker: SDKWorker) -> WorkflowActivation:
+    async def poll_and_count(worker: SDKWorker) -> WorkflowActivation:
         activation = await poll(worker)
         local[activation.run_id] -= sum(job.resolve_activity.is_local for job in activation.jobs)
         if any(job.HasField("remove_from_cache") for job in activation.jobs):
             del local[activation.run_id]
         return activation
 
-    async def complete_noticed(worker: SDKWorker, completion: WorkflowActivationCompletion) -> None:
+    async def complete_with_boundaries(worker: SDKWorker, completion: WorkflowActivationCompletion) -> None:
         commands = completion.successful.commands
         if commands and all(command.HasField("respond_to_query") for command in commands):
-            return await complete(worker, completion)  # nothing is recorded by it
+            return await complete(worker, completion)  # it records nothing
         local[completion.run_id] += sum(command.HasField("schedule_local_activity") for command in commands)
         if local[completion.run_id]:
-            return await complete(worker, completion)  # nothing is recorded by it yet
-        passing = unsettled.pop(completion.run_id, [])
+            return await complete(worker, completion)  # it records nothing yet
+        recording = unsettled.pop(completion.run_id, [])
         if any(command.HasField("continue_as_new_workflow_execution") for command in commands):
-            passing.append(("continue_as_new", completion.run_id))
+            recording.append(("continue_as_new", completion.run_id))
         if completion.HasField("failed"):
-            passing = []
-        for what, place in passing:
-            doom.passing(f"before {what}", place)
+            recording = []
+        for what, place in recording:
+            stopper.reached(f"before {what}", place)
         await complete(worker, completion)
-        for what, place in passing:
-            doom.passing(f"after {what}", place)
+        for what, place in recording:
+            stopper.reached(f"after {what}", place)
 
-    # Through setattr: to a type checker, nobody replaces methods. This process is for tests alone.
-    setattr(EventLog, "append", append_noticed)  # noqa: B010
-    setattr(SDKWorker, "poll_workflow_activation", poll_noticed)  # noqa: B010
-    setattr(SDKWorker, "complete_workflow_activation", complete_noticed)  # noqa: B010
+    # Through setattr, because type checkers reject assignments to methods. This process only serves tests.
+    setattr(EventLog, "append", append_and_note)  # noqa: B010
+    setattr(SDKWorker, "poll_workflow_activation", poll_and_count)  # noqa: B010
+    setattr(SDKWorker, "complete_workflow_activation", complete_with_boundaries)  # noqa: B010
 
 
 def main() -> None:
-    """Run a worker, and another one whenever it is killed; end as the last one ended."""
+    """Run a worker, and another one whenever it is killed; exit with the last one's exit code."""
     folder, file = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
     sys.argv = [str(file), *sys.argv[3:]]
     sys.path.insert(0, str(file.parent))
     worker: Any = importlib.import_module(file.stem)
-    doom = Doom(folder)
-    watch_recording(doom)
+    stopper = Stopper(folder)
+    instrument_recording(stopper)
     build = worker.build_worker
 
-    def build_doomed(
+    def build_instrumented(
         *arguments: Any, catalog: Catalog, interceptors: Sequence[Interceptor] = (), **options: Any
     ) -> Worker:
-        interceptors = [*interceptors, Activities(doom)]
-        built: Worker = build(*arguments, catalog=doomed(catalog, doom), interceptors=interceptors, **options)
+        interceptors = [*interceptors, ActivityBoundaries(stopper)]
+        built: Worker = build(
+            *arguments, catalog=instrument_tools(catalog, stopper), interceptors=interceptors, **options
+        )
         return built
 
-    worker.build_worker = build_doomed
+    worker.build_worker = build_instrumented
     children: list[int] = []
 
-    def pass_on(number: int, _: object) -> None:
+    def forward(number: int, _: object) -> None:
         for child in children:
             os.kill(child, number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
+        signal.signal(number, forward)
     while True:
         child = os.fork()
         if child == 0:

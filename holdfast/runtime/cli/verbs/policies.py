@@ -1,101 +1,87 @@
-"""Verbs about policy files. They need no server."""
+"""Verbs about policy files: policy check, policy explain. They need no server."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from rich.text import Text
+import typer
 
-from holdfast.authority.explain import Explanation, explain
-from holdfast.authority.policy import Policy, ToolUse
-from holdfast.errors import PolicyError
 from holdfast.runtime.cli.exits import OK, USAGE
-from holdfast.runtime.cli.text import brief, count, visible
-from holdfast.runtime.cli.verbs.invocation import Invocation
-from holdfast.runtime.client.threads import JSON
-from holdfast.runtime.config.durations import span_text
-from holdfast.runtime.config.policy_file import load_policy
-from holdfast.tools.effects import Effect
+from holdfast.runtime.cli.options import Verbs
+from holdfast.runtime.cli.session import Session
+from holdfast.runtime.cli.text import visible
+
+if TYPE_CHECKING:
+    from holdfast.authority.policy import Policy
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy, as YAML or JSON.")]
+
+verbs = Verbs(under="policy", help="Check a policy file, or explain its verdict on a call.")
 
 
-class Policies(Invocation):
-    """Checks policy files, and says what they say."""
+@verbs.verb("policy check policy.yaml", "policy check policy.yaml --json | jq -r .hash", local=True)
+async def check(session: Session, file: File) -> int:
+    """Check a policy file.
 
-    async def check_policy(self, file: Path) -> int:
-        """Whether a policy file can be used."""
-        policy = self._loaded(file)
-        if policy is None:
-            return USAGE
-        told = {"ok": True, "hash": policy.hash, "rules": len(policy.rules), "signatures": policy.signatures}
-        told |= {"approvers": [person.name for person in policy.approvers]}
-        told |= {"gateways": [gateway.name for gateway in policy.gateways]}
-        self._output.result(told, policy_screen(file, policy))
-        return OK
+    Exit 2 with every problem, its line and its field.
+    """
+    policy = _load(session, file)
+    if policy is None:
+        return USAGE
+    from holdfast.runtime.cli.policy_screens import policy_screen
 
-    async def explain_policy(self, file: Path, use: JSON) -> int:
-        """Which rule of a policy decides on a call, and why."""
-        policy = self._loaded(file)
-        if policy is None:
-            return USAGE
-        explanation = explain(policy, ToolUse(**{**use, "effect": Effect(use["effect"])}))
-        self._output.result({**explanation.view(), "hash": policy.hash}, explanation_screen(explanation))
-        return OK
-
-    def _loaded(self, file: Path) -> Policy | None:
-        """The policy in a file; None where it cannot be used, which is told."""
-        try:
-            return load_policy(file)
-        except PolicyError as error:
-            self._output.note(visible(str(error)))
-            self._output.result({"ok": False, "problems": [problem._asdict() for problem in error.problems]})
-            return None
+    result = {"ok": True, "hash": policy.hash, "rules": len(policy.rules), "signatures": policy.signatures}
+    result |= {"approvers": [person.name for person in policy.approvers]}
+    result |= {"gateways": [gateway.name for gateway in policy.gateways]}
+    session.output.result(result, policy_screen(file, policy))
+    return OK
 
 
-def policy_screen(file: Path, policy: Policy) -> Text:
-    """A policy in a few lines."""
-    screen = Text.assemble(("ok  ", "green"), (visible(str(file)), "bold"), f"  hash {policy.hash}\n")
-    screen.append(f"    {count(len(policy.rules), 'rule')}; signatures are {policy.signatures}\n")
-    for person in policy.approvers:
-        roles = f" ({', '.join(person.roles)})" if person.roles else ""
-        screen.append(f"    {person.name}{roles}: {count(len(person.keys), 'key')}\n")
-    if not policy.approvers:
-        screen.append("    no approvers are named: anybody decides\n")
-    for gateway in policy.gateways:
-        screen.append(f"    gateway {gateway.name}: {count(len(gateway.keys), 'key')}\n")
-    screen.rstrip()
-    return screen
+@verbs.verb(
+    """policy explain policy.yaml --tool pay --arguments '{"cents": 250000}'""",
+    "policy explain policy.yaml --tool read_file --effect read --agent releaser --depth 1",
+    local=True,
+)
+async def explain(
+    session: Session,
+    file: File,
+    tool: Annotated[str, typer.Option(metavar="NAME", help="The tool that is called.")],
+    arguments: Annotated[str, typer.Option(metavar="JSON", help="The arguments of the call.")] = "{}",
+    effect: Annotated[
+        Literal["read", "idempotent", "verifiable", "unsafe"], typer.Option(help="The tool's class of effect.")
+    ] = "unsafe",
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The agent that calls it.")] = "",
+    depth: Annotated[int, typer.Option(min=0, help="How many agents are above it.")] = 0,
+    workspace: Annotated[str, typer.Option(metavar="DIR", help="The run's folder.")] = "",
+) -> int:
+    """Show which rule decides on a call, why, and who may decide."""
+    from pydantic_core import from_json
+
+    try:
+        given = from_json(arguments, allow_inf_nan=False)
+    except ValueError as error:
+        raise typer.BadParameter(f"--arguments is not JSON: {error}") from None
+    policy = _load(session, file)
+    if policy is None:
+        return USAGE
+    from holdfast.authority.explain import explain as explain_use
+    from holdfast.authority.policy import ToolUse
+    from holdfast.runtime.cli.policy_screens import explanation_screen
+    from holdfast.tools.effects import Effect
+
+    use = ToolUse(tool=tool, effect=Effect(effect), arguments=given, agent=agent, depth=depth, workspace=workspace)
+    explanation = explain_use(policy, use)
+    session.output.result({**explanation.view(), "hash": policy.hash}, explanation_screen(explanation))
+    return OK
 
 
-def explanation_screen(explanation: Explanation) -> Text:
-    """The verdict, the rules that were tried, and who may decide."""
-    verdict = explanation.verdict
-    style = {"allow": "green", "ask": "bold yellow", "deny": "bold red"}[verdict.verdict]
-    screen = Text.assemble((verdict.verdict, style), f"  {brief(verdict.rule, 300)}\n")
-    if verdict.reason:
-        screen.append(f"  {brief(verdict.reason, 300)}\n")
-    screen.append("\n")
-    for judged in explanation.judged:
-        sign = "✓" if judged.applies else "–"
-        screen.append(f"  {sign} rules[{judged.number}]  {brief(judged.rule)}", "" if judged.applies else "dim")
-        screen.append(f"  {brief(judged.why, 400)}\n", "dim")
-    if not explanation.judged or not explanation.judged[-1].applies:
-        screen.append(f"  ✓ {verdict.rule}\n")
-    if verdict.verdict == "ask":
-        screen.append("\n").append_text(_people(explanation))
-    screen.rstrip()
-    return screen
+def _load(session: Session, file: Path) -> "Policy | None":
+    """The policy in a file; None where it cannot be used, after its problems are printed."""
+    from holdfast.errors import PolicyError
+    from holdfast.runtime.config.policy_file import load_policy
 
-
-def _people(explanation: Explanation) -> Text:
-    terms = explanation.verdict.terms
-    needed = f"{terms.quorum} of " if terms.quorum > 1 else ""
-    lines = [f"Decided by {needed}{', '.join(explanation.who) or 'anybody'}"]
-    if explanation.veto:
-        lines.append(f"Denied also by {', '.join(explanation.veto)}")
-    if not terms.requester_may_decide:
-        lines.append("Not by who gave the task or a message")
-    lines += [f"After {span_text(after)} also {', '.join(who)}" for after, who in explanation.later]
-    if terms.remind_every:
-        lines.append(f"Reminded every {span_text(terms.remind_every)}")
-    if terms.expires_after:
-        how = {"deny": "denied", "approve": "approved"}[terms.on_expiry]
-        lines.append(f"Without a decision {how} after {span_text(terms.expires_after)}")
-    return Text("".join(f"  {line}\n" for line in lines))
+    try:
+        return load_policy(file)
+    except PolicyError as error:
+        session.output.note(visible(str(error)))
+        session.output.result({"ok": False, "problems": [problem._asdict() for problem in error.problems]})
+        return None

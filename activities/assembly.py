@@ -1,0 +1,117 @@
+"""Builds a worker: its activities, with the stores, caches and clients they share. Its workflows are the caller's."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import openai
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import Client
+from temporalio.worker import Interceptor, Worker
+
+from activities.archive import Record
+from activities.builtin_tools.offer import with_builtin_tools
+from activities.call_llm import LLM
+from activities.call_tool import Tools
+from activities.load_agent import Agents
+from activities.loop_iteration import Loops
+from activities.notify import Notifier
+from activities.orders import Chains, CheckedOrders
+from activities.transcript_cache import TranscriptCache
+from holdfast.agents.catalog import Catalog
+from holdfast.agents.required_secrets import read_secrets
+from holdfast.runtime.composition.stores import choose_stores
+from holdfast.runtime.llm.embeddings import Embeddings
+from holdfast.runtime.stores.ledger import Ledger
+from holdfast.runtime.worker.construction import new_worker
+from holdfast.runtime.worker.redaction import Redacting
+from holdfast.stores import ArtifactStore
+from holdfast.tools.secrets import Secrets
+
+
+def build_worker(
+    client: Client,
+    *,
+    workflows: Sequence[type],
+    catalog: Catalog,
+    llm: openai.AsyncOpenAI,
+    default_llm: str,
+    pool: AsyncConnectionPool,
+    database_url: str,
+    workspaces: Path,
+    artifacts: ArtifactStore | None = None,
+    secrets: Secrets | None = None,
+    notifier: Notifier | None = None,
+    embeddings: Embeddings | None = None,
+    plain_starts: bool = True,
+    interceptors: Sequence[Interceptor] = (),
+    **options: Any,
+) -> Worker:
+    """Put a worker together; `worker.build_worker` does so with today's workflows.
+
+    Args:
+        client: Connected, speaking pydantic.
+        workflows: The workflow classes.
+        catalog: The agents and tools it offers.
+        llm: Client of the LLM endpoint, with `max_retries=0`.
+        default_llm: The LLM of agents that name none.
+        pool: Open connections to the database.
+        database_url: The same database.
+        workspaces: The folder for threads without a workspace of their own.
+        artifacts: Keeps what is too long for the log, unless the catalog has a store; None for the database.
+        secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
+            environment what tools declare.
+        notifier: Sends notices of requests and endings; None to send none.
+        embeddings: Finds memories by meaning; None to find them by words alone.
+        plain_starts: Accept runs that were started without a fleet key.
+        interceptors: Those beside our own.
+        options: Further arguments of `holdfast.runtime.worker.construction.new_worker`: `task_queue`, `strict`, ….
+
+    Raises:
+        SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
+    """
+    secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
+    stores = choose_stores(catalog, pool, artifacts=artifacts, embeddings=embeddings)
+    threads, memories = stores.threads, stores.memories
+    assert threads is not None  # a pool provides every store that the catalog does not
+    assert memories is not None
+    assert stores.artifacts is not None
+    artifacts = stores.artifacts
+    catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, secrets=secrets)
+    notifier = notifier or Notifier()
+    transcripts = TranscriptCache(threads)
+    chains = Chains()
+    ledger = Ledger(pool, database_url)
+    record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
+    loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
+    agents = Agents(
+        catalog,
+        default_llm=default_llm,
+        workspaces=workspaces,
+        artifacts=artifacts,
+        memories=memories,
+        notify=bool(notifier.receivers),
+        threads=threads,
+        ledger=ledger,
+        chains=chains,
+        plain_starts=plain_starts,
+    )
+    activities: list[Callable[..., Any]] = [
+        record.load_thread,
+        record.load_effects,
+        agents.load_agent,
+        LLM(llm, catalog, transcripts, artifacts, secrets).call_llm,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets).call_tool,
+        notifier.notify,
+        record.archive,
+        loops.survey_workspace,
+        loops.settle_iteration,
+    ]
+    return new_worker(
+        client,
+        workflows=workflows,
+        activities=activities,
+        interceptors=[Redacting(secrets), CheckedOrders(chains), *interceptors],
+        **options,
+    )

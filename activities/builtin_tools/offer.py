@@ -1,0 +1,22 @@
+"""Which built-in tools an agent gets."""
+
+from activities.builtin_tools.read_artifact import read_artifact_tool
+from activities.builtin_tools.read_skill import read_skill_tool
+from activities.builtin_tools.remember import semantic_tools
+from holdfast.agents.catalog import Catalog
+from holdfast.memory.semantic import MemoryStore
+from holdfast.stores import ArtifactStore
+from holdfast.tools.secrets import Secrets
+
+
+def with_builtin_tools(
+    catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, secrets: Secrets
+) -> Catalog:
+    """The catalog, with the tools that read or write a store, for the agents that use them."""
+    catalog = catalog.offering(
+        read_skill_tool(artifacts, catalog.skills.values()),
+        to=lambda agent: agent.memory.workspace_skills or bool(catalog.skills_of(agent.name)),
+    )
+    for each in semantic_tools(memories, secrets):
+        catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
+    return catalog.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now

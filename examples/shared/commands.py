@@ -1,0 +1,52 @@
+"""A person's commands, run as separate processes: `starter.py`."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from examples.shared.workers import ROOT, DemoFailed, environment
+
+
+class Commands:
+    """A person's commands to one stack.
+
+    Args:
+        home: The stack's state folder.
+        settings: Environment variables, the same as the worker's.
+    """
+
+    def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
+        self._environment = environment(home, settings)
+
+    async def starter(self, *arguments: str) -> dict[str, Any]:
+        """Run `python starter.py … --json`; return its output.
+
+        Raises:
+            DemoFailed: The command failed.
+        """
+        found: dict[str, Any] = json.loads(await self.run(sys.executable, "starter.py", *arguments, "--json"))
+        return found
+
+    async def run(self, *command: str) -> str:
+        """Run a command; return its output.
+
+        Raises:
+            DemoFailed: The command failed.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=ROOT,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+        if process.returncode:
+            words = (errors or output).decode(errors="replace").strip()
+            name = f"{Path(command[0]).name} {' '.join(command[1:3])} …"
+            raise DemoFailed(f"`{name}` failed (exit code {process.returncode}): {words}")
+        return output.decode()

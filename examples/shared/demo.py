@@ -1,0 +1,59 @@
+"""The base of every demo: starts and restarts its worker, and finds its stack."""
+
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime
+
+from examples.shared.facts import Row
+from examples.shared.folders import DemoFolder
+from examples.shared.progress import Progress
+from examples.shared.workers import DemoFailed, Workers
+from holdfast.runtime.config.stack_file import Stack, read_stack
+
+
+class BaseDemo(ABC):
+    """A demo with one worker at a time.
+
+    Args:
+        folder: The demo's files.
+        workers: Its workers.
+        progress: Where to report progress.
+    """
+
+    def __init__(self, folder: DemoFolder, workers: Workers, progress: Progress) -> None:
+        self.workers = workers
+        self._folder = folder
+        self._progress = progress
+
+    @abstractmethod
+    async def facts(self) -> list[Row]:
+        """Run the demo, and count what happened while its servers still run.
+
+        Raises:
+            DemoFailed: The demo cannot continue.
+            HoldfastError: A server does not answer.
+        """
+
+    def _start_worker(self) -> None:
+        self.workers.start()
+        started = f"#{self.workers.started} starts: python worker.py --dev (pid {self.workers.pid})"
+        self._progress.report("worker", started)
+
+    async def _worker_ready(self) -> None:
+        number = self.workers.started
+        servers = "sets up Temporal and PostgreSQL" if number == 1 else "attaches to the running servers"
+        with self._progress.waiting(f"worker #{number} {servers}"):
+            await self.workers.ready()
+        self._progress.report("worker", f"#{number} is ready", note=f"Web UI {self._stack().ui_url}")
+
+    def _report_kill(self, when: str) -> datetime:
+        """Report that the worker has just been killed; return the time."""
+        at = datetime.now(UTC)
+        self._progress.gap()
+        self._progress.report("kill", f"SIGKILL to worker #{self.workers.started} (pid {self.workers.pid}), {when}")
+        return at
+
+    def _stack(self) -> Stack:
+        stack = read_stack(self._folder.home)
+        if stack is None:
+            raise DemoFailed(f"there is no stack in {self._folder.home}; see {self.workers.log}")
+        return stack

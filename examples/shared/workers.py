@@ -1,0 +1,120 @@
+"""The worker of a demo, one process at a time: starts it as a user would, kills it, restarts it, and stops it with its
+servers. Processes are found by id or by their state folder; no other process is affected.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.runtime.devstack import processes
+from holdfast.runtime.devstack.postgres import Postgres
+from holdfast.runtime.devstack.temporal_server import TemporalServer
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder of `worker.py` and `starter.py`."""
+
+READY_SECONDS = 90.0
+"""Time limit for a worker's start: the first start sets up a database."""
+
+_KEPT = ("HOLDFAST_LLM",)
+_FOREIGN = ("HOLDFAST_", "TEMPORAL_", "DATABASE_URL", "PG")
+
+
+class DemoFailed(Exception):
+    """The demo cannot continue; the text says why, and where to look."""
+
+
+def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of worker and starter: the demo's settings, and no other servers than the demo's."""
+    ours = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
+    return ours | {"HOLDFAST_HOME": str(home), "TEMPORAL_CONFIG_FILE": os.devnull, **settings}
+
+
+class Workers:
+    """Consecutive workers on one state folder.
+
+    Args:
+        home: The state folder.
+        logs: The folder of their output: `worker-1.log`, `worker-2.log`, …
+        settings: Environment variables: catalog, script, and other settings of the demo.
+    """
+
+    def __init__(self, home: Path, logs: Path, settings: Mapping[str, str]) -> None:
+        self._home = home
+        self._settings = settings
+        self._logs = logs
+        self._process: subprocess.Popen[bytes] | None = None
+        self.started = 0
+        """How many workers were started; the number of the newest."""
+
+    @property
+    def pid(self) -> int:
+        """The process id of the newest worker."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """The output of the newest worker."""
+        return self._logs / f"worker-{self.started}.log"
+
+    def start(self) -> None:
+        """Run `python worker.py --dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker."""
+        self.started += 1
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "worker.py", "--dev"],
+                cwd=ROOT,
+                env=environment(self._home, self._settings),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    async def ready(self) -> None:
+        """Wait until the newest worker is ready.
+
+        Raises:
+            DemoFailed: The worker ended, or took longer than `READY_SECONDS`.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        while b"\nReady" not in self.log.read_bytes():
+            if not self.alive():
+                raise DemoFailed(f"worker {self.started} ended while starting:\n{processes.tail(self.log)}")
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"worker {self.started} is not ready after {READY_SECONDS:g} s; see {self.log}")
+            await asyncio.sleep(0.02)
+
+    def alive(self) -> bool:
+        """Whether the newest worker runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL the worker only: its servers keep running, as they would on other machines."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop the worker, which stops its servers; then stop servers left by a killed worker."""
+        if self._process is not None and self.alive():
+            self._process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+            if self.alive():
+                self.kill()
+        for server in (TemporalServer(self._home, report=_silent), Postgres(self._home, report=_silent)):
+            if process := server.find():
+                server.stop(process)
+
+
+def _silent(line: str) -> None:
+    """Discard a line of progress."""

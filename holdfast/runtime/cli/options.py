@@ -1,0 +1,157 @@
+"""Arguments and options that several verbs share, and how a function becomes a verb."""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    pass
+
+Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
+Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Who you are. [default: HOLDFAST_BY, or your login name]")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; recorded, and shown to the agent.")]
+Key = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Sign with this private key (`keygen`). [default: HOLDFAST_KEY]")
+]
+Digest = Annotated[str | None, typer.Option(metavar="HEX", help="Refuse unless the request has this digest.")]
+Blocks = Annotated[
+    Path | None,
+    typer.Option(
+        "--content", metavar="FILE", help="Content blocks as JSON (text, images), instead of text; - reads stdin."
+    ),
+]
+CatalogName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The workers' catalog, for stores of its own: package.module:attribute. [default: HOLDFAST_CATALOG]",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout: one object, or one a line.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+Verb = Callable[..., Awaitable[int]]
+"""Takes the session and what was typed, does what the verb says, and returns the exit code."""
+
+_AnyVerb = TypeVar("_AnyVerb", bound=Verb)
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A verb with all that was typed: what `holdfast.runtime.cli.main.carry_out` runs."""
+
+    verb: Verb
+    given: dict[str, Any]
+    as_json: bool
+    debug: bool
+    catalog: str | None
+    interrupted: int | None
+    """The exit code of Ctrl-C; None for the usual one."""
+    farewell: str
+    """What to print on Ctrl-C."""
+
+
+CarryOut = Callable[[Invocation], int]
+
+
+@dataclass(frozen=True)
+class _Declared:
+    verb: Verb
+    name: str | None
+    examples: tuple[str, ...]
+    local: bool
+    interrupted: int | None
+    farewell: str
+
+    def command(self, carry_out: CarryOut) -> Callable[..., None]:
+        """The function that typer calls: the verb's own parameters, and those that all verbs have."""
+
+        def command(*, json: bool, debug: bool, catalog: str | None = None, **given: Any) -> None:
+            invocation = Invocation(self.verb, given, json, debug, catalog, self.interrupted, self.farewell)
+            raise typer.Exit(carry_out(invocation))
+
+        signature = inspect.signature(self.verb)
+        _, *own = signature.parameters.values()  # the first one is the session
+        shared: dict[str, tuple[Any, Any]] = {} if self.local else {"catalog": (CatalogName, None)}
+        shared |= {"json": (Json, False), "debug": (Debug, False)}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            *(each.replace(kind=keyword) for each in own),
+            *(
+                inspect.Parameter(name, keyword, default=default, annotation=kind)
+                for name, (kind, default) in shared.items()
+            ),
+        ]
+        command.__doc__, command.__name__ = self.verb.__doc__, self.verb.__name__
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        vars(command)["__signature__"] = signature.replace(parameters=parameters, return_annotation=None)
+        return command
+
+
+@dataclass(frozen=True)
+class Verbs:
+    """Verbs that belong together. Its modules are the files in `holdfast.runtime.cli.verbs`."""
+
+    under: str = ""
+    """The word that comes before each; empty for none."""
+    help: str = ""
+    """Help for that word."""
+    _declared: list[_Declared] = field(default_factory=list)
+
+    def verb(
+        self,
+        *examples: str,
+        name: str | None = None,
+        local: bool = False,
+        interrupted: int | None = None,
+        farewell: str = "",
+    ) -> Callable[[_AnyVerb], _AnyVerb]:
+        """Make a coroutine function a verb: its docstring is the help, its parameters after the session the options.
+
+        Args:
+            examples: What follows `python starter.py`, for the help.
+            name: The verb, where it is not the function's name.
+            local: It uses neither Temporal nor a store.
+            interrupted: The exit code of Ctrl-C; None for the usual one.
+            farewell: What to print on Ctrl-C.
+        """
+
+        def declare(function: _AnyVerb) -> _AnyVerb:
+            self._declared.append(_Declared(function, name, examples, local, interrupted, farewell))
+            return function
+
+        return declare
+
+    def register(self, app: typer.Typer, carry_out: CarryOut) -> None:
+        """Make them part of the command line, in their order here."""
+        if self.under:
+            group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=self.help)
+            app.add_typer(group, name=self.under)
+            app = group
+        for each in self._declared:
+            # The first character keeps the lines of the epilog as they are.
+            epilog = "\b\nExamples:\n" + "\n".join(f"  python starter.py {line}" for line in each.examples)
+            app.command(each.name, epilog=epilog)(each.command(carry_out))
+
+
+def read_content(text: str | None, blocks: Path | None) -> Any:
+    """What the user says: text, or the content blocks in a file."""
+    if (text is None) == (blocks is None):
+        raise typer.BadParameter("say it as text, or name a file with --content")
+    if blocks is None:
+        return text
+    import json
+
+    try:
+        given = json.loads(sys.stdin.read() if str(blocks) == "-" else blocks.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"--content {blocks} cannot be read: {error}") from None
+    if not isinstance(given, list) or not all(isinstance(block, dict) for block in given):
+        raise typer.BadParameter(f'--content {blocks} is not a list of blocks such as {{"type": "text", "text": "…"}}')
+    return given

@@ -1,0 +1,57 @@
+"""What verbs of several groups print: the state of a thread or a loop, and what became of an order."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.cli.exits import OK, REFUSED
+from holdfast.runtime.cli.session import Session
+from holdfast.runtime.cli.text import visible
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowExecutionDescription
+
+    from holdfast.runtime.client.decisions import UpdateResult
+    from holdfast.runtime.client.threads import JSON, Threads
+
+
+def print_state(
+    session: Session,
+    threads: "Threads",
+    state: "JSON",
+    found: "WorkflowExecutionDescription | None",
+    *,
+    running: Sequence[str],
+) -> None:
+    """Print the state of a thread.
+
+    Args:
+        session: Where to.
+        threads: For the link to the Web UI.
+        state: As `Threads.state` has it.
+        found: What Temporal knows of the latest run; None where it knows nothing.
+        running: The calls under way.
+    """
+    from holdfast.runtime.cli.screens import show_screen
+    from holdfast.runtime.reading.runs import retrying
+
+    link = session.link(threads, found.id, found.run_id) if found else None
+    retries = retrying(found) if found and "at" not in state else []
+    session.output.result({**state, "ui": link}, show_screen(state, running=running, retrying=retries, ui=link))
+
+
+async def print_loop(session: Session, threads: "Threads", found: "WorkflowExecutionDescription") -> None:
+    """Print where a loop is."""
+    from holdfast.runtime.cli.loop_screens import loop_screen
+    from holdfast.runtime.client.loops import loop_state
+
+    link = session.link(threads, found.id, found.run_id)
+    state = await loop_state(threads, found)
+    session.output.result({**state, "ui": link}, loop_screen(state, ui=link))
+
+
+def report_outcome(session: Session, thread: str, decided: "UpdateResult") -> int:
+    """Print what became of an order to a run or a loop."""
+    from rich.text import Text
+
+    session.output.result({"outcome": decided.outcome}, Text(f"{visible(thread)}: {decided.explanation}"))
+    return OK if decided.counts else REFUSED

@@ -1,0 +1,183 @@
+"""What a verb works with: settings, a way to write, and connections, each made when the verb first needs it."""
+
+import getpass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.errors import SettingsError
+from holdfast.runtime.cli.text import visible
+from holdfast.stores import origin_of
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowExecutionDescription
+
+    from holdfast.runtime.cli.output import Output
+    from holdfast.runtime.client.threads import Threads
+    from holdfast.runtime.composition.components import Components
+    from holdfast.runtime.config.settings import Settings
+
+
+class Session:
+    """One invocation of the command line.
+
+    Args:
+        environ: The environment.
+        root: The folder of `starter.py`.
+        workflows: Loads today's workflow classes.
+        as_json: Results as JSON.
+        debug: Let Temporal's client log.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        root: Path,
+        workflows: Callable[[], Sequence[type]],
+        as_json: bool,
+        debug: bool,
+    ) -> None:
+        self.root = root
+        self.workflows = workflows
+        self._environ = environ
+        self._as_json = as_json
+        self._debug = debug
+        self._cleanup = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._cleanup.aclose()
+
+    @cached_property
+    def settings(self) -> "Settings":
+        """The settings.
+
+        Raises:
+            SettingsError: One cannot be used.
+        """
+        from holdfast.runtime.config.settings import Settings
+
+        return Settings.from_env(self._environ, root=self.root)
+
+    @cached_property
+    def output(self) -> "Output":
+        """Where to write."""
+        from holdfast.runtime.cli.output import Output
+
+        return Output(as_json=self._as_json)
+
+    @cached_property
+    def parts(self) -> "Components":
+        """Client, stores and the rest."""
+        from holdfast.runtime.composition.components import Components
+
+        return Components(self.settings, self._environ, cleanup=self._cleanup, quiet=not self._debug)
+
+    async def connect(self, thread: str | None = None) -> "Threads":
+        """The threads, on a connected client.
+
+        Args:
+            thread: The id that was typed; None where there is none.
+
+        Raises:
+            ThreadIdInvalid: It cannot be a thread id.
+            ServerUnreachable: No server answers.
+        """
+        if thread is not None:
+            from holdfast.runtime.client.start_options import check_thread_id
+
+            check_thread_id(thread)
+        settings = self.settings
+        client = await self.parts.client()
+        from holdfast.runtime.client.threads import Threads
+
+        return Threads(
+            client,
+            task_queue=settings.task_queue,
+            answer_within=settings.answer_seconds,
+            record=await self.parts.threads(),
+        )
+
+    def person(self, given: str | None) -> str:
+        """The name of the person who decides or speaks."""
+        return normalized_name(given or self.settings.by or login())
+
+    def is_own(self, name: str) -> bool:
+        """Whether a name is that of the person at this command line, by its settings or by the system."""
+        return name in ("", self.settings.by, login())
+
+    def private_key(self, given: Path | None) -> str | None:
+        """The key to sign with; None to sign nothing."""
+        path = given or self.settings.key
+        if path is None:
+            return None
+        from holdfast.runtime.encryption.signing_keys import read_key, readable_by_others
+
+        private = read_key(path)
+        if readable_by_others(path):
+            self.output.note(f"Others can read {path}; chmod 600 it.")
+        return private
+
+    def link(self, threads: "Threads", thread: str, run_id: str) -> str | None:
+        """The page of a run in Temporal's Web UI."""
+        from holdfast.runtime.client.ui_links import ui_link
+
+        return ui_link(self.parts.ui, namespace=threads.runs.client.namespace, thread=thread, run_id=run_id)
+
+    def note_silence(self, words: str) -> None:
+        """Note, beside what history has, that no worker answered for the rest."""
+        self.output.note(visible(words))
+
+    def note_forgotten(self, thread: str) -> None:
+        """Note that only the permanent record has a thread."""
+        if origin := origin_of(thread):
+            self.output.note(f"{visible(thread)} is the log that a reset of {visible(origin)} has set aside.")
+            return
+        self.output.note(
+            f"Temporal does not have {visible(thread)} any more; this is from its permanent record. "
+            "A message (`say`) continues it."
+        )
+
+    def describe_in_temporal(self, threads: "Threads", found: "WorkflowExecutionDescription") -> str:
+        """What Temporal says of a thread that no worker answers for."""
+        from holdfast.runtime.reading.runs import retrying
+        from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
+
+        began = found.start_time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        status = found.status.name.lower() if found.status else "unknown"
+        ours = {
+            pair.key.name: pair.value for pair in found.typed_search_attributes if pair.key.name in SEARCH_ATTRIBUTES
+        }
+        known = "".join(f", {name} {value}" for name, value in ours.items())
+        link = self.link(threads, found.id, found.run_id)
+        words = f"Temporal says: {visible(found.id)} is {status}, since {began}{known}" + (f"\n{link}" if link else "")
+        return "\n".join(
+            [words, *(f"{each.activity}: attempt {each.attempt}, {each.reason}" for each in retrying(found))]
+        )
+
+
+def normalized_name(name: str) -> str:
+    """The one spelling of a name.
+
+    Raises:
+        SettingsError: It could be mistaken for another name.
+    """
+    from holdfast.base.names import person_name
+
+    try:
+        return person_name(name)
+    except ValueError as error:
+        raise SettingsError(f"{error}; say who you are with --by or HOLDFAST_BY") from None
+
+
+def login() -> str:
+    """The login name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return "unknown"

@@ -1,0 +1,263 @@
+"""Verbs by which people decide: approve, deny, respond, reconcile, delegate-authority, revoke, keygen."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.runtime.cli.exits import OK, REFUSED
+from holdfast.runtime.cli.options import By, Digest, Key, Reason, Request, Thread, Verbs
+from holdfast.runtime.cli.session import Session
+from holdfast.runtime.cli.text import visible
+
+if TYPE_CHECKING:
+    from holdfast.runtime.client.decisions import UpdateResult
+    from holdfast.runtime.client.threads import JSON, Threads
+
+verbs = Verbs()
+
+
+@verbs.verb(
+    "approve rel-1.2 1",
+    'approve rel-1.2 1 --by alice --reason "checked the notes" --key ~/.holdfast/alice.key',
+    """approve rel-1.2 1 --edit '{"version": "1.2.1"}'""",
+    "approve rel-1.2 1 --remember    # and the same call from now on, in this thread",
+)
+async def approve(
+    session: Session,
+    thread: Thread,
+    request: Request,
+    by: By = None,
+    reason: Reason = "",
+    edit: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Run with these arguments, in place of the LLM's.")
+    ] = None,
+    remember: Annotated[
+        bool, typer.Option("--remember", help="Allow the same call from now on, in this thread.")
+    ] = False,
+    digest: Digest = None,
+    key: Key = None,
+) -> int:
+    """Let a tool call run."""
+    payload: dict[str, Any] = {"decision": "approve", "request": request, "by": by, "reason": reason, "digest": digest}
+    if edit is not None:
+        payload["arguments"] = _read_arguments(edit)
+    if remember:
+        payload["remember"] = True
+    return await _decide(session, thread, payload, key=key)
+
+
+@verbs.verb('deny rel-1.2 1 --reason "not on a Friday"')
+async def deny(
+    session: Session,
+    thread: Thread,
+    request: Request,
+    by: By = None,
+    reason: Reason = "",
+    digest: Digest = None,
+    key: Key = None,
+) -> int:
+    """Refuse a tool call; the agent sees the reason."""
+    payload = {"decision": "deny", "request": request, "by": by, "reason": reason, "digest": digest}
+    return await _decide(session, thread, payload, key=key)
+
+
+@verbs.verb('respond rel-1.2 1 "It is published already, as 1.2.0"')
+async def respond(
+    session: Session,
+    thread: Thread,
+    request: Request,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the agent is to read.")],
+    by: By = None,
+    reason: Reason = "",
+    digest: Digest = None,
+    key: Key = None,
+) -> int:
+    """Answer in a tool's place; the call does not run."""
+    payload = {"decision": "respond", "request": request, "by": by, "reason": reason, "digest": digest}
+    return await _decide(session, thread, {**payload, "result": text}, key=key)
+
+
+@verbs.verb(
+    'reconcile rel-1.2 2 --happened --result "published as 1.2"',
+    "reconcile rel-1.2 2 --absent",
+    "reconcile rel-1.2 2 --undo",
+    'reconcile rel-1.2 2 --abandon --reason "the registry is gone"',
+)
+async def reconcile(
+    session: Session,
+    thread: Thread,
+    request: Request,
+    happened: Annotated[bool, typer.Option("--happened", help="The call took effect.")] = False,
+    absent: Annotated[bool, typer.Option("--absent", help="It did not: run it now.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo what it may have done.")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="Leave the outcome unknown and continue.")] = False,
+    result: Annotated[str | None, typer.Option(metavar="TEXT", help="With --happened: what the call returned.")] = None,
+    by: By = None,
+    reason: Reason = "",
+    digest: Digest = None,
+    key: Key = None,
+) -> int:
+    """Resolve a call whose outcome is unknown."""
+    choices = {"happened": happened, "absent": absent, "undo": undo, "abandon": abandon}
+    given = [word for word, chosen in choices.items() if chosen]
+    if len(given) != 1:
+        raise typer.BadParameter("say one of --happened, --absent, --undo and --abandon")
+    if result is not None and not happened:
+        raise typer.BadParameter("--result belongs to --happened")
+    payload = {"decision": given[0], "request": request, "by": by, "reason": reason, "digest": digest, "result": result}
+    return await _decide(session, thread, payload, key=key)
+
+
+@verbs.verb(
+    "delegate-authority rel-1.2 --to bob --for 1d",
+    "delegate-authority rel-1.2 --to bob --for 4h --by alice --key alice.key",
+)
+async def delegate_authority(
+    session: Session,
+    thread: Thread,
+    to: Annotated[str, typer.Option(metavar="NAME", help="Another approver.")],
+    span: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90 (seconds), 15m, 4h or 7d.")],
+    by: By = None,
+    reason: Reason = "",
+    key: Key = None,
+) -> int:
+    """Delegate your approval authority within a thread."""
+    from holdfast.runtime.config.durations import read_seconds
+
+    try:
+        seconds = read_seconds(span)
+    except ValueError as error:
+        raise typer.BadParameter(f"--for: {error}") from None
+    until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+    private, payload = session.private_key(key), _complete(session, by=by, reason=reason, to=to, until=until)
+    threads = await session.connect(thread)
+    from holdfast.authority.statements import AuthorityDelegation
+    from holdfast.runtime.client import decisions
+    from holdfast.runtime.encryption.signing_keys import signed
+
+    if private:
+        payload = signed(payload, AuthorityDelegation, thread=thread, private=private)
+    decided = await decisions.delegate_authority(threads, thread, payload)
+    return _report(session, f"{payload['by']}'s approval authority in {thread}, delegated to {to}", decided)
+
+
+@verbs.verb("revoke rel-1.2 --remembered 1", "revoke rel-1.2 --delegated-to bob --by alice")
+async def revoke(
+    session: Session,
+    thread: Thread,
+    remembered: Annotated[str | None, typer.Option(metavar="ID", help="A remembered rule, as `show` lists it.")] = None,
+    delegated_to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The approver whom you have delegated your authority to.")
+    ] = None,
+    by: By = None,
+    reason: Reason = "",
+    key: Key = None,
+) -> int:
+    """Revoke a remembered rule, or a delegation."""
+    if (remembered is None) == (delegated_to is None):
+        raise typer.BadParameter("say one of --remembered and --delegated-to")
+    private = session.private_key(key)
+    payload = _complete(session, by=by, reason=reason, delegated_to=delegated_to, remembered=remembered)
+    threads = await session.connect(thread)
+    from holdfast.authority.statements import Revocation
+    from holdfast.runtime.client import decisions
+    from holdfast.runtime.encryption.signing_keys import signed
+
+    if private:
+        payload = signed(payload, Revocation, thread=thread, private=private)
+    what = f"remembered rule {remembered}" if remembered is not None else f"delegation to {delegated_to}"
+    return _report(session, f"{what} in {thread}", await decisions.revoke(threads, thread, payload))
+
+
+@verbs.verb("keygen --out ~/.holdfast/alice.key", local=True)
+async def keygen(
+    session: Session,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the private key goes.")] = Path("holdfast.key"),
+) -> int:
+    """Make a key to sign decisions with.
+
+    Prints the public key, for the policy. Only you can read the file, and it is never overwritten.
+    """
+    from rich.text import Text
+
+    from holdfast.runtime.encryption.signing_keys import make_key
+
+    path = out.expanduser().absolute()
+    public = make_key(path)
+    session.output.result({"public": public, "file": str(path)}, Text(f'keys: ["{public}"]'))
+    session.output.note(
+        f"The private key is in {visible(str(path))}, for you alone. The line goes under your name in the policy; "
+        "sign with --key or HOLDFAST_KEY."
+    )
+    return OK
+
+
+async def _decide(session: Session, thread: str, payload: "JSON", *, key: Path | None) -> int:
+    """Decide a request: approve, deny, respond, or reconcile."""
+    private, payload = session.private_key(key), _complete(session, **payload)
+    threads = await session.connect(thread)
+    from holdfast.authority.statements import Decision
+    from holdfast.runtime.client import decisions
+    from holdfast.runtime.encryption.signing_keys import signed
+
+    if private:
+        payload = await _show_request(session, threads, thread, payload, private)
+        payload = signed(payload, Decision, thread=thread, private=private)
+    decided = await decisions.decide(threads, thread, payload)
+    return _report(session, f"request {payload['request']} of {thread}", decided)
+
+
+def _complete(session: Session, **payload: Any) -> "JSON":
+    """The payload with the sender's name, and without what was not given."""
+    given = {name: value for name, value in payload.items() if value is not None}
+    return {**given, "by": session.person(payload["by"])}
+
+
+async def _show_request(session: Session, threads: "Threads", thread: str, payload: "JSON", private: str) -> "JSON":
+    """Show the open request, and put its digest into the payload: what is signed is what is shown.
+
+    A digest that was given stands for a request that was seen before, and needs no worker.
+    """
+    from holdfast.authority.signatures import public_key
+    from holdfast.runtime.cli.screens import signing_screen
+    from holdfast.runtime.encryption.signing_keys import check_shown
+
+    if "digest" in payload:
+        return payload
+    for request in await threads.pending(thread):
+        if request["request"] == payload["request"]:
+            check_shown(request)
+            payload = {**payload, "digest": request["digest"]}
+            session.output.note(signing_screen(request, payload, public_key(private)))
+    return payload
+
+
+def _report(session: Session, what: str, decided: "UpdateResult") -> int:
+    """Print what became of a decision."""
+    from rich.text import Text
+
+    words = decided.explanation or decided.outcome
+    result: Mapping[str, str] = {"outcome": decided.outcome, "explanation": decided.explanation}
+    session.output.result(result, Text(visible(f"{what}: {words}")) if decided.counts else None)
+    if not decided.counts:
+        session.output.note(f"starter.py: {visible(what)}: {decided.outcome.replace('_', ' ')}: {visible(words)}")
+    return OK if decided.counts else REFUSED
+
+
+def _read_arguments(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        given = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"--edit is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise typer.BadParameter('--edit has to be an object with all arguments, such as {"version": "1.2.1"}')
+    return given
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no number {name}")

@@ -1,0 +1,268 @@
+"""Verbs that read threads: show, list, log, transcript, prompt, pending, watch, verify. Only `watch` also sends."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
+from holdfast.runtime.cli.options import By, Key, Thread, Verbs
+from holdfast.runtime.cli.reports import print_loop, print_state
+from holdfast.runtime.cli.session import Session
+from holdfast.runtime.cli.text import visible
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowExecutionDescription
+
+    from holdfast.runtime.client.threads import JSON, Threads
+
+RUN_EVENTS = 200
+"""How many events `show` reads back to name the calls under way."""
+
+verbs = Verbs()
+
+
+@verbs.verb("show rel-1.2", "show rel-1.2 --at 17", "show rel-1.2 --json | jq .status")
+async def show(
+    session: Session,
+    thread: Thread,
+    at: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
+    ] = None,
+) -> int:
+    """Show a thread's status, open requests and result."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.client.loops import find_loop
+
+    if loop := await find_loop(threads, thread):
+        await print_loop(session, threads, loop)
+    elif at is not None:
+        await _show_at(session, threads, thread, at)
+    else:
+        await _show_now(session, threads, thread)
+    return OK
+
+
+@verbs.verb("list", "list --status waiting_approval", name="list")
+async def list_threads(
+    session: Session,
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only threads with this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads.")] = 100,
+) -> int:
+    """List threads, newest first.
+
+    Statuses: running, waiting_approval, waiting_message, dormant, blocked, completed, failed, cancelled.
+    """
+    threads = await session.connect()
+    from holdfast.runtime.cli.screens import list_screen
+    from holdfast.runtime.client.listing import list_threads
+
+    output, rows = session.output, await list_threads(threads, status=status, limit=limit)
+    if output.as_json:
+        for row in rows:
+            output.result({name: row[name] for name in ("thread", "agent", "status", "step")})
+        return OK
+    output.result(rows, list_screen(rows))
+    if not rows:
+        output.note("No threads" + (f" with status {status}." if status else " yet."))
+    elif len(rows) == limit:
+        output.note(f"There may be more than these {limit}; --limit shows more.")
+    return OK
+
+
+@verbs.verb("log rel-1.2", "log rel-1.2 --follow --json", "log rel-1.2 --after 40")
+async def log(
+    session: Session,
+    thread: Thread,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
+    after: Annotated[int, typer.Option(min=-1, metavar="N", help="Only events after position N.")] = -1,
+) -> int:
+    """Print a thread's events, of all its runs."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.cli.event_lines import event_line
+    from holdfast.runtime.client.follow import follow as follow_events
+
+    found = await _find(session, threads, thread)
+    if follow:
+        events = follow_events(threads, thread, after=after, note=session.output.note)
+    else:
+        events = threads.events(thread, after=after, found=found, note=session.note_silence)
+    async for event in events:
+        session.output.result(event, None if session.output.as_json else event_line(event))
+    return OK
+
+
+@verbs.verb("transcript rel-1.2", "transcript rel-1.2 --active", "transcript rel-1.2 --json | jq -r .content")
+async def transcript(
+    session: Session,
+    thread: Thread,
+    active: Annotated[
+        bool, typer.Option("--active", help="Only what the LLM is sent now: since the last context compaction.")
+    ] = False,
+) -> int:
+    """Print a thread's messages, from the first one on."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.cli.event_lines import message_text
+
+    async for message in threads.messages(thread, active=active, note=session.note_silence):
+        session.output.result(message, None if session.output.as_json else message_text(message))
+    return OK
+
+
+@verbs.verb("prompt rel-1.2", "prompt rel-1.2 --json | jq '.tiers[] | {tier, tokens}'", "prompt rel-1.2 --raw | jq .")
+async def prompt(
+    session: Session,
+    thread: Thread,
+    raw: Annotated[bool, typer.Option("--raw", help="The request's body alone, byte for byte.")] = False,
+) -> int:
+    """Show what the LLM would be sent next, tier by tier.
+
+    Instructions, tools, skills, strategies, standing memory, files and the transcript, each with its size and its
+    share of its token budget; and what has to happen before it is sent. Tokens are estimated, at four bytes a token.
+    """
+    threads = await session.connect(thread)
+    from holdfast.runtime.cli.prompt_screens import prompt_screen
+    from holdfast.runtime.client.prompts import prompt_of
+
+    found = await _find(session, threads, thread)
+    next_prompt = await prompt_of(threads, thread, found=found, note=session.note_silence)
+    if raw:
+        # Byte for byte, except on a terminal, which would act on some of the bytes.
+        body = visible(next_prompt.body.decode()).encode() if sys.stdout.isatty() else next_prompt.body
+        sys.stdout.buffer.write(body + b"\n")
+        sys.stdout.flush()
+        return OK
+    view = next_prompt.view()
+    session.output.result(view, None if session.output.as_json else prompt_screen(next_prompt, view))
+    return OK
+
+
+@verbs.verb("pending", "pending rel-1.2 --json")
+async def pending(
+    session: Session,
+    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="[default: all threads]")] = None,
+) -> int:
+    """Print the requests that wait for a decision."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.cli.screens import request_screen
+    from holdfast.runtime.client.listing import list_pending
+
+    if thread is None:
+        requests, unanswered = await list_pending(threads)
+    else:
+        requests, unanswered = await threads.pending(thread), []
+    output = session.output
+    for request in requests:
+        output.result(request, None if output.as_json else request_screen(request))
+    if not requests and not unanswered and not output.as_json:
+        output.note("No request waits for a decision.")
+    for each in unanswered:
+        output.note(f"{visible(each.thread)}: {each.error}")
+    return UNREACHABLE if unanswered else OK
+
+
+@verbs.verb("watch rel-1.2", interrupted=OK, farewell="Left; the run continues.")
+async def watch(session: Session, thread: Thread, by: By = None, key: Key = None) -> int:
+    """Watch a run live, and act on it in place.
+
+    Keys decide its requests and send messages. Without a terminal, this prints the log until the run ends.
+    """
+    live = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if not live or session.output.as_json:
+        return await log(session, thread, follow=True)
+    private = session.private_key(key)
+    threads = await session.connect(thread)
+    from holdfast.runtime.cli.watch import watch as watch_live
+
+    await threads.reader.find(thread)
+    name = session.person(by)
+    if not await watch_live(threads, thread, console=session.output.out, by=name, private=private):
+        session.output.note(f"Left {visible(thread)}; the run continues.")
+        return OK
+    return await show(session, thread)
+
+
+@verbs.verb("verify rel-1.2", "verify rel-1.2 --keys people.yaml", "verify rel-1.2 --json | jq .unchecked")
+async def verify(
+    session: Session,
+    thread: Thread,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="People, gateways and their keys, as a policy lists them: trust no others."),
+    ] = None,
+    no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Do not check artifacts.")] = False,
+) -> int:
+    """Check that a thread is what was recorded.
+
+    Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
+    signatures and quorum included; the effect ledger and the artifacts agree with them. Exit 1 names the first fault.
+    What could not be checked is listed.
+    """
+    from holdfast.runtime.client.start_options import check_thread_id
+
+    check_thread_id(thread)
+    from holdfast.runtime.config.policy_file import load_policy
+
+    trusted = load_policy(keys) if keys else None
+    threads = await session.connect(thread)
+    from dataclasses import asdict, replace
+
+    from holdfast.runtime.audit.verify import verify as verify_thread
+    from holdfast.runtime.cli.screens import verify_screen
+
+    evidence = await session.parts.evidence()
+    if no_artifacts:
+        evidence = replace(evidence, artifacts=None)
+    found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted)
+    result = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
+    session.output.result(result, verify_screen(found))
+    return OK if found.ok else FAILED
+
+
+async def _show_at(session: Session, threads: "Threads", thread: str, at: int) -> None:
+    found = await _find(session, threads, thread)
+    state = await threads.state_at(thread, at, note=session.note_silence)
+    print_state(session, threads, {**state, "at": at}, found, running=[])
+
+
+async def _show_now(session: Session, threads: "Threads", thread: str) -> None:
+    from holdfast.errors import ServerUnreachable
+    from holdfast.runtime.reading.states import CLOSED
+
+    found = await _find(session, threads, thread)
+    silence: list[str] = []
+    try:
+        state = await threads.state(thread, found=found, note=silence.append)
+        idle = found is None or silence or state["status"] in CLOSED
+        running = [] if idle else await _running(threads, thread, state)
+    except ServerUnreachable:
+        if found:
+            session.output.note(session.describe_in_temporal(threads, found))
+        raise
+    for words in silence:
+        about = f"{session.describe_in_temporal(threads, found)}\n" if found else ""
+        session.output.note(f"{about}{visible(words)}")
+    print_state(session, threads, state, found, running=running)
+
+
+async def _find(session: Session, threads: "Threads", thread: str) -> "WorkflowExecutionDescription | None":
+    """What Temporal knows of a thread; where only the permanent record has it, a note says so."""
+    found = await threads.reader.find(thread)
+    if found is None:
+        session.note_forgotten(thread)
+    return found
+
+
+async def _running(threads: "Threads", thread: str, state: "JSON") -> Sequence[str]:
+    """The calls under way."""
+    from holdfast.errors import EventsMissing
+    from holdfast.runtime.cli.event_lines import running_calls
+
+    after = max(-1, state["events"] - RUN_EVENTS)
+    try:
+        return running_calls([event async for event in threads.events(thread, after=after)])
+    except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
+        after = (error.stop or state["events"]) - 1
+        return running_calls([event async for event in threads.events(thread, after=after)])

@@ -1,0 +1,135 @@
+"""Verbs that operate Holdfast: replay, prune, doctor."""
+
+import re
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.runtime.cli.exits import OK
+from holdfast.runtime.cli.options import Verbs
+from holdfast.runtime.cli.session import Session
+from holdfast.runtime.cli.text import count, visible
+
+if TYPE_CHECKING:
+    from holdfast.runtime.reading.record import EndedThread
+
+_AGE = re.compile(r"(\d{1,5})([hdwy])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+
+verbs = Verbs()
+
+
+@verbs.verb("replay rel-1.2", "replay --last 50 --json", "replay --file history.json --strict")
+async def replay(
+    session: Session,
+    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="All runs of a thread.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A history as JSON; may be given again.")
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The N runs that began last.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Also find clocks and randomness; slower.")] = False,
+) -> int:
+    """Replay runs through today's code.
+
+    Exit 1 if one diverges.
+    """
+    if (thread is not None) + bool(file) + (last is not None) != 1:
+        raise typer.BadParameter("say one of THREAD, --file and --last")
+    threads = None if file else await session.connect(thread)
+    from holdfast.runtime.audit.replay import latest_runs, runs_of
+    from holdfast.runtime.cli.replay import from_files, replay_all
+
+    if threads is None:
+        runs = from_files(file or (), session.parts.codec)
+    elif thread is not None:
+        runs = runs_of(threads, thread)
+    else:
+        runs = latest_runs(threads, last or 0)
+    return await replay_all(
+        runs, session.workflows(), output=session.output, strict=strict, runtime=session.parts.runtime
+    )
+
+
+@verbs.verb("prune --older-than 90d --dry-run", "prune --older-than 1y", "prune --older-than 90d --yes --json")
+async def prune(
+    session: Session,
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="How long ago a thread must have ended: 48h, 30d, 8w or 1y.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> int:
+    """Remove old threads from the record.
+
+    A thread that ended so long ago is removed from the permanent record for good: events, effects, artifacts. A thread
+    with an open run stays.
+    """
+    age = _AGE.fullmatch(older_than.strip())
+    if not age:
+        raise typer.BadParameter(f"--older-than {older_than!r} is not an age; write it as 48h, 30d, 8w or 1y")
+    asking = not session.output.as_json and sys.stdin is not None and sys.stdin.isatty()
+    if not (yes or dry_run or asking):
+        raise typer.BadParameter("there is no terminal to ask on: give --yes to remove them, or --dry-run to list them")
+    # Before the connection: without a record, no server is needed to refuse.
+    record = await session.parts.record()
+    threads = await session.connect()
+    from holdfast.runtime.client.prune import list_prunable
+    from holdfast.runtime.client.prune import prune as prune_threads
+    from holdfast.runtime.reading.record import call_store
+
+    older = timedelta(hours=int(age[1]) * _HOURS[age[2]])
+    found = await call_store(list_prunable(threads.runs, record, older_than=older))
+    if dry_run or not yes:
+        for one in found:
+            _print_pruned(session, one, removed=False)
+    if not found:
+        session.output.note("No thread ended that long ago.")
+    elif dry_run:
+        session.output.note(f"{count(len(found), 'thread')} would be removed.")
+    elif yes or _confirmed(session, len(found)):
+        async for one, removed in prune_threads(threads.runs, record, found):
+            if removed and yes:
+                _print_pruned(session, one, removed=True)
+            if not removed:
+                session.output.note(f"{visible(one.thread)} stays: it was continued meanwhile, or is gone.")
+    return OK
+
+
+@verbs.verb("doctor", "doctor --hardened")
+async def doctor(
+    session: Session,
+    hardened: Annotated[
+        bool, typer.Option("--hardened", help="Fail where something is below the hardening profile.")
+    ] = False,
+) -> int:
+    """Check what Holdfast needs, and the hardening profile.
+
+    docs/security.md explains the profile.
+    """
+    from holdfast.runtime.cli.doctor import examine, exit_code, report
+
+    checks = await examine(session.settings, session.parts.connection, root=session.root)
+    code = exit_code(checks, hardened=hardened)
+    found = [{"name": each.name, "status": each.status, "detail": each.detail, "mend": each.fix} for each in checks]
+    session.output.result({"ok": code == OK, "checks": found}, report(checks))
+    return code
+
+
+def _print_pruned(session: Session, one: "EndedThread", *, removed: bool) -> None:
+    from holdfast.runtime.cli.screens import prunable_line
+
+    row = {"thread": one.thread, "events": one.events, "bytes": one.bytes, "last_at": one.last_at.isoformat()}
+    session.output.result({**row, "removed": removed}, prunable_line(one))
+
+
+def _confirmed(session: Session, number: int) -> bool:
+    what = "this thread" if number == 1 else f"these {number:,} threads"
+    words = f"Remove {what} for good: events, effects, artifacts? [y/N] "
+    answer = session.output.err.input(words, markup=False, emoji=False)
+    agreed = answer.strip().lower() in ("y", "yes")
+    if not agreed:
+        session.output.note("Nothing was removed.")
+    return agreed

@@ -1,0 +1,198 @@
+"""Verbs that start runs and change them: start, say, retry, cancel."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from holdfast.runtime.cli.exits import FAILED, OK, REFUSED
+from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
+from holdfast.runtime.cli.reports import print_state, report_outcome
+from holdfast.runtime.cli.session import Session, normalized_name
+from holdfast.runtime.cli.text import command, visible
+
+if TYPE_CHECKING:
+    from holdfast.runtime.client.threads import JSON, Started, Threads
+
+verbs = Verbs()
+
+
+@verbs.verb(
+    'start "Publish 1.2"',
+    'start "Fix the failing test" --workspace . --wait',
+    'start "And now 1.3" --thread rel-1.2    # continues a closed thread, with all it contains',
+    'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
+    farewell="Not waiting any longer; the run continues.",
+)
+async def start(
+    session: Session,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What the agent is to do.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="[default: the thread's, or the catalog's first]")
+    ] = None,
+    thread: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The id of a new thread, or of a closed one. [default: a fresh one]"),
+    ] = None,
+    workspace: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder on the worker's machine.")] = None,
+    idle_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Stay open for follow-up messages (`say`) for this long. [default: what the agent says]",
+        ),
+    ] = None,
+    blocks: Blocks = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who gives the task: the person it is for. [default: HOLDFAST_BY]"),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the run ends or waits for a message; exit 1 if it fails.")
+    ] = False,
+) -> int:
+    """Start a run, or continue a closed thread."""
+    content = read_content(task, blocks)
+    from holdfast.runtime.client.start_options import check_own_id, check_task
+
+    check_task(content)
+    if thread is not None:
+        check_own_id(thread)
+    threads = await session.connect()
+    giver = normalized_name(by or session.settings.by or "")
+    if not session.is_own(giver):
+        session.output.note(
+            f"You start this for {visible(giver)}, and you are somebody else: the run has no access to their memory."
+        )
+    started = await threads.start(
+        content,
+        agent=agent,
+        thread=thread,
+        # The worker, which may be on another machine, checks whether the folder is there.
+        workspace=str(workspace.expanduser().absolute()) if workspace else None,
+        idle_limit=idle_limit,
+        by=giver,
+        by_proven=session.is_own(giver),
+    )
+    state = await threads.wait_until_loaded(started.thread)
+    if state is None:
+        session.output.note(
+            f"No worker has picked it up yet; start one with `python worker.py --dev` "
+            f"(task queue {session.settings.task_queue!r})."
+        )
+    return await (_wait(session, threads, started) if wait else _report(session, threads, started, state))
+
+
+@verbs.verb(
+    'say rel-1.2 "Also update the notes"',
+    'say rel-1.2 "Stop, that is the wrong branch" --when-busy interrupt',
+    "say rel-1.2 --content picture.json",
+)
+async def say(
+    session: Session,
+    thread: Thread,
+    message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="What you have to say.")] = None,
+    when_busy: Annotated[
+        Literal["queue", "interrupt", "reject"],
+        typer.Option(help="While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse."),
+    ] = "queue",
+    by: By = None,
+    blocks: Blocks = None,
+    key: Key = None,
+) -> int:
+    """Send a message to a run, or continue a closed thread."""
+    content = read_content(message, blocks)
+    private, name = session.private_key(key), session.person(by)
+    threads = await session.connect(thread)
+    from rich.text import Text
+
+    from holdfast.runtime.client.messages import say as send
+
+    sent = await send(threads, thread, content, by=name, when_busy=when_busy, private=private)
+    result: JSON = {"outcome": sent.outcome, "explanation": sent.explanation}
+    if sent.run_id:
+        result |= {"run_id": sent.run_id}
+    words = f"{visible(thread)}: {sent.outcome.replace('_', ' ')}: {visible(sent.explanation)}"
+    session.output.result(result, Text(words) if sent.counts else None)
+    if not sent.counts:
+        session.output.note(f"starter.py: {words}")
+    return OK if sent.counts else REFUSED
+
+
+@verbs.verb('retry rel-1.2 --reason "new key"')
+async def retry(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
+    """Resume a blocked run or loop, once its cause is fixed."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import decisions, loops
+
+    name = session.person(by)
+    if await loops.find_loop(threads, thread):
+        return report_outcome(session, thread, await loops.steer(threads, thread, "retry", by=name, reason=reason))
+    return report_outcome(session, thread, await decisions.retry(threads, thread, by=name, reason=reason))
+
+
+@verbs.verb("cancel rel-1.2")
+async def cancel(session: Session, thread: Thread) -> int:
+    """Stop a run, after the tools under way have stopped."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import decisions
+
+    return report_outcome(session, thread, await decisions.cancel(threads, thread))
+
+
+async def _report(session: Session, threads: "Threads", started: "Started", state: "JSON | None") -> int:
+    """Print what was started."""
+    from rich.text import Text
+
+    status = state["status"] if state else "running"
+    link = session.link(threads, started.thread, started.run_id)
+    screen = Text.assemble(
+        "Continued " if started.continued else "Started ",
+        (started.thread, "bold"),
+        f" ({status.replace('_', ' ')})\n",
+        f"  {command('watch', started.thread)}",
+        f"\n  {link}" if link else "",
+    )
+    result = {"thread": started.thread, "run_id": started.run_id, "status": status, "ui": link}
+    session.output.result(result, screen)
+    if status == "failed":
+        session.output.note(f"The run failed: {visible(state['result'] if state else '')}")
+        return FAILED
+    return OK
+
+
+async def _wait(session: Session, threads: "Threads", started: "Started") -> int:
+    """Wait until the run ends or waits for a message, and show its progress."""
+    from holdfast.runtime.client.follow import follow
+
+    thread, begun = started.thread, False
+    with session.output.err.status(f"{thread} is running"):
+        async for event in follow(threads, thread, patient=True, note=session.output.note):
+            # A closed thread has events of earlier runs; they are not progress.
+            begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
+            if begun and await _show_progress(session, threads, thread, event):
+                break
+    found = await threads.runs.describe(thread)
+    state = await threads.state(thread, found=found)
+    print_state(session, threads, state, found, running=[])
+    return OK if state["status"] in ("completed", "waiting_message") else FAILED
+
+
+async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON") -> bool:
+    """Show an event; returns whether nothing follows unless somebody sends a message."""
+    from holdfast.runtime.cli.event_lines import PROGRESS, event_line
+    from holdfast.runtime.cli.screens import request_screen
+    from holdfast.runtime.reading.states import CLOSED
+
+    if event["type"] in PROGRESS:
+        session.output.progress(event_line(event))
+    if event["type"] in ("approval_requested", "reconcile_requested"):
+        for request in await threads.pending(thread):
+            if request["request"] == event["request"]["request"]:
+                session.output.note(request_screen(request))
+    if event["type"] == "run_blocked":
+        session.output.note(f"It is blocked. Fix the cause, then: {command('retry', thread)}")
+    if event["type"] == "message_awaited":
+        return (await threads.state(thread))["status"] in ("waiting_message", *CLOSED)
+    return False

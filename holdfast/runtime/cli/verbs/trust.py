@@ -1,0 +1,95 @@
+"""The verb by which a person approves what would instruct agents in a workspace. It needs no server."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.runtime.cli.exits import OK, REFUSED
+from holdfast.runtime.cli.options import By, Verbs
+from holdfast.runtime.cli.session import Session
+from holdfast.runtime.cli.text import count, indented, visible
+
+if TYPE_CHECKING:
+    from holdfast.runtime.workspace.approved_instructions import Instruction
+
+verbs = Verbs()
+
+
+@verbs.verb(
+    "trust .                        # show the instructions that agents would get, and ask",
+    "trust . --json | jq -r .digest",
+    "trust . --digest sha256:3f09…  # approve what was shown with that digest, without a question",
+    local=True,
+)
+async def trust(
+    session: Session,
+    workspace: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The workspace; on the worker's machine."),
+    ],
+    digest: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="Approve all that is there, if it has this digest.")
+    ] = None,
+    by: By = None,
+) -> int:
+    """Approve the instructions in a folder for agents.
+
+    Those are strategies and skills; without approval no agent gets them. An approval covers the exact text: any change
+    needs its own.
+    """
+    from datetime import UTC, datetime
+
+    from rich.text import Text
+
+    from holdfast.base.digests import digest as digest_of
+    from holdfast.runtime.memory.recall import WorkspaceMemory
+    from holdfast.runtime.workspace.approved_instructions import Approvals
+
+    folder, output = workspace.expanduser().absolute(), session.output
+    approvals = Approvals(session.settings.home)
+    found = list(WorkspaceMemory(approvals).instructions(folder))
+    missing = [each for each, approved in found if not approved]
+    whole = f"sha256:{digest_of([each.digest for each, _ in found])}"
+    counts = approvals.count_in(folder)
+    if not counts:
+        output.note(
+            f"{visible(str(folder))} holds the state folder {visible(str(session.settings.home))}, so no approval "
+            "counts in it; set HOLDFAST_HOME to a folder elsewhere, for worker.py and starter.py"
+        )
+    approved = counts and bool(missing) and _ask(session, found, digest, whole)
+    if approved:
+        approvals.add(missing, by=session.person(by), at=datetime.now(UTC))
+    instructions = [
+        {"what": each.what, "digest": each.digest, "approved": was or approved, "text": each.text}
+        for each, was in found
+    ]
+    screen = Text(f"{count(len(missing), 'instruction')} approved") if approved else Text("")
+    if not found:
+        screen = Text("Nothing in this folder instructs agents.")
+    elif not missing:
+        screen = Text("All of it is approved already.")
+    output.result({"digest": whole, "instructions": instructions}, screen)
+    if digest is not None and digest != whole:
+        output.note(f"what is there now has the digest {whole}; nothing was approved")
+        return REFUSED
+    return OK if counts or not missing else REFUSED
+
+
+def _ask(session: Session, found: "list[tuple[Instruction, bool]]", digest: str | None, whole: str) -> bool:
+    """Whether the person approves: by the digest, or by an answer to what is shown."""
+    from rich.text import Text
+
+    if digest is not None or session.output.as_json:
+        return digest == whole
+    for each, approved in found:
+        mark = ("approved", "green") if approved else ("not approved", "bold yellow")
+        head = Text.assemble((visible(each.what), "bold"), "  ", mark, (f"  {each.digest}", "dim"))
+        body = "\n".join(indented(visible(line)) for line in each.text.splitlines())
+        session.output.note(Text.assemble(head, f"\n{body}\n"))
+    if not sys.stdin.isatty():
+        session.output.note(f"To approve it: --digest {whole}")
+        return False
+    session.output.note("Agents that work in this folder will get this as instructions. Read all files of skills.")
+    return input("Approve it? [y/N] ").strip().casefold() in ("y", "yes")

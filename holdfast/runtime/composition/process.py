@@ -1,0 +1,72 @@
+"""A server process of ours, worker or gateway, from its settings to its exit code."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NoReturn
+
+from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.runtime.config.own_secrets import own_secrets
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.hardening import protect_process
+from holdfast.runtime.telemetry.logs import configure_logging
+
+USAGE = 2
+UNREACHABLE = 4
+
+
+def run_process(
+    name: str,
+    serve: Callable[[Settings], Awaitable[None]],
+    *,
+    root: Path,
+    debug: bool,
+    catalog: str | None = None,
+    policy: Path | None = None,
+) -> NoReturn:
+    """Serve until it is stopped, and end the process: 0 after a stop, 4 without a server, 2 for any other refusal.
+
+    Args:
+        name: What errors begin with, such as `worker.py`.
+        serve: Runs with the settings.
+        root: The folder of `worker.py`.
+        debug: Show tracebacks.
+        catalog: `--catalog`, in place of HOLDFAST_CATALOG.
+        policy: `--policy`, in place of HOLDFAST_POLICY.
+    """
+    try:
+        given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
+        environ = os.environ | {variable: value for variable, value in given.items() if value}
+        settings = Settings.from_env(environ, root=root)
+        os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
+        configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
+        protect_process()
+        asyncio.run(_serve_and_exit(serve, settings))
+    except HoldfastError as error:
+        if debug:
+            raise
+        print(f"{name}: {error}", file=sys.stderr)
+        exit_now(UNREACHABLE if isinstance(error, ServerUnreachable) else USAGE)
+    raise AssertionError("the process has ended")
+
+
+async def _serve_and_exit(serve: Callable[[Settings], Awaitable[None]], settings: Settings) -> None:
+    await serve(settings)
+    exit_now(0)  # from within the loop: closing it waits for threads, and a tool may never return
+
+
+def exit_now(code: int) -> NoReturn:
+    """End the process at once: temporalio can crash the interpreter at exit, which would change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # a closed pipe
+    os._exit(code)
+
+
+def say(line: str) -> None:
+    """Print a line for people at once."""
+    print(line, flush=True)

@@ -1,0 +1,117 @@
+"""Chooses where threads, artifacts and memories are kept: in the user's own stores, or else in PostgreSQL."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from holdfast.errors import SettingsError
+from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, aside_id
+
+if TYPE_CHECKING:
+    from psycopg_pool import AsyncConnectionPool
+
+    from holdfast.agents.catalog import Catalog
+    from holdfast.memory.semantic import MemoryStore
+    from holdfast.runtime.llm.embeddings import Embeddings
+    from holdfast.runtime.reading.record import Evidence, OpenRecord
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores of one process; None for one that needs a database where none is known."""
+
+    threads: ThreadStore | None
+    artifacts: ArtifactStore | None
+    memories: "MemoryStore | None"
+
+
+def choose_stores(
+    catalog: "Catalog | None",
+    pool: "AsyncConnectionPool | None",
+    *,
+    artifacts: ArtifactStore | None = None,
+    embeddings: "Embeddings | None" = None,
+) -> Stores:
+    """Choose each store: the catalog's own, or else PostgreSQL's.
+
+    Args:
+        catalog: Its own stores win; None for a catalog that has none.
+        pool: Connections to the database; None without one.
+        artifacts: A store of artifacts that takes PostgreSQL's place, such as a folder.
+        embeddings: Finds memories in PostgreSQL by meaning, too; None to find them by words alone.
+    """
+    from holdfast.runtime.stores.artifacts import PostgresArtifacts
+    from holdfast.runtime.stores.memories import PostgresMemories
+    from holdfast.runtime.stores.threads import PostgresThreads
+
+    threads, own_artifacts, memories = (
+        (catalog.threads, catalog.artifacts, catalog.memories) if catalog else (None, None, None)
+    )
+    artifacts = artifacts if own_artifacts is None else own_artifacts
+    if pool is not None:
+        # Compared with None: a store of the user's own may have a length, and be empty.
+        threads = PostgresThreads(pool) if threads is None else threads
+        artifacts = PostgresArtifacts(pool) if artifacts is None else artifacts
+        memories = PostgresMemories(pool, embeddings) if memories is None else memories
+    return Stores(threads, artifacts, memories)
+
+
+def open_record(
+    threads: ThreadStore,
+    pool: "AsyncConnectionPool | None",
+    artifacts: ArtifactStore | None,
+    *,
+    catalog: str,
+) -> "OpenRecord":
+    """The permanent record, with what only PostgreSQL can do where the threads are there.
+
+    Args:
+        threads: The thread store.
+        pool: Connections to the database that has the effect ledger; None without one.
+        artifacts: The artifact store; None where none is known.
+        catalog: The name of the catalog, for errors.
+    """
+    from holdfast.runtime.reading.record import OpenRecord
+    from holdfast.runtime.stores.prune import prunable, prune
+    from holdfast.runtime.stores.threads import PostgresThreads
+
+    evidence = collect_evidence(threads, pool, artifacts)
+    if pool is not None and isinstance(threads, PostgresThreads):
+        return OpenRecord(threads, partial(prunable, pool), partial(prune, pool), evidence)
+
+    async def refuse_listing(older_than: timedelta) -> NoReturn:
+        raise _cannot_prune(catalog)
+
+    async def refuse_removal(thread: str, *, last_position: int) -> NoReturn:
+        raise _cannot_prune(catalog)
+
+    return OpenRecord(threads, refuse_listing, refuse_removal, evidence)
+
+
+def collect_evidence(
+    threads: ThreadStore | None, pool: "AsyncConnectionPool | None", artifacts: ArtifactStore | None
+) -> "Evidence":
+    """What a thread's log is compared with; `verify` reports the rest as not checked."""
+    from holdfast.runtime.reading.record import Evidence
+    from holdfast.runtime.stores.ledger import effects_of
+    from holdfast.runtime.stores.threads import PostgresThreads
+
+    effects = None if pool is None else partial(effects_of, pool)
+    asides = threads.asides if isinstance(threads, PostgresThreads) else partial(_probe_asides, threads)
+    return Evidence(effects, asides, artifacts)
+
+
+async def _probe_asides(threads: ThreadStore | None, thread: str) -> list[str]:
+    """The logs that a user's store has set aside of a thread: their ids are numbered from 1."""
+    found: list[str] = []
+    if threads is not None and isinstance(threads, SetsAside):
+        while await threads.length(name := aside_id(thread, len(found) + 1)):
+            found.append(name)
+    return found
+
+
+def _cannot_prune(catalog: str) -> SettingsError:
+    return SettingsError(
+        f"{catalog} keeps threads in a store of its own, which Holdfast cannot prune; remove old threads in that store"
+    )

@@ -1,0 +1,63 @@
+"""Makes Temporal's worker with the options that Holdfast relies on. Its workflows and activities are the caller's."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from holdfast import __version__
+from holdfast.errors import SettingsError
+from holdfast.runtime.client.connect import seals_of
+
+STICKY_TIMEOUT = timedelta(seconds=3)
+"""How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
+time-out (`workflows/calls.py`, 5 s) this is the longest pause after a SIGKILL before another worker resumes the run; on
+the same machine it is shorter (`holdfast/runtime/takeover/takeover.py`)."""
+
+HEARTBEAT_INTERVAL = timedelta(seconds=2)
+"""How often a long call sends a heartbeat. The SDK's default, four fifths of the time-out, leaves a busy worker one
+second of grace; this leaves three."""
+
+
+def new_worker(
+    client: Client,
+    *,
+    task_queue: str,
+    workflows: Sequence[type],
+    activities: Sequence[Callable[..., Any]],
+    interceptors: Sequence[Interceptor],
+    strict: bool = False,
+    **options: Any,
+) -> Worker:
+    """A worker, not running yet.
+
+    Args:
+        client: Connected, speaking pydantic.
+        task_queue: Where it listens.
+        workflows: The workflow classes.
+        activities: The activity functions.
+        interceptors: The first is the outermost.
+        strict: Run workflows in Temporal's sandbox, which finds clocks and randomness. The tests do; a worker need
+            not, for it runs no workflow code but ours, and saves a tenth of a step and half of a replay.
+        options: Further arguments of `temporalio.worker.Worker`.
+
+    Raises:
+        SettingsError: The client has no fleet key.
+    """
+    if not seals_of(client):
+        raise SettingsError("the worker's client has no fleet key: connect it with seals (HOLDFAST_FLEET_KEYS)")
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=workflows,
+        activities=activities,
+        interceptors=interceptors,
+        workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every module there is
+        **options,
+    )

@@ -1,0 +1,112 @@
+"""Runs a worker process until it is stopped: servers, connections, and the worker that the caller builds.
+
+`worker.py` says which worker that is; `holdfast.runtime.composition` builds its parts.
+"""
+
+import asyncio
+import os
+import signal
+import warnings
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+
+from temporalio.worker import Worker
+
+from holdfast.agents.catalog import Catalog
+from holdfast.agents.required_secrets import read_secrets
+from holdfast.runtime.client.connect import ensure_search_attributes
+from holdfast.runtime.composition.components import Components, load_catalog
+from holdfast.runtime.composition.process import say
+from holdfast.runtime.config.own_secrets import own_secrets
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.state_folder import make_private
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.supervisor import restart_dead_servers
+from holdfast.runtime.encryption.fleet_keys import required_seals
+from holdfast.runtime.hardening import ROOT_NOTICE, is_root
+from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
+from holdfast.runtime.takeover.takeover import taking_over
+from holdfast.runtime.telemetry.logs import configure_logging
+from holdfast.runtime.worker.graceful import running
+from holdfast.tools.secrets import Secrets
+
+THREADS = 64
+"""Sync tools that one worker runs at the same time."""
+
+Build = Callable[[Components, Secrets, str | None], Awaitable[Worker]]
+"""Builds the worker from its parts, from what must not be recorded, and from its identity in Temporal."""
+
+
+async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
+    """Run a worker until SIGINT or SIGTERM.
+
+    Args:
+        settings: From the environment.
+        dev: Start the embedded stack, or join the one that is running.
+        build: Builds the worker.
+
+    Raises:
+        HoldfastError: Something it needs is missing; the message says what to do.
+    """
+    # The SDK warns for every local activity that ends just as its time is over.
+    warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
+    ends = [asyncio.create_task(_stopped())]
+    # Sync tools run in threads; the default number of them (cores + 4) would make calls wait for each other.
+    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+    asyncio.get_running_loop().set_default_executor(executor)
+    catalog = load_catalog(settings)
+    secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
+    configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+    if settings.home.exists() and not dev:
+        make_private(settings.home, report=say)
+    async with AsyncExitStack() as cleanup:
+        stack = None
+        if dev:
+            servers = DevStack(settings.home, report=say)
+            stack = await asyncio.to_thread(servers.start)
+            cleanup.push_async_callback(asyncio.to_thread, servers.stop)
+            ends.append(asyncio.create_task(restart_dead_servers(servers, stack, report=say)))
+            cleanup.callback(ends[-1].cancel)
+            say(f"Web UI     {stack.ui_url}")
+        parts = Components(
+            settings, os.environ, cleanup=cleanup, stack=stack, catalog=catalog, connections=EFFECTS_AT_ONCE
+        )
+        parts.require_database()
+        required_seals(parts.settings, parts.config)
+        secrets |= own_secrets(parts.settings)  # the embedded stack's fleet key, too
+        configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+        await parts.llm(scripted=dev, say=say)
+        client = await parts.client()
+        identity = await cleanup.enter_async_context(
+            taking_over(client, home=settings.home, task_queue=settings.task_queue, wanted=settings.takeover)
+        )
+        await ensure_search_attributes(client)
+        await parts.migrated_pool()
+        async with running(await build(parts, secrets, identity)):
+            _say_ready(settings, catalog)
+            ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            say("Stopping …")
+        for end in ended:
+            end.result()  # raises what made it end
+
+
+async def _stopped() -> bool:
+    """Wait for SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await stop.wait()
+
+
+def _say_ready(settings: Settings, catalog: Catalog) -> None:
+    hashes = {name: agent.policy.hash[:12] for name, agent in catalog.agents.items()}
+    if settings.policy:
+        say(f"Policy     {settings.policy}, hash {next(iter(hashes.values()))}, in place of every agent's own")
+    else:
+        own = ", ".join(f"{name} {digest}" for name, digest in hashes.items())
+        say(f"Policy     each agent's own (HOLDFAST_POLICY is not set): {own}")
+    if is_root():
+        say(f"Root       {ROOT_NOTICE}")
+    say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
+    say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')

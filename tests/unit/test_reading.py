@@ -1,0 +1,55 @@
+"""Reading a thread without a server, where Temporal's answers leave a gap."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+
+from holdfast.runtime.reading import reader as reader_module
+from holdfast.runtime.reading.reader import Reader
+from holdfast.runtime.reading.runs import Runs
+from holdfast.stores import ThreadStore
+from holdfast.testing.conformance import record
+
+LINES = record("one", "two")
+
+
+class FakeRuns:
+    """An open run that has continued as new and recorded no event since."""
+
+    async def describe(self, thread: str) -> Any:
+        """Return its description."""
+        return SimpleNamespace(id=thread, run_id="second", status=WorkflowExecutionStatus.RUNNING)
+
+    async def query(self, thread: str, name: str) -> dict[str, int]:
+        """Return its state, which includes the events of the run before."""
+        return {"events": len(LINES)}
+
+
+class FakeStore:
+    """A permanent record with the events of the run before."""
+
+    async def length(self, thread: str) -> int:
+        """Return their number."""
+        return len(LINES)
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """Return them."""
+        return LINES[start:]
+
+
+async def test_a_run_that_has_just_continued_as_new_is_read_without_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the new Temporal run has no events of its own, those of the earlier runs are read."""
+
+    async def history(found: WorkflowExecutionDescription) -> Any:
+        return SimpleNamespace(log=[])
+
+    async def previous_of(*_: object) -> None:
+        return None
+
+    reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
+    monkeypatch.setattr(reader, "history", history)
+    monkeypatch.setattr(reader_module, "previous_of", previous_of)
+    found = await reader.runs.describe("t")
+    assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES

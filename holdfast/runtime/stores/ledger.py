@@ -1,8 +1,8 @@
-"""The effect ledger: what was started, what was finished, and with which outcome.
+"""The effect ledger: which effects were started, which were finished, and with which outcome.
 
 1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
    It ends with the connection, and so with the process.
-2. The start is committed before the effect, by the very statement that takes the claim; `finish` after it.
+2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ PAST_RESULT_CHARS = 500
 """The most characters of the result of each."""
 
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
+_OUTCOME = "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s"
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended(%s, %s))"
 _CLAIM_AND_START = f"""
     WITH claim AS MATERIALIZED ({_CLAIM} AS held), started AS (
@@ -42,7 +43,7 @@ _CLAIM_AND_START = f"""
     )
     SELECT held, EXISTS (SELECT FROM started) FROM claim
 """  # noqa: S608  # constants
-_MADE = f"""
+_PAST_EFFECTS = f"""
     SELECT {", ".join(_COLUMNS)}, outcome FROM (
         SELECT DISTINCT ON (key) * FROM holdfast.effects
         WHERE thread = %s AND number > %s
@@ -102,10 +103,10 @@ class Ledger:
 
     @asynccontextmanager
     async def claim(self, effect: PastEffect, *, thread: str, start: bool = False) -> AsyncIterator[Entry]:
-        """Hold an exclusive claim on an effect for the length of the block.
+        """Hold an exclusive claim on an effect during the block.
 
         Args:
-            effect: Key and epoch name it; the rest says which call it is.
+            effect: The effect, identified by key and epoch; its other fields describe the call.
             thread: The thread of the call.
             start: Record that the effect may happen from here on, unless an earlier attempt has.
 
@@ -129,7 +130,7 @@ class Ledger:
         """
         with retried_by_temporal(f"the effects of {thread}"):
             async with self._pool.connection() as connection:
-                rows = await connection.execute(_MADE, [thread, after])
+                rows = await connection.execute(_PAST_EFFECTS, [thread, after])
                 found = [_past_effect(*row) for row in await rows.fetchall()]
         newest = found[:MOST_PAST_EFFECTS]
         return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
@@ -141,9 +142,9 @@ class Ledger:
         started = False
         if start:
             row = [thread, *(getattr(effect, column) for column in _COLUMNS)]
-            held, started = await _one(connection, _CLAIM_AND_START, [*name, *row]) or (False, False)
+            held, started = await _first_row(connection, _CLAIM_AND_START, [*name, *row]) or (False, False)
         else:
-            (held,) = await _one(connection, _CLAIM, name) or (False,)
+            (held,) = await _first_row(connection, _CLAIM, name) or (False,)
         if not held:
             raise ApplicationError(
                 f"another attempt of {effect.tool} is still running",
@@ -152,13 +153,15 @@ class Ledger:
             )
         if started:
             return Entry(effect, thread, False, None, connection, self._url)
-        # A statement of its own: only what it reads is as of a time when the claim was held.
-        found = await _one(connection, "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s", name)
+        # A separate statement, because its snapshot must be taken after the claim was.
+        found = await _first_row(connection, _OUTCOME, name)
         outcome = ToolOutcome.model_validate_json(found[0]) if found and found[0] else None
         return Entry(effect, thread, found is not None, outcome, connection, self._url)
 
 
-async def _one(connection: psycopg.AsyncConnection, statement: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
+async def _first_row(
+    connection: psycopg.AsyncConnection, statement: str, values: Sequence[Any]
+) -> tuple[Any, ...] | None:
     """The first row that a statement returns."""
     return await (await connection.execute(statement, values)).fetchone()
 

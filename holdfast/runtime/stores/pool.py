@@ -29,17 +29,17 @@ def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
         max_size=size,
         timeout=5,
         open=False,
-        check=_check,  # after a restart of the database all idle ones are dead
-        reset=unlock_all,  # a call that was cancelled in an awkward moment leaves no lock behind
+        check=_check,  # after the database restarts, all idle connections are dead
+        reset=unlock_all,  # a cancelled call may not have released its lock
         kwargs={"autocommit": True, "connect_timeout": 5},
     )
 
 
 async def _check(connection: psycopg.AsyncConnection) -> None:
-    """Raise if the server has closed the connection: without a round trip, for this precedes every use of one.
+    """Raise if the server has closed the connection, without a round trip: this runs before every use of a connection.
 
-    The first read takes in the server's last message, if there is one; the second meets the end of the stream. Neither
-    waits. A host that vanished silently is found by the statement itself.
+    The first read consumes the server's last message, if there is one; the second finds the end of the stream. Neither
+    waits. If the host vanished silently, the next statement fails.
     """
     connection.pgconn.consume_input()
     connection.pgconn.consume_input()

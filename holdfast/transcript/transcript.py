@@ -310,7 +310,7 @@ def verification_text(event: StateVerified) -> str:
     """Format the findings of the `verify` tools after a long pause for the LLM."""
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
-    return f"This run has waited for {hours:,.1f} hours. What was looked up before it went on:\n\n{found}"
+    return f"This run has waited for {hours:,.1f} hours. These checks ran before it resumed:\n\n{found}"
 
 
 def reset_notice(event: RunReset) -> str:

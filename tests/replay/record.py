@@ -88,7 +88,7 @@ PEOPLE = (Approver(name="alice", roles=("finance",), keys=(public_key(ALICE),)),
 def treasurer() -> Agent:
     """Return an agent that pays after two approvals, and whose wipes are denied at a time-out."""
     hasty = Terms(by=("alice",), escalate=(Escalation(after=0.3, by=("bob",)),), expires_after=2.5)
-    rules = (ask("pay", when="args.amount > 5", terms=Terms(quorum=2, remind_every=0.5)), ask("wipe", terms=hasty))
+    rules = (ask("pay", when="args.amount > 5", terms=Terms(quorum=2, remind_every=3)), ask("wipe", terms=hasty))
     return Agent(
         name="treasurer",
         instructions="Work.",
@@ -211,7 +211,7 @@ async def authorised(run: Handle, rig: Rig) -> None:
         return (await status_of(run, "waiting_approval"))["pending"][0]
 
     request = await pending()
-    await asyncio.sleep(0.7)  # for the reminder, and for a long pause
+    await asyncio.sleep(3.5)  # for the reminder, and for a long pause
     await run.signal("approve", {"request": "1", "by": "mallory"})
     await answer_of(run.execute_update("delegate_authority", {"by": "bob", "to": "alice", "seconds": 60}))
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}

@@ -151,7 +151,7 @@ async def test_when_time_is_up_the_running_iteration_is_stopped(rig: StartRig) -
     """An agent that never answers is stopped at the loop's time limit, and the stop is recorded."""
     async with rig(catalog(), lambda conversation: hang()) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
-        handle = await at_work.start_loop(limits=LoopLimits(seconds=1))
+        handle = await at_work.start_loop(limits=LoopLimits(seconds=4))
         state = await status_of(handle, "blocked")
         assert state["blocked"]["cause"] == "TimeLimit"
         assert state["iterations"][0]["outcome"] == "failed"

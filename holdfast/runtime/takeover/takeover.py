@@ -31,6 +31,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.run.activities import HEARTBEAT_TIMEOUT
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.takeover.liveness import is_gone, this_process
 from holdfast.runtime.takeover.registry import WorkerRegistry
@@ -54,9 +55,6 @@ MAX_RUNS = 1_000
 
 CONCURRENCY = 10
 """Runs that a sweep examines concurrently."""
-
-HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""Assumed for a pending activity if Temporal reports no time-out."""
 
 MARGIN = timedelta(seconds=0.5)
 """A claim that times out this soon is left alone, lest the claim of the next attempt be ended."""

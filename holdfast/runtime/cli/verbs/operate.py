@@ -113,7 +113,7 @@ async def doctor(
 
     checks = await examine(session.settings, session.parts.connect_options, root=session.root)
     code = exit_code(checks, hardened=hardened)
-    found = [{"name": each.name, "status": each.status, "detail": each.detail, "mend": each.fix} for each in checks]
+    found = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
     session.output.result({"ok": code == OK, "checks": found}, report(checks))
     return code
 

@@ -378,7 +378,7 @@ def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> 
     assert any("call 1: ok" in line for line in told), told
     assert shell("deny", "wait-1", "1", "--reason", "not on a Friday", "--by", "ann").code == 0
     out, err = rest(waiting)
-    assert waiting.returncode == 0
+    assert waiting.returncode == 0, (out, err)
     assert "Denied by ann: not on a Friday" in err
     assert shell("show", "wait-1", "--json").json == json.loads(out)
 

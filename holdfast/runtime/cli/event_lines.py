@@ -246,7 +246,7 @@ def request_summary(request: JSON) -> str:
     """A request as an event carries it, in one line."""
     question = "may this run?" if request["kind"] == "approval" else "did this happen?"
     call = call_text({"id": "", "name": request["tool"], "arguments": request["arguments"]})
-    return f"request {request['request']}: {question} {call} ({brief(request['why'])})"
+    return f"request {request['id']}: {question} {call} ({brief(request['why'])})"
 
 
 def call_text(call: JSON) -> str:

@@ -189,7 +189,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
         session.output.progress(event_line(event))
     if event["type"] in ("approval_requested", "reconcile_requested"):
         for request in await threads.pending(thread):
-            if request["request"] == event["request"]["request"]:
+            if request["request"] == event["request"]["id"]:
                 session.output.note(request_screen(request))
     if event["type"] == "run_blocked":
         session.output.note(f"It is blocked. Fix the cause, then: {command('retry', thread)}")

@@ -20,6 +20,7 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
+from holdfast.base.replacing import replace
 from holdfast.base.text import one_line
 from holdfast.log.events import RunOutcome
 from holdfast.loop.activities import SETTLE, SURVEY
@@ -134,8 +135,7 @@ class AgentLoopWorkflow:
                     assert_never(step)
 
     def _end(self, outcome: RunOutcome, result: str) -> None:
-        ended = {"outcome": outcome, "result": result, "updated_at": workflow.now()}
-        self._state = self._state.model_copy(update=ended)
+        self._state = replace(self._state, outcome=outcome, result=result, updated_at=workflow.now())
         self._publish()
 
     async def _survey(self) -> Survey:
@@ -195,7 +195,7 @@ class AgentLoopWorkflow:
 
     def _order(self) -> str:
         """Return the name of the next order to an activity."""
-        self._state = self._state.model_copy(update={"orders": self._state.orders + 1})
+        self._state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
         return order_name(
             workflow_id=info.workflow_id, first_run_id=info.first_execution_run_id, number=self._state.orders
@@ -252,7 +252,7 @@ class AgentLoopWorkflow:
         """Start a notice, if the worker has receivers."""
         if not self._state.notify:
             return
-        self._state = self._state.model_copy(update={"notices": self._state.notices + 1})
+        self._state = replace(self._state, notices=self._state.notices + 1)
         state = self._state
         notice = Notice(
             order=self._order(),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.base.replacing import replace
 from holdfast.loop.state import (
     RECENT,
     WORDS,
@@ -117,16 +118,25 @@ def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
 
 def on_survey(state: LoopState, survey: Survey, *, at: datetime) -> LoopState:
     """Record a survey of the files."""
-    counted = {"open": survey.open, "done": survey.done}
-    known = {"agent": survey.agent or state.agent, "notify": survey.notify or state.notify}
-    return state.model_copy(update={**counted, **known, "updated_at": at})
+    return replace(
+        state,
+        open=survey.open,
+        done=survey.done,
+        agent=survey.agent or state.agent,
+        notify=survey.notify or state.notify,
+        updated_at=at,
+    )
 
 
 def on_start(state: LoopState, iteration: Iteration, *, at: datetime) -> LoopState:
     """Record the start of an iteration."""
-    again = {"initialized": state.initialized or not iteration.task}
-    recent = (*state.recent, iteration)[-RECENT:]
-    return state.model_copy(update={**again, "count": state.count + 1, "recent": recent, "updated_at": at})
+    return replace(
+        state,
+        initialized=state.initialized or not iteration.task,
+        count=state.count + 1,
+        recent=(*state.recent, iteration)[-RECENT:],
+        updated_at=at,
+    )
 
 
 def on_settled(state: LoopState, settled: Settled, *, at: datetime) -> LoopState:
@@ -137,40 +147,43 @@ def on_settled(state: LoopState, settled: Settled, *, at: datetime) -> LoopState
     again = before is not None and before.task == current.task
     failed = settled.outcome == "failed"
     known = state.cost is not None and settled.cost is not None
-    ended = current.model_copy(
-        update={
-            "outcome": settled.outcome,
-            "explanation": settled.explanation[:WORDS],
-            "commits": settled.commits,
-            "cost": settled.cost,
-        }
+    ended = Iteration(
+        number=current.number,
+        thread=current.thread,
+        task=current.task,
+        started_at=current.started_at,
+        outcome=settled.outcome,
+        explanation=settled.explanation[:WORDS],
+        commits=settled.commits,
+        cost=settled.cost,
     )
-    change = {
-        "recent": (*state.recent[:-1], ended),
-        "failures": (state.failures if again else 0) + 1 if failed else 0,
-        "usage": state.usage + settled.usage,
-        "cost": (state.cost or 0) + (settled.cost or 0) if known else None,
-        "updated_at": at,
-    }
-    return state.model_copy(update=change)
+    return replace(
+        state,
+        recent=(*state.recent[:-1], ended),
+        failures=(state.failures if again else 0) + 1 if failed else 0,
+        usage=state.usage + settled.usage,
+        cost=(state.cost or 0) + (settled.cost or 0) if known else None,
+        updated_at=at,
+    )
 
 
 def on_block(state: LoopState, block: Block, *, at: datetime) -> LoopState:
     """Record that the loop is blocked."""
-    return state.model_copy(update={"blocked": Blocked(cause=block.cause, message=block.message), "updated_at": at})
+    return replace(state, blocked=Blocked(cause=block.cause, message=block.message), updated_at=at)
 
 
 def on_retry(loop: LoopInput, state: LoopState, *, at: datetime) -> LoopState:
     """Unblock the loop, and grant the same amount again of each limit that it has reached."""
     limits = loop.limits
-    change: dict[str, Any] = {"blocked": None, "failures": 0, "initialized": False, "updated_at": at}
+    retried = replace(state, blocked=None, failures=0, initialized=False, updated_at=at)
     if state.count >= state.count_limit:
-        change["count_limit"] = state.count + limits.iterations
+        retried = replace(retried, count_limit=state.count + limits.iterations)
     if limits.seconds and state.deadline and at >= state.deadline:
-        change["deadline"] = at + timedelta(seconds=limits.seconds)
+        retried = replace(retried, deadline=at + timedelta(seconds=limits.seconds))
     if limits.cost and (state.cost is None or state.cost >= (state.cost_limit or 0)):
-        change |= {"cost_limit": (state.cost or 0) + limits.cost, "cost": state.cost or 0.0}
-    return state.model_copy(update=change)
+        cost = state.cost or 0.0
+        retried = replace(retried, cost_limit=cost + limits.cost, cost=cost)
+    return retried
 
 
 def on_steering(
@@ -195,11 +208,11 @@ def on_steering(
             return state, "nothing_to_do", f"the loop is paused already, by {state.paused.by}"
         paused = Steered(by=by[:200], reason=str(payload.get("reason") or "")[:WORDS])
         when = "the loop pauses when the current iteration has ended" if state.current else "the loop is paused"
-        return state.model_copy(update={"paused": paused, "updated_at": at}), "accepted", when
+        return replace(state, paused=paused, updated_at=at), "accepted", when
     if what == "resume":
         if not state.paused:
             return state, "nothing_to_do", "the loop is not paused"
-        return state.model_copy(update={"paused": None, "updated_at": at}), "accepted", "the loop resumes"
+        return replace(state, paused=None, updated_at=at), "accepted", "the loop resumes"
     if not state.blocked:
         return state, "nothing_to_do", "the loop is not blocked"
     return on_retry(loop, state, at=at), "accepted", "the loop resumes"

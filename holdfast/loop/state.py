@@ -7,6 +7,7 @@
 3. A limit does not end a loop. The loop is blocked with an explanation, and `retry` grants the same amount again.
 """
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -176,7 +177,8 @@ class Steered(Frozen):
     reason: str = ""
 
 
-class LoopState(Frozen):
+@dataclass(frozen=True)
+class LoopState:
     """State of a loop."""
 
     thread: str
@@ -192,7 +194,7 @@ class LoopState(Frozen):
     open: int = 0
     failures: int = 0
     """Number of consecutive iterations that failed at the task of the last one."""
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     cost: float | None = 0.0
     """None as soon as the price of an iteration is unknown."""
     count_limit: int = 0

@@ -1,4 +1,4 @@
-"""A run that was reset meets what it has done already: `holdfast.run.machine` with the ledger's answer made up."""
+"""A run after a reset, with a fake answer of the ledger: `holdfast.run.machine`."""
 
 from holdfast.llm.messages import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallStarted
@@ -7,8 +7,8 @@ from tests.unit.runs import at_work, calls
 from tests.unit.test_run_properties import of
 
 
-def test_nothing_is_started_after_a_reset_before_the_past_is_known() -> None:
-    """What people say meanwhile counts; what calls have come to is taken in afterwards."""
+def test_no_call_starts_after_a_reset_before_the_ledgers_answer() -> None:
+    """Decisions made meanwhile count; results that arrived meanwhile are applied afterwards."""
     thread = at_work()
     thread.reply(calls("look", "pay"))
     thread.take_back()
@@ -21,8 +21,8 @@ def test_nothing_is_started_after_a_reset_before_the_past_is_known() -> None:
     thread.check_whole()
 
 
-def test_a_run_that_is_cancelled_does_not_wait_for_its_past() -> None:
-    """It takes in what its calls have come to, and ends."""
+def test_a_cancelled_run_does_not_wait_for_the_ledgers_answer() -> None:
+    """It applies the results of its calls and ends."""
     thread = at_work()
     thread.reply(calls("look", "pay"))
     thread.take_back()
@@ -34,7 +34,7 @@ def test_a_run_that_is_cancelled_does_not_wait_for_its_past() -> None:
 
 
 def past(number: int, status: str = "ok", arguments: str = "{}") -> PastEffect:
-    """What the ledger has of a payment."""
+    """Return a payment as the ledger reports it."""
     call = ToolCall(id="", name="pay", arguments=arguments)
     key = effect_key(thread="t", first_run_id="r1", number=number, call_digest=call.digest)
     return PastEffect(
@@ -48,8 +48,8 @@ def past(number: int, status: str = "ok", arguments: str = "{}") -> PastEffect:
     )
 
 
-def test_the_same_call_keeps_the_key_that_it_had_before_a_reset() -> None:
-    """Under whatever number the LLM makes it now; once for each time that it was made, and then it is another one."""
+def test_a_repeated_call_keeps_its_key_after_a_reset() -> None:
+    """A call adopts its earlier key under any new number, once per earlier attempt; a further call gets a new key."""
     thread = at_work()
     thread.take_back()
     thread.look_back(past(2), past(3))
@@ -64,8 +64,8 @@ def test_the_same_call_keeps_the_key_that_it_had_before_a_reset() -> None:
     thread.check_whole()
 
 
-def test_a_request_that_opens_again_says_that_its_call_has_happened_and_no_denial_says_otherwise() -> None:
-    """A request that is open at the reset says so, too; whoever denies it is not told that it was prevented."""
+def test_a_reopened_request_reports_the_earlier_effect() -> None:
+    """The request says that its call may have run, and a denial does not claim that the effect was prevented."""
     thread = at_work()
     thread.reply(calls("pay", "pay"))
     thread.take_back()
@@ -81,8 +81,8 @@ def test_a_request_that_opens_again_says_that_its_call_has_happened_and_no_denia
     thread.check_whole()
 
 
-def test_arguments_that_a_person_changes_are_another_effect_also_after_a_reset() -> None:
-    """A call that has happened is not taken for the edited one; one that was edited so before keeps its key."""
+def test_edited_arguments_are_another_effect_after_a_reset() -> None:
+    """A call that has run does not match an edited one; a call that was edited in the same way before keeps its key."""
     thread = at_work()
     thread.reply(calls("pay", "pay"))
     thread.take_back()
@@ -95,8 +95,8 @@ def test_arguments_that_a_person_changes_are_another_effect_also_after_a_reset()
     thread.check_whole()
 
 
-def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:
-    """Once, in a message of its own: at once, or after the answer that was under way."""
+def test_the_llm_reads_about_effects_from_before_a_reset() -> None:
+    """One separate message reports them, after the calls of a reply in progress."""
     thread = at_work()
     thread.take_back()
     thread.look_back(past(5))
@@ -109,8 +109,8 @@ def test_the_llm_is_told_of_what_it_did_before_a_reset() -> None:
     thread.check_whole()
 
 
-def test_the_same_call_under_another_number_is_asked_about_with_the_key_that_it_had() -> None:
-    """An open request, and an approval that came before the past was known, are asked anew; a call allowed adopts."""
+def test_requests_are_reopened_with_the_earlier_key() -> None:
+    """An open request and an approval from before the ledger's answer are both replaced by new requests."""
     thread = at_work()
     thread.reply(calls("pay", "pay"))
     thread.take_back()

@@ -46,12 +46,12 @@ def awaiting_approval(policy: Policy | None = None, *, cents: int = 5, **begin: 
 
 
 def call_starts(thread: Thread) -> list[ToolCallStarted]:
-    """Return the events that call_starts tool calls."""
+    """Return the events that started tool calls."""
     return [event for event in thread.log if isinstance(event, ToolCallStarted)]
 
 
 def last_decision(thread: Thread) -> DecisionReceived:
-    """Return the decision that was received last_decision."""
+    """Return the decision that was received last."""
     return [event for event in thread.log if isinstance(event, DecisionReceived)][-1]
 
 

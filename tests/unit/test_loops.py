@@ -38,7 +38,7 @@ def open_tasks(title: str = "one", **more: Any) -> Survey:
 
 
 def state_after(begun: LoopInput, *outcomes: str, task: str = "one", cost: float | None = 0.5) -> LoopState:
-    """Return the state of a loop state_after iterations at one task with these outcomes."""
+    """Return the state of a loop after iterations at one task with these outcomes."""
     state = begin(begun, thread="l", at=NOW)
     for number, outcome in enumerate(outcomes):
         iteration = Iteration(number=number, thread=f"l-{number}", task=task, started_at=NOW)

@@ -14,7 +14,7 @@ from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
 from holdfast.log.events import AuthorityDelegated, DecisionReceived, StateVerified, ToolCallFinished, ToolCallStarted
 from holdfast.run.contracts import LLMReply, Notice, ToolRequest
 from holdfast.tools.effects import Effect
-from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 
 HOUR = 3_600
 ALICE, BOB, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in range(1, 5))
@@ -40,7 +40,7 @@ def clerk(policy: Policy | None = None, **more: Any) -> AgentSpec:
 
 def awaiting_approval(policy: Policy | None = None, *, cents: int = 5, **begin: Any) -> Thread:
     """Return a thread that waits for approval of a payment."""
-    thread = at_work(clerk(policy), **begin)
+    thread = loaded_thread(clerk(policy), **begin)
     thread.reply(pays(cents=cents))
     return thread
 
@@ -97,7 +97,7 @@ def test_an_approval_covers_a_single_start() -> None:
 
 def test_a_decision_cannot_be_moved_to_another_call() -> None:
     """With two open requests, a signed approval of one is refused for the other."""
-    thread = at_work(clerk(Policy(approvers=PEOPLE, signatures="required")))
+    thread = loaded_thread(clerk(Policy(approvers=PEOPLE, signatures="required")))
     reply = pays(cents=1)
     assert reply.message is not None
     two = (*reply.message.tool_calls, ToolCall(id="d", name="pay", arguments='{"cents": 2}'))
@@ -286,7 +286,7 @@ def test_authority_can_be_delegated_and_revoked() -> None:
     thread = awaiting_approval(policy)
     delegation = {"by": "bob", "to": "carol", "seconds": HOUR}
     assert thread.update("delegate_authority", delegation)["outcome"] == "accepted"
-    thread.passes(hours=2)
+    thread.advance(hours=2)
     assert thread.decide("1", by="carol") == "not_entitled"
     thread.update("delegate_authority", delegation)
     assert thread.update("revoke", {"by": "bob", "delegated_to": "carol"})["outcome"] == "accepted"
@@ -353,7 +353,7 @@ def test_a_signed_delegation_counts_once() -> None:
     revocation["signature"] = sign(BOB, Revocation.model_validate(revocation).signed_bytes("t"))
     assert thread.update("revoke", revocation)["outcome"] == "accepted"
     assert thread.update("delegate_authority", delegation)["outcome"] == "duplicate"
-    thread.passes(hours=2)
+    thread.advance(hours=2)
     assert thread.update("delegate_authority", delegation)["outcome"] == "too_late"
     assert thread.state.authority.delegations == ()
 
@@ -364,7 +364,7 @@ def test_a_remembered_decision_allows_the_same_call_until_revoked() -> None:
     assert thread.decide("1", remember=True) == "accepted"
     thread.finish(1)
     thread.reply(pays(cents=5))
-    assert thread.at_tools == [2]
+    assert thread.running_calls == [2]
     verdicts = [event.rule for event in thread.log if event.type == "verdict_given"]
     assert verdicts[-1] == "remembered 1 (by alice)"
     thread.finish(2)
@@ -397,7 +397,7 @@ def test_remind_then_escalate_then_deny() -> None:
     thread = awaiting_approval(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
     assert thread.decide("1", by="bob") == "not_entitled"
     before = len(thread.log)
-    thread.passes(hours=4)
+    thread.advance(hours=4)
     reminded, escalated, expired = "approval_reminded", "approval_escalated", "approval_expired"
     kinds = [kind for kind in thread.types()[before:] if kind.startswith("approval")]
     assert kinds == [reminded, escalated, reminded, reminded, expired]
@@ -410,7 +410,7 @@ def test_escalation_adds_approvers() -> None:
     """After an escalation, both the first group and the next may decide."""
     terms = Terms(by=("alice",), escalate=(Escalation(after=HOUR, by=("bob",)),))
     thread = awaiting_approval(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
-    thread.passes(hours=1.1)
+    thread.advance(hours=1.1)
     assert thread.decide("1", by="bob") == "accepted"
 
 
@@ -425,7 +425,7 @@ def test_an_approval_at_the_moment_of_expiry_is_too_late() -> None:
 def test_the_policy_may_approve_on_expiry() -> None:
     """`on_expiry: approve` lets the call run; its start names the request."""
     thread = awaiting_approval(Policy(terms=Terms(expires_after=HOUR, on_expiry="approve")))
-    thread.passes(hours=1)
+    thread.advance(hours=1)
     assert [event.request for event in call_starts(thread)] == ["1"]
 
 
@@ -434,7 +434,7 @@ def test_a_reconcile_request_never_expires() -> None:
     thread = awaiting_approval(Policy(terms=Terms(expires_after=HOUR, remind_every=HOUR)))
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
-    thread.passes(days=3)
+    thread.advance(days=3)
     assert thread.state.authority.requests[0].kind == "reconcile"
 
 
@@ -444,10 +444,10 @@ def test_each_occasion_is_notified_once() -> None:
     thread.notify = True
     thread.load()
     thread.reply(pays(cents=5))
-    thread.passes(hours=3)
+    thread.advance(hours=3)
     thread.reply(calls())
     for call in thread.waiting(Notice):
-        thread.tell(call)
+        thread.deliver(call)
     occasions = [notice.occasion for notice in thread.notices]
     assert occasions[:4] == ["request_opened", "request_reminded", "request_reminded", "request_expired"]
 
@@ -482,14 +482,14 @@ def test_a_failed_undo_asks_again() -> None:
 def test_state_is_verified_after_a_long_pause() -> None:
     """The `verify` tools run before the approved call; the LLM reads their findings before its next step."""
     spec = clerk(verify=("look",), limits=Limits(stale_after=HOUR))
-    thread = at_work(spec)
+    thread = loaded_thread(spec)
     thread.reply(pays(cents=5))
-    thread.verified("the price is 5")
-    thread.passes(hours=26)
+    thread.finish_verification("the price is 5")
+    thread.advance(hours=26)
     thread.decide("1")
-    assert thread.at_tools == []
-    thread.verified("the price is 5")
-    assert thread.at_tools == [1]
+    assert thread.running_calls == []
+    thread.finish_verification("the price is 5")
+    assert thread.running_calls == [1]
     thread.finish(1, "paid")
     contents = [message["content"] for message in thread.messages()[-2:]]
     assert contents[0] == "paid"
@@ -500,12 +500,12 @@ def test_state_is_verified_after_a_long_pause() -> None:
 
 def test_a_short_pause_needs_no_verification() -> None:
     """Within `stale_after`, no `verify` tool runs."""
-    thread = at_work(clerk(verify=("look",), limits=Limits(stale_after=HOUR)))
+    thread = loaded_thread(clerk(verify=("look",), limits=Limits(stale_after=HOUR)))
     thread.reply(pays(cents=5))
-    thread.verified("as it is")
-    thread.passes(minutes=30)
+    thread.finish_verification("as it is")
+    thread.advance(minutes=30)
     thread.decide("1")
-    assert thread.at_tools == [1]
+    assert thread.running_calls == [1]
 
 
 # Rules of the policy.
@@ -514,8 +514,8 @@ def test_a_short_pause_needs_no_verification() -> None:
 def test_a_rule_applies_to_its_depth_only() -> None:
     """A rule for sub-agents does not bind the root run."""
     policy = Policy(rules=(deny("pay").model_copy(update={"depth": 1}), allow("pay")))
-    assert awaiting_approval(policy).at_tools == [1]
-    assert awaiting_approval(policy, depth=1).at_tools == []
+    assert awaiting_approval(policy).running_calls == [1]
+    assert awaiting_approval(policy, depth=1).running_calls == []
 
 
 @pytest.mark.parametrize(

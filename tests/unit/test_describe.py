@@ -12,14 +12,14 @@ from holdfast.base.text import one_line
 from holdfast.llm.messages import AssistantMessage, ToolCall
 from holdfast.run.contracts import LLMReply
 from holdfast.run.details import current_details, describe_call, signal_json
-from tests.unit.runs import Thread, agent_spec, at_work, calls
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])
 
 
 def waiting(arguments: str, name: str = "pay") -> Thread:
     """A run with one call of the LLM's."""
-    run = at_work()
+    run = loaded_thread()
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(ToolCall(id="c", name=name, arguments=arguments),))))
     return run
 
@@ -59,7 +59,7 @@ def test_a_call_reads_like_a_call() -> None:
 
 def test_more_requests_than_fit_are_counted() -> None:
     """Ten are shown in full; the rest are a command away."""
-    run = at_work()
+    run = loaded_thread()
     run.reply(calls(*["pay"] * 12))
     details = current_details(run.state)
     assert "### Request 10" in details
@@ -70,7 +70,7 @@ def test_more_requests_than_fit_are_counted() -> None:
 def test_a_request_says_who_decides_and_until_when() -> None:
     """Names, votes and the end, in one line; nothing where anybody may decide at any time."""
     terms = Terms(by=("alice", "bob"), quorum=2, expires_after=3_600)
-    run = at_work(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
+    run = loaded_thread(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
     run.reply(calls("pay"))
     request = run.state.authority.requests[0]
     line = f"Decided by alice, bob; 0 of 2 have answered; denied at {request.expires_at:%Y-%m-%d %H:%M} UTC"
@@ -93,7 +93,7 @@ def test_where_signatures_are_required_no_unsigned_json_is_offered() -> None:
     """It would be refused; the command line signs."""
     key = public_key(encode_key(bytes(32)))
     policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice", keys=(key,)),), signatures="required")
-    run = at_work(agent_spec(policy=policy))
+    run = loaded_thread(agent_spec(policy=policy))
     run.reply(calls("pay"))
     details = current_details(run.state)
     assert "Only a signed decision counts (approve, deny, respond): `starter.py pending t`" in details

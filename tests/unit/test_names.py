@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from holdfast import Approver, Policy, Terms
 from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.base.names import NAME_CHARS, person_name
-from tests.unit.runs import Thread, agent_spec, at_work, says
+from tests.unit.runs import Thread, agent_spec, loaded_thread, says
 
 ANY = st.text(st.characters(codec=None), max_size=30)
 WRITTEN = st.text(st.sampled_from("abcXYZ09 ._@-äÉßＡ𝐛ﬁ\u0301\u00a0"), max_size=20)
@@ -85,7 +85,7 @@ def test_a_policys_names_and_roles_are_compared_after_normalisation() -> None:
 
 def test_the_sender_of_the_task_is_normalised() -> None:
     """The state holds the normalised name; an invalid one fails the run at once with the reason."""
-    assert at_work(by="Zo\u00eb ").state.origin.user == "zoe"
+    assert loaded_thread(by="Zo\u00eb ").state.origin.user == "zoe"
     refused = Thread(by="\u0430lice")
     assert (refused.state.outcome, refused.state.failure) == ("failed", "NameInvalid")
     assert "is not a valid name" in refused.state.result
@@ -94,7 +94,7 @@ def test_the_sender_of_the_task_is_normalised() -> None:
 
 def test_a_message_from_an_invalid_name_is_malformed() -> None:
     """The message is recorded as rejected."""
-    thread = at_work(agent_spec(), idle_limit=60)
+    thread = loaded_thread(agent_spec(), idle_limit=60)
     thread.reply(says("done"))
     assert thread.say("hm", by="\u0430lice") == "malformed"
     assert thread.types()[-1] == "signal_rejected"

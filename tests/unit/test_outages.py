@@ -15,7 +15,7 @@ from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
-from tests.unit.runs import at_work
+from tests.unit.runs import loaded_thread
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -69,7 +69,7 @@ def test_details_of_an_error_that_are_no_outage_are_dropped(claim: Any) -> None:
 
 def test_a_run_that_is_parked_says_what_had_failed_before() -> None:
     """The event has the failures, the state has the words, and the Web UI shows them."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.refuse(LLM_REJECTED, failed(3).model_dump(mode="json"))
     blocked = thread.log[-1]
     assert isinstance(blocked, RunBlocked)
@@ -77,12 +77,12 @@ def test_a_run_that_is_parked_says_what_had_failed_before() -> None:
     assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
     assert "The run gave up after 3 failed attempts in" in current_details(thread.state)
     canonical(thread.state.view())
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_context_that_is_too_long_is_no_outage() -> None:
     """It is folded, whatever had failed before."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.refuse(CONTEXT_TOO_LONG, failed(1).model_dump(mode="json"))
     assert "context_exceeded" in thread.types()
 

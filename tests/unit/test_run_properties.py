@@ -43,7 +43,7 @@ from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import agent_spec, at_work, calls, says, through_json
+from tests.unit.runs import agent_spec, calls, loaded_thread, says, through_json
 
 REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 ANY: TypeAdapter[Any] = TypeAdapter(Any)
@@ -124,7 +124,7 @@ def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
 def test_one_log_over_all_temporal_runs(seed: int) -> None:
     """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are folds of it."""
     thread = play(seed).thread
-    thread.check_whole()
+    thread.check_consistent()
     if thread.intact:
         assert len(thread.record) == len(thread.log), "a run that has ended is in the record, whole"
 
@@ -278,7 +278,7 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
     assert set(taken) | left == set(received)
     assert not left or played.thread.state.outcome != "completed"
     texts = Counter(json.dumps(event.content) for event in of(log, UserMessageReceived))
-    for text, outcome in played.said.items():
+    for text, outcome in played.sent_messages.items():
         assert sum(count for content, count in texts.items() if text in content) == (
             outcome in ("accepted", "queued", "interrupting")
         )
@@ -368,7 +368,7 @@ def test_images_survive_every_compaction_or_are_named(
 ) -> None:
     """The task's blocks and, as far as there is room, those of later messages follow each summary byte for byte."""
     given_task: Any = "the task" if task is None else pictured("the task", task)
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
     said: list[Any] = []
     for step, (size, kind) in enumerate(messages):
         content: Any = pictured(f"said {step}", size, kind) if kind else f"said {step}"
@@ -378,14 +378,14 @@ def test_images_survive_every_compaction_or_are_named(
             thread.reply(calls("look", first=thread.state.calls.count))
             thread.finish(thread.state.calls.count)
     for fold in range(2):
-        while not thread.asks_fold():
+        while not thread.summarizing():
             long = Usage(prompt_tokens=2_000)
             thread.reply(calls("look", first=1_000 + thread.state.steps.count).model_copy(update={"usage": long}))
-            thread.crowded = elsewhere
+            thread.continue_suggested = elsewhere
             thread.finish(thread.state.calls.count)
             while thread.waiting(ArchiveRequest):
                 thread.archive()
-            thread.crowded = False
+            thread.continue_suggested = False
         thread.reply(says(f"summary {fold}"))
         summary_message, *others = [message["content"] for message in thread.messages()]
         if task is not None:
@@ -400,13 +400,13 @@ def test_images_survive_every_compaction_or_are_named(
         carried = [content for content in others if isinstance(content, list)]
         assert len(json.dumps(carried)) < 1_050_000
         assert len(thread.run.transcript.base.model_dump_json()) < 1_100_000, "each is carried once"
-        thread.check_whole()
+        thread.check_consistent()
     assert max([0, *thread.snapshots]) < MAX_BYTES
 
 
 def test_the_newest_images_survive_and_the_task_always_does() -> None:
     """If there is no room for all, the oldest follow-up's are left out, and named with their message."""
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=pictured("the task", 500_000))
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), task=pictured("the task", 500_000))
     for step in range(5):
         if step in (0, 2):
             assert thread.say(pictured(f"said {step // 2}", 400_000, "file")) == "queued"
@@ -422,7 +422,7 @@ def test_the_newest_images_survive_and_the_task_always_does() -> None:
 
 def test_an_unanswered_message_with_an_image_is_there_once() -> None:
     """A compaction that keeps unanswered messages does not repeat their images after the summary."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look"))
     thread.say(pictured("look at this"))
     thread.finish(1)
@@ -435,7 +435,7 @@ def test_an_unanswered_message_with_an_image_is_there_once() -> None:
 
 def test_text_in_blocks_is_bounded_like_any_text() -> None:
     """A megabyte of text in content blocks would be in every snapshot twice."""
-    thread = at_work()
+    thread = loaded_thread()
     assert thread.say(pictured("x" * 200_000)) == "too_long"
     assert thread.say([{}] * 100_000) == "too_long"
     assert thread.say(pictured("x" * 190_000, 700_000)) == "queued"
@@ -446,7 +446,7 @@ def test_the_plays_have_everything_in_them() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(60):
         kinds.update(play(seed).thread.types())
-        kinds.update(outcome for outcome in play(seed).said.values())
+        kinds.update(outcome for outcome in play(seed).sent_messages.values())
         kinds["conflict"] += not play(seed).thread.intact
         kinds["kept"] += any(event.kept for event in of(play(seed).thread.log, ContextCompacted))
         kinds["closed"] += play(seed).terminated
@@ -469,41 +469,41 @@ def test_the_plays_have_everything_in_them() -> None:
 
 def test_a_request_that_does_not_fit_is_compacted_twice_then_blocks() -> None:
     """Section 13: compact the answered messages, then all, then wait for a person; `retry` asks once more."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1, "a result")
     thread.refuse(CONTEXT_TOO_LONG)
-    assert thread.asks_fold()
+    assert thread.summarizing()
     thread.reply(says("so far"))
     assert thread.messages()[1:] != [], "what was not answered yet stays"
     assert thread.messages()[-1]["content"] == "a result"
     thread.refuse(CONTEXT_TOO_LONG)
-    assert not thread.asks_fold()
+    assert not thread.summarizing()
     assert len(thread.messages()) == 1
     thread.refuse(CONTEXT_TOO_LONG)
     assert thread.state.blocked
     assert thread.state.blocked.cause == CONTEXT_TOO_LONG
     thread.signal("retry", {"by": "bob"})
-    assert (thread.asks_llm(), thread.state.status) == (True, "running")
+    assert (thread.calling_llm(), thread.state.status) == (True, "running")
     thread.reply(says("done"))
     assert thread.state.outcome == "completed"
 
 
 def test_a_task_that_does_not_fit_blocks_and_each_retry_asks_once_more() -> None:
     """There is nothing to compact; the run waits until a person has configured a larger window."""
-    thread = at_work()
+    thread = loaded_thread()
     for _ in range(3):
         thread.refuse(CONTEXT_TOO_LONG)
         assert thread.state.status == "blocked"
         thread.signal("retry")
-        assert thread.asks_llm()
+        assert thread.calling_llm()
     thread.reply(says("done"))
     assert thread.state.outcome == "completed"
 
 
 def test_a_compaction_whose_request_does_not_fit_has_no_summary() -> None:
     """If not even the answered part fits, the run continues with what survives verbatim."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1)
     thread.refuse(CONTEXT_TOO_LONG)
@@ -511,18 +511,18 @@ def test_a_compaction_whose_request_does_not_fit_has_no_summary() -> None:
     (folded,) = of(thread.log, ContextCompacted)
     assert "There is no summary" in folded.summary_message
     assert "the task" in folded.summary_message
-    assert thread.asks_llm()
+    assert thread.calling_llm()
 
 
 def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_step() -> None:
     """A reported size over the limit leads to one compaction; the step after it shows whether it helped."""
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)))
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)))
     long = Usage(prompt_tokens=990, completion_tokens=10)
     folds = []
     for step in range(6):
         thread.reply(calls("look", first=step).model_copy(update={"usage": long}))
         thread.finish(step + 1)
-        folds.append(thread.asks_fold())
+        folds.append(thread.summarizing())
         if folds[-1]:
             thread.reply(says("so far"))
     assert folds == [False, True, False, True, False, True]
@@ -534,38 +534,38 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
 def test_a_snapshot_is_bounded_however_long_the_thread() -> None:
     """After hundreds of steps with denials, messages and compactions, the snapshot has the same size."""
     limits = Limits(max_steps=10_000, compaction_tokens=1_000)
-    thread = at_work(agent_spec(limits=limits))
+    thread = loaded_thread(agent_spec(limits=limits))
     for step in range(400):
-        thread.crowded = False
+        thread.continue_suggested = False
         if step % 7 == 0:
             thread.say(f"and mind {step}" + "x" * 2_000)
         usage = Usage(prompt_tokens=2_000 if step % 20 == 19 else 10)
         thread.reply(calls("look", "wipe", first=step * 10).model_copy(update={"usage": usage}))
-        thread.crowded = step % 10 == 0
+        thread.continue_suggested = step % 10 == 0
         thread.finish(step * 2 + 1, "a result " * 20)
         while thread.waiting(ArchiveRequest):
             thread.archive()
-        if thread.asks_fold():
+        if thread.summarizing():
             thread.reply(says(f"summary at {step} " + "x" * 1_000))
     assert len(thread.snapshots) > 30
     assert max(thread.snapshots) < 250_000
     assert max(thread.snapshots[-10:]) < 1.1 * max(thread.snapshots[-20:-10])
-    thread.crowded = False
+    thread.continue_suggested = False
     thread.reply(says("done"))
     thread.archive()
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_run_continues_as_new_in_the_middle_of_a_step() -> None:
     """Of three calls one has run and two wait for a person: the next Temporal run has them unchanged."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay", "look", "pay"))
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.finish(2, "seen")
     first = thread.run
     thread.archive()
     assert thread.run is not first
-    thread.crowded = False
+    thread.continue_suggested = False
     assert [request.id for request in thread.state.authority.requests] == ["1", "2"]
     thread.decide("2")
     thread.finish(3, "paid 3")
@@ -573,73 +573,73 @@ def test_a_run_continues_as_new_in_the_middle_of_a_step() -> None:
     thread.finish(1, "paid 1")
     results = [message["content"] for message in thread.messages() if message["role"] == "tool"]
     assert results == ["paid 1", "seen", "paid 3"]
-    assert thread.asks_llm()
+    assert thread.calling_llm()
 
 
 def test_what_arrives_while_the_record_is_written_travels_in_the_snapshot() -> None:
     """A decision and a message between the last archive and the next Temporal run are neither lost nor repeated."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay"))
     thread.archive()
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.signal("what?")
     assert thread.waiting(ArchiveRequest)
     assert thread.decide("1") == "accepted"
     assert thread.say("hello") == "queued"
-    assert thread.at_tools == [], "nothing is started where the run does not stay"
-    thread.crowded = False
+    assert thread.running_calls == [], "nothing is started where the run does not stay"
+    thread.continue_suggested = False
     thread.archive()
-    assert thread.at_tools == [1] or thread.snapshots
-    thread.check_whole()
+    assert thread.running_calls == [1] or thread.snapshots
+    thread.check_consistent()
 
 
 def test_a_cancellation_that_comes_with_the_last_archive_is_not_lost() -> None:
     """In one workflow task the archive returns and the run is cancelled: it does not continue as new."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay"))
     thread.archive()
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.signal("what?")
-    with thread.at_once():
+    with thread.one_workflow_task():
         thread.archive()
         thread.cancel()
     thread.archive()
     assert (thread.state.outcome, thread.snapshots) == ("cancelled", [])
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_sleep_that_ends_with_the_last_archive_ends_in_the_next_run() -> None:
     """In one workflow task: the archive returns, the idle limit is over. Nothing is recorded behind the snapshot."""
-    thread = at_work(idle_limit=10)
+    thread = loaded_thread(idle_limit=10)
     thread.reply(says("done"))
     thread.archive()
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.signal("what?")
-    with thread.at_once():
+    with thread.one_workflow_task():
         thread.archive()
         thread.wake()
-    thread.crowded = False
-    thread.check_whole()
+    thread.continue_suggested = False
+    thread.check_consistent()
     thread.archive()
     thread.wake()
     while not thread.closed:
         thread.archive()
     assert thread.state.outcome == "completed"
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_snapshot_that_is_too_large_stays_and_is_written_down_once() -> None:
     """A reply of almost a megabyte waits for a person: the run goes on where it is, and asks for nothing needless."""
-    thread = at_work()
+    thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"x": "y" * 850_000}))
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     while thread.waiting(ArchiveRequest):
         thread.archive()
     assert not thread.snapshots
     assert thread.state.status == "waiting_approval"
     thread.decide("1", "deny")
-    assert thread.asks_llm(), "it goes on here, for one step"
+    assert thread.calling_llm(), "it goes on here, for one step"
 
 
 # Threads that are continued.
@@ -647,7 +647,7 @@ def test_a_snapshot_that_is_too_large_stays_and_is_written_down_once() -> None:
 
 def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> None:
     """An effect under way is settled, a request is closed, a message that waited is taken; the numbers go on."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look", "pay", "pay"))
     thread.decide("2")
     thread.say("wait for me")
@@ -658,7 +658,7 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
     assert thread.decide("1") == "unknown_request"
     thread.load_thread()
     thread.load()
-    assert thread.at_tools == [3]
+    assert thread.running_calls == [3]
     (settling,) = thread.waiting(ToolRequest)
     assert isinstance(settling, Call)
     assert isinstance(settling.request, ToolRequest)
@@ -674,8 +674,8 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
     statuses = {event.number: event.status for event in of(thread.log, ToolCallFinished)}
     assert statuses == {1: "cancelled", 2: "cancelled", 3: "ok"}
     thread.reply(calls("look"))
-    assert thread.at_tools == [4]
-    thread.check_whole()
+    assert thread.running_calls == [4]
+    thread.check_consistent()
 
 
 @given(SEEDS, st.data())
@@ -690,7 +690,7 @@ def test_a_thread_has_ended_when_its_last_run_has(seed: int, data: st.DataObject
 
 def test_what_reaches_a_run_while_it_closes_is_written_down() -> None:
     """A signal after the end of the run is in the record, behind it, and the thread has ended all the same."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(says("done"))
     for name in ("approve", "retry", "say", "delegate_authority", "what?"):
         thread.signal(name, {"request": "1", "by": "alice", "message": "late", "to": "bob", "seconds": 60})
@@ -743,20 +743,20 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
             payload = ANY.validate_json(json.dumps(payload))  # what the SDK cannot decode, it drops
         except ValidationError:
             return
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay", "look"))
     if update and name in ("say", "decide"):
         to_json(thread.update(name, payload))
     elif name != "\ud800":
         thread.signal(name, payload)
-    thread.finish(2) if 2 in thread.at_tools else None
+    thread.finish(2) if 2 in thread.running_calls else None
     to_json(thread.state.view())
     current_details(thread.state).encode()
     snapshot = RunSnapshot(state=thread.state, transcript=thread.run.transcript.base, tail=tuple(thread.log))
     assert through_json(snapshot) == snapshot
     page = thread.run.log.page(0)
     assert read_lines("t", 0, page.split(b"\n")) == thread.log
-    thread.check_whole()
+    thread.check_consistent()
 
 
 @given(st.text(st.characters(codec=None), max_size=30))
@@ -766,7 +766,7 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
 @example("[" * 5_000)
 def test_no_arguments_of_any_shape_break_what_people_are_shown(arguments: str) -> None:
     """Whatever the LLM wrote, `show`, `pending` and the Web UI can tell it, even where it is no JSON to some."""
-    thread = at_work()
+    thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=arguments.encode("utf-8", "replace").decode())
     thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     assert thread.state.status == "waiting_approval"
@@ -776,7 +776,7 @@ def test_no_arguments_of_any_shape_break_what_people_are_shown(arguments: str) -
 
 def test_an_interrupt_gives_up_the_llm_call_under_way_and_no_other() -> None:
     """The request that was under way is made anew with the message; what it is answered late counts no more."""
-    thread = at_work()
+    thread = loaded_thread()
     (first,) = thread.waiting(LLMRequest)
     assert thread.say("stop, do this", when_busy="interrupt") == "interrupting"
     (second,) = thread.waiting(LLMRequest)
@@ -790,7 +790,7 @@ def test_an_interrupt_gives_up_the_llm_call_under_way_and_no_other() -> None:
 @pytest.mark.parametrize("when_busy", ["queue", "interrupt"])
 def test_a_message_during_a_fold_waits_for_it(when_busy: str) -> None:
     """The summary is not given up for it: the request after the fold has the message."""
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1)))
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1)))
     for step in range(2):
         thread.reply(calls("look", first=step))
         thread.finish(step + 1)

@@ -9,7 +9,7 @@ from holdfast.authority.signatures import encode_key, is_signed, public_key, sig
 from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.errors import Refused, SettingsError
 from holdfast.runtime.encryption.signing_keys import check_shown, make_key, read_key, readable_by_others, signed
-from tests.unit.runs import at_work, calls
+from tests.unit.runs import calls, loaded_thread
 
 ALICE = encode_key(bytes([1]) * 32)
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_read_is_not_signed() -> None:
 )
 def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
     """A request that shows one thing and has the digest of another is not signed, and the error says so."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay"))
     (request,) = thread.state.authority.requests
     check_shown(request.view())

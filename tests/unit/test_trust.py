@@ -12,7 +12,7 @@ from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.substates.authority import REQUESTERS
 from holdfast.tools.effects import Effect
 from holdfast.trust import Trust, least
-from tests.unit.runs import Thread, agent_spec, at_work, calls, says, tool_spec
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 STANDING = RecalledTier(tier="standing", text="## Standing memory\n\n- m-1: be brief")
 
@@ -45,7 +45,7 @@ def test_combined_trust_is_the_lower_one(one: Trust, other: Trust, lower: Trust)
 
 def test_memories_from_people_need_no_approval() -> None:
     """If the LLM has read only people's words, the policy alone decides whether a memory may be stored."""
-    thread = at_work(keeper(), by="alice")
+    thread = loaded_thread(keeper(), by="alice")
     thread.reply(calls("keep"))
     assert thread.state.status == "running"
     origin = running_request(thread).origin
@@ -57,7 +57,7 @@ def test_memories_from_people_need_no_approval() -> None:
 @pytest.mark.parametrize("trust", ["tool", "web"])
 def test_memories_from_tool_results_need_approval(trust: Trust) -> None:
     """After the LLM has read a tool's result, storing a memory asks even if the policy allows it."""
-    thread = at_work(keeper(trust))
+    thread = loaded_thread(keeper(trust))
     thread.reply(calls("look"))
     thread.finish(1)
     thread.reply(calls("keep", first=1))
@@ -72,7 +72,7 @@ def test_memories_from_tool_results_need_approval(trust: Trust) -> None:
 
 def test_a_tool_that_repeats_the_llm_keeps_the_trust_level() -> None:
     """A tool of the level `agent` does not lower the run's trust level; a result may declare a lower level itself."""
-    thread = at_work(keeper())
+    thread = loaded_thread(keeper())
     thread.reply(calls("keep", "keep"))
     first, second = thread.waiting(ToolRequest)
     trusts = []
@@ -85,7 +85,7 @@ def test_a_tool_that_repeats_the_llm_keeps_the_trust_level() -> None:
 
 def test_a_denied_call_keeps_the_trust_level() -> None:
     """A person wrote the denial, so it does not lower the trust level."""
-    thread = at_work(keeper(policy=Policy(rules=(ask("look"), allow("keep")))))
+    thread = loaded_thread(keeper(policy=Policy(rules=(ask("look"), allow("keep")))))
     thread.reply(calls("look"))
     assert thread.decide("1", "deny") == "accepted"
     assert thread.state.context.trust == "agent"
@@ -93,7 +93,7 @@ def test_a_denied_call_keeps_the_trust_level() -> None:
 
 def test_the_trust_level_carries_over_to_later_runs() -> None:
     """A thread that has read the web keeps the level `web` in its next run."""
-    thread = at_work(keeper("web"))
+    thread = loaded_thread(keeper("web"))
     thread.reply(calls("look"))
     thread.finish(1)
     thread.reply(says("done"))
@@ -107,7 +107,7 @@ def test_the_trust_level_carries_over_to_later_runs() -> None:
 
 def test_trust_is_not_tracked_where_nothing_depends_on_it() -> None:
     """Without tools or rules that use trust, the state stays the same, so snapshots of older releases still match."""
-    thread = at_work(agent_spec())
+    thread = loaded_thread(agent_spec())
     thread.reply(calls("look"))
     thread.finish(1)
     assert thread.state.context.trust == "agent"
@@ -115,7 +115,7 @@ def test_trust_is_not_tracked_where_nothing_depends_on_it() -> None:
 
 def test_a_rule_may_depend_on_trust() -> None:
     """A condition of the policy can read the run's trust level."""
-    thread = at_work(keeper("web", policy=Policy(rules=(ask("look", when='trust == "web"'), allow("look")))))
+    thread = loaded_thread(keeper("web", policy=Policy(rules=(ask("look", when='trust == "web"'), allow("look")))))
     thread.reply(calls("look"))
     thread.finish(1)
     thread.reply(calls("look", first=1))
@@ -140,7 +140,7 @@ def test_standing_memory_is_shown_first_and_survives_a_compaction() -> None:
 
 def test_earlier_untracked_results_count_as_the_lowest_trust() -> None:
     """If a thread resumes with an agent that tracks trust, everything its earlier runs have read counts as `web`."""
-    thread = at_work(agent_spec())
+    thread = loaded_thread(agent_spec())
     thread.reply(calls("look"))
     thread.finish(1)
     thread.reply(says("done"))
@@ -155,7 +155,7 @@ def test_earlier_untracked_results_count_as_the_lowest_trust() -> None:
 
 def test_a_thread_without_tool_results_stays_untainted() -> None:
     """If no earlier agent had tools, only people's words can be in the transcript."""
-    thread = at_work(agent_spec(tools=()))
+    thread = loaded_thread(agent_spec(tools=()))
     thread.reply(says("done"))
     thread.archive()
     thread.spec = keeper()
@@ -173,11 +173,11 @@ def test_expiry_never_approves_tainted_memory() -> None:
         Policy(rules=(allow("look"), ask("keep", terms=terms))),
     )
     for policy in policies:
-        thread = at_work(keeper(policy=policy))
+        thread = loaded_thread(keeper(policy=policy))
         thread.reply(calls("look"))
         thread.finish(1)
         thread.reply(calls("keep", first=1))
-        thread.passes(seconds=61)
+        thread.advance(seconds=61)
         assert not thread.waiting(ToolRequest)
         assert thread.state.context.unresolved_calls == (
             "keep({}): Denied: the request expired before it was decided.",
@@ -186,13 +186,15 @@ def test_expiry_never_approves_tainted_memory() -> None:
 
 def test_only_a_persons_approval_marks_a_call_as_approved() -> None:
     """A call that runs after an expiry, or because its effect was absent, is not marked as approved."""
-    thread = at_work(keeper(policy=Policy(rules=(ask("keep", terms=Terms(expires_after=60, on_expiry="approve")),))))
+    thread = loaded_thread(
+        keeper(policy=Policy(rules=(ask("keep", terms=Terms(expires_after=60, on_expiry="approve")),)))
+    )
     thread.reply(calls("keep"))
-    thread.passes(seconds=61)
+    thread.advance(seconds=61)
     origin = running_request(thread).origin
     assert origin is not None
     assert not origin.approved
-    thread = at_work(keeper())
+    thread = loaded_thread(keeper())
     thread.reply(calls("keep"))
     thread.finish(1, status="unknown")
     thread.decide("1", "absent")
@@ -203,7 +205,7 @@ def test_only_a_persons_approval_marks_a_call_as_approved() -> None:
 
 def test_an_approval_covers_a_repeated_attempt() -> None:
     """A person's approval holds for the call when it runs again."""
-    thread = at_work(keeper(policy=Policy(rules=(ask("keep"),))))
+    thread = loaded_thread(keeper(policy=Policy(rules=(ask("keep"),))))
     thread.reply(calls("keep"))
     thread.decide("1")
     thread.finish(1, status="unknown")
@@ -218,9 +220,9 @@ def test_verify_tools_lower_trust_like_other_tools() -> None:
     labels: list[tuple[Trust, Trust | None]] = [("web", None), ("tool", "web")]
     for declared, label in labels:
         spec = keeper(declared, verify=("look",), limits=Limits(stale_after=60, idle_limit=10_000))
-        thread = at_work(spec)
+        thread = loaded_thread(spec)
         thread.reply(says("done"))
-        thread.passes(seconds=120)
+        thread.advance(seconds=120)
         thread.say("and now?")
         (look,) = thread.waiting(ToolRequest)
         thread.end(look, ToolOutcome(status="ok", content="found", trust=label))
@@ -244,7 +246,7 @@ def test_standing_memory_does_not_outlast_its_recall() -> None:
 def test_the_user_is_the_sender_of_the_task() -> None:
     """Later senders do not become the user; once anyone else has spoken, tools act for no user, however many spoke."""
     for first, speaks, acts_for in (("", "u", ""), ("alice", "alice", "alice"), ("alice", "u", "")):
-        thread = at_work(keeper(), by=first)
+        thread = loaded_thread(keeper(), by=first)
         for number in range(REQUESTERS + 1):
             thread.say("hm", by=speaks if speaks == "alice" else f"{speaks}{number}")
         thread.reply(calls("keep"))
@@ -255,6 +257,6 @@ def test_the_user_is_the_sender_of_the_task() -> None:
 
 def test_a_task_from_a_file_has_the_trust_of_a_tool_result() -> None:
     """A loop reads its tasks from TASKS.md, which an agent may have written, so such a task taints the run."""
-    thread = at_work(keeper(), trust="tool")
+    thread = loaded_thread(keeper(), trust="tool")
     thread.reply(calls("keep"))
     assert (thread.state.context.trust, thread.state.status) == ("tool", "waiting_approval")

@@ -16,7 +16,7 @@ from holdfast.base.replacing import replace
 from holdfast.log.events import DecisionReceived
 from holdfast.run.contracts import ToolRequest
 from holdfast.run.rights import STATEMENTS
-from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_authority import awaiting_approval, call_starts, clerk, last_decision, pays
 
 NAMES = ("ann", "ben", "cid", "dot", "eve")
@@ -85,7 +85,7 @@ def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: li
             if outcome == "accepted":
                 break
     assert len(call_starts(thread)) == bool(thread.waiting(ToolRequest))
-    thread.check_whole()
+    thread.check_consistent()
 
 
 @settings(max_examples=100)
@@ -102,7 +102,7 @@ def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, 
     for number, action in actions:
         delegation, to = made[number], str(made[number]["to"])
         if action == "wait":
-            thread.passes(minutes=10)
+            thread.advance(minutes=10)
         elif action == "revoke":
             outcome = thread.update("revoke", signed(Revocation, "ann", delegated_to=to))["outcome"]
             assert (outcome == "accepted") == (to in standing)
@@ -121,7 +121,7 @@ def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, 
             if to in [right.to for right in thread.state.authority.delegations]
         }
         assert {right.to for right in thread.state.authority.delegations if right.until > thread.at} <= set(standing)
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_too_many_signed_statements_are_refused() -> None:
@@ -139,7 +139,7 @@ def test_too_many_signed_statements_are_refused() -> None:
     more = signed(AuthorityDelegation, "ann", to="cid", until=(end + timedelta(hours=1)).isoformat())
     assert thread.update("delegate_authority", more)["outcome"] == "too_many"
     assert thread.update("delegate_authority", first)["outcome"] == "duplicate"
-    thread.passes(hours=1.1)
+    thread.advance(hours=1.1)
     assert thread.update("delegate_authority", more)["outcome"] == "accepted"
     assert len(thread.state.authority.used_statements) < STATEMENTS
 
@@ -169,7 +169,7 @@ def test_an_unknown_outcome_needs_the_same_quorum_as_the_call(kind: Any, rule: s
     other: DecisionKind = "abandon" if kind != "abandon" else "happened"
     assert thread.decide(request.id, other, by="cid") == "waiting_for_quorum"
     assert thread.decide(request.id, kind, by="ben") == "accepted"
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_remembered_call_keeps_the_terms_of_its_rule() -> None:
@@ -206,7 +206,7 @@ def test_a_remembered_rule_ends_when_its_approver_makes_a_request() -> None:
     assert thread.update("decide", signed(Decision, "ann", **payload))["outcome"] == "accepted"
     thread.finish(1)
     thread.reply(pays(cents=5))
-    assert thread.at_tools == [2]
+    assert thread.running_calls == [2]
     thread.finish(2)
     message = signed(Message, "ann", message="again", id="1", until=(thread.at + timedelta(hours=1)).isoformat())
     assert thread.update("say", message)["outcome"] == "queued"
@@ -232,7 +232,7 @@ def test_a_remembered_rule_ends_with_its_key() -> None:
         thread.load_thread()
         thread.load()
         thread.reply(pays(cents=5))
-        assert thread.at_tools == at_tools
+        assert thread.running_calls == at_tools
 
 
 def test_a_delegate_cannot_remember_a_decision() -> None:
@@ -295,7 +295,7 @@ def test_a_vote_is_void_once_its_voter_makes_a_request() -> None:
 
 def test_a_decision_by_signal_is_recorded_like_one_by_update() -> None:
     """The recorded outcome is the same for signals and updates."""
-    thread = at_work(agent_spec())
+    thread = loaded_thread(agent_spec())
     thread.reply(calls("pay"))
     thread.signal("approve", {"request": "1", "by": "Alice"})
     received = [event for event in thread.log if isinstance(event, DecisionReceived)]

@@ -74,7 +74,7 @@ GATES = (Gateway(name="hooks", keys=(public_key(HOOKS),)),)
 # What a decision covers.
 
 
-def test_an_approval_covers_only_the_digest_that_was_shown() -> None:
+def test_an_approval_counts_only_for_what_was_seen() -> None:
     """A decision with another digest is recorded and refused; one with the request's own digest counts."""
     thread = awaiting_approval()
     assert thread.decide("1", digest="0" * 64) == "digest_mismatch"
@@ -83,7 +83,7 @@ def test_an_approval_covers_only_the_digest_that_was_shown() -> None:
     assert len(call_starts(thread)) == 1
 
 
-def test_an_approval_covers_a_single_start() -> None:
+def test_a_grant_is_used_up_by_one_start() -> None:
     """The start names the request that allowed it; the same approval starts nothing else."""
     thread = awaiting_approval()
     thread.decide("1")
@@ -95,7 +95,7 @@ def test_an_approval_covers_a_single_start() -> None:
     assert len(call_starts(thread)) == 1
 
 
-def test_a_decision_cannot_be_moved_to_another_call() -> None:
+def test_a_decision_cannot_go_to_another_call() -> None:
     """With two open requests, a signed approval of one is refused for the other."""
     thread = loaded_thread(clerk(Policy(approvers=PEOPLE, signatures="required")))
     reply = pays(cents=1)
@@ -176,7 +176,7 @@ def test_only_approvers_named_by_the_rule_decide(decider: dict[str, Any], outcom
     assert len(call_starts(thread)) == (outcome == "accepted")
 
 
-def test_required_signatures_are_verified() -> None:
+def test_where_signatures_are_required_an_unsigned_decision_is_worth_nothing() -> None:
     """A decision that is unsigned, signed with another's key or altered after signing is recorded and refused."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     assert thread.decide("1") == "unsigned"

@@ -4,7 +4,7 @@ from holdfast.llm.messages import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallStarted
 from holdfast.tools.effects import PastEffect, effect_key
 from tests.unit.runs import calls, loaded_thread
-from tests.unit.test_run_properties import of
+from tests.unit.test_run_properties import events_of
 
 
 def test_no_call_starts_after_a_reset_before_the_ledgers_answer() -> None:
@@ -59,7 +59,7 @@ def test_a_repeated_call_keeps_its_key_after_a_reset() -> None:
     whys = [request.why for request in thread.state.authority.requests]
     assert ["it ran before, as call" in why for why in whys] == [True, True, False]
     thread.decide("1")
-    started = of(thread.log, ToolCallStarted)
+    started = events_of(thread.log, ToolCallStarted)
     assert (started[-1].number, started[-1].key) == (2, past(2).key)
     thread.check_consistent()
 
@@ -75,7 +75,7 @@ def test_a_reopened_request_reports_the_earlier_effect() -> None:
     assert "it may have run before, as call 2" in second.why
     thread.decide("1", "deny")
     thread.decide("2", "deny")
-    contents = [event.content for event in of(thread.log, ToolCallFinished)]
+    contents = [event.content for event in events_of(thread.log, ToolCallFinished)]
     assert all("was not undone" in content for content in contents)
     assert "paid" in contents[0]
     thread.check_consistent()
@@ -89,7 +89,7 @@ def test_edited_arguments_are_another_effect_after_a_reset() -> None:
     thread.load_effects(past(1), past(7, arguments='{"n":2}'))
     thread.decide("1", arguments={"n": 3})
     thread.decide("2", arguments={"n": 2})
-    keys = [event.key for event in of(thread.log, ToolCallStarted)]
+    keys = [event.key for event in events_of(thread.log, ToolCallStarted)]
     assert keys[0] not in (past(1).key, past(7, arguments='{"n":2}').key)
     assert keys[1] == past(7, arguments='{"n":2}').key
     thread.check_consistent()
@@ -123,6 +123,6 @@ def test_requests_are_reopened_with_the_earlier_key() -> None:
     assert thread.running_calls == []
     assert thread.decide("1") == "duplicate"
     thread.decide("3")
-    (started,) = of(thread.log, ToolCallStarted)
+    (started,) = events_of(thread.log, ToolCallStarted)
     assert (started.number, started.key) == (1, past(5).key)
     thread.check_consistent()

@@ -1,4 +1,4 @@
-"""The labelled set in a store, and how often the first five answers hold the right one."""
+"""The labelled set in a store, and the share of queries whose item is among the first five answers."""
 
 import json
 from collections import defaultdict
@@ -18,19 +18,19 @@ FOLDER = Path(__file__).parent
 FIRST = 5
 
 
-def read(name: str) -> list[dict[str, Any]]:
-    """The rows of one of the two files."""
+def read_rows(name: str) -> list[dict[str, Any]]:
+    """Return the rows of one of the two files."""
     return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 async def keep(pool: AsyncConnectionPool, embeddings: Embeddings, scope: str) -> dict[int, str]:
-    """Remember all items in a scope; returns the label of each by the number of its row."""
+    """Remember all items in a scope; return the label of each row number."""
     words, both = PostgresMemories(pool), PostgresMemories(pool, embeddings)
     labels = {}
-    for count, item in enumerate(read("items"), 1):
-        store = words if count % BATCH else both  # which fetches the vectors of those before it, too
-        kept = await store.remember(NewMemory(scope=scope, text=item["text"], trust="person"), key=f"{scope}/{count}")
-        labels[kept.id] = item["label"]
+    for count, item in enumerate(read_rows("items"), 1):
+        store = words if count % BATCH else both  # `both` also fetches the missing vectors of earlier items
+        memory = await store.remember(NewMemory(scope=scope, text=item["text"], trust="person"), key=f"{scope}/{count}")
+        labels[memory.id] = item["label"]
     await both.recall("the rest", [scope])
     async with pool.connection() as connection:
         rows = await connection.execute("SELECT number, id FROM holdfast.memories WHERE scope = %s", [scope])
@@ -40,20 +40,22 @@ async def keep(pool: AsyncConnectionPool, embeddings: Embeddings, scope: str) ->
 async def recall_at_five(
     pool: AsyncConnectionPool, embeddings: Embeddings, scope: str, labels: Mapping[int, str]
 ) -> dict[str, dict[str, float]]:
-    """The share of queries whose item is among the first five, by way of searching and by kind of query (and `all`)."""
+    """Return the share of queries whose item is among the first five, by search method and by kind of query (and
+    `all`).
+    """
     hits: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for asked in read("queries"):
-        (vector,) = await embeddings.embed([asked["query"]])
+    for query in read_rows("queries"):
+        (vector,) = await embeddings.embed([query["query"]])
         async with pool.connection() as connection, connection.transaction():
             space = await space_of(connection, embeddings.model, embeddings.dimensions)
             assert space is not None
-            words = await by_words(connection, asked["query"], [scope])
+            words = await by_words(connection, query["query"], [scope])
             near = await by_vector(connection, vector, space, [scope])
-        for way, ranking in {"words": words, "vectors": near, "fused": fuse([words, near])}.items():
-            hit = asked["label"] in _first(ranking, labels)
-            hits[way][asked["kind"]].append(hit)
-            hits[way]["all"].append(hit)
-    return {way: {kind: sum(each) / len(each) for kind, each in kinds.items()} for way, kinds in hits.items()}
+        for method, ranking in {"words": words, "vectors": near, "fused": fuse([words, near])}.items():
+            hit = query["label"] in _first(ranking, labels)
+            hits[method][query["kind"]].append(hit)
+            hits[method]["all"].append(hit)
+    return {method: {kind: sum(each) / len(each) for kind, each in kinds.items()} for method, kinds in hits.items()}
 
 
 def _first(ranking: Sequence[int], labels: Mapping[int, str]) -> list[str]:

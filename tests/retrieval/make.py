@@ -12,7 +12,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 
 FACTS: tuple[tuple[str, str, str, str], ...] = (
-    # what is remembered | in its words | in other forms | in other words
+    # the item | a query in its words | in other forms | in other words
     (
         "Releases of the billing service go out on Tuesdays before noon.",
         "when do releases of the billing service go out",
@@ -273,8 +273,8 @@ PEOPLE = ("Alice", "Bob", "Carol", "Dana", "Erin", "Frank", "Heidi", "Ivan", "Ju
 ITEMS = 300
 
 
-def misspelt(text: str, chance: random.Random) -> str:
-    """`text` with two letters swapped, or one lost, in each of its three longest words."""
+def misspell(text: str, chance: random.Random) -> str:
+    """Return `text` with two letters swapped, or one removed, in each of its three longest words."""
     words = text.split()
     for place in sorted(range(len(words)), key=lambda place: -len(words[place]))[:3]:
         word = words[place]
@@ -284,15 +284,15 @@ def misspelt(text: str, chance: random.Random) -> str:
     return " ".join(words)
 
 
-def made() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The items and the queries."""
+def generate() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the items and the queries."""
     chance = random.Random(20_260)
     items: list[dict[str, Any]] = []
     queries: list[dict[str, Any]] = []
     for number, (text, words, forms, other) in enumerate(FACTS):
         items.append({"label": f"fact-{number}", "text": text})
-        asked = {"words": words, "forms": forms, "other words": other, "misspelt": misspelt(words, chance)}
-        queries += [{"kind": kind, "query": query, "label": f"fact-{number}"} for kind, query in asked.items()]
+        wordings = {"words": words, "forms": forms, "other words": other, "misspelt": misspell(words, chance)}
+        queries += [{"kind": kind, "query": query, "label": f"fact-{number}"} for kind, query in wordings.items()]
     texts = {item["text"] for item in items}
     while len(items) < ITEMS:
         one, two = chance.sample(SUBJECTS, 2)
@@ -306,7 +306,7 @@ def made() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def main() -> None:
     """Write both files."""
-    for name, rows in zip(("items", "queries"), made(), strict=True):
+    for name, rows in zip(("items", "queries"), generate(), strict=True):
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (FOLDER / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
 

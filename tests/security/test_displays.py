@@ -18,7 +18,7 @@ from holdfast.run.contracts import LLMReply, Notice
 from holdfast.run.details import SHOWN_CHARS, current_details
 from holdfast.runtime.cli.watch import View
 from holdfast.runtime.config.webhooks import Receiver
-from tests.unit.runs import at_work
+from tests.unit.runs import loaded_thread
 
 HIDDEN = "rm -rf /everything"
 JSON = dict[str, Any]
@@ -26,7 +26,7 @@ JSON = dict[str, Any]
 
 def details(command: str) -> tuple[str, ApprovalRequest]:
     """Return the Web UI's details of a run that asks to run a command, and the request."""
-    run = at_work()
+    run = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     return current_details(run.state), run.state.authority.requests[0]
@@ -55,7 +55,7 @@ def test_the_web_ui_offers_approval_of_what_it_shows() -> None:
 
 def test_a_clipped_task_says_so() -> None:
     """The task stands above each request, and shows how much of it is missing."""
-    run = at_work()
+    run = loaded_thread()
     state = replace(run.state, task="y" * QUOTED_CHARS + HIDDEN)
 
     page = current_details(state)
@@ -161,7 +161,7 @@ def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
 
 def live(command: str) -> tuple[View, ApprovalRequest]:
     """Return the view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
-    run = at_work()
+    run = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     view = View("t", Console(width=80, height=24, file=io.StringIO()))

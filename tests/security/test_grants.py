@@ -10,7 +10,7 @@ from holdfast.log.events import RuleRemembered
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, check_thread
 from tests.security.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
-from tests.unit.runs import Thread, agent_spec, at_work, tool_spec
+from tests.unit.runs import Thread, agent_spec, loaded_thread, tool_spec
 from tests.unit.test_authority import pays
 
 SIGNED = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
@@ -57,7 +57,7 @@ async def test_a_signed_approval_is_invalid_for_the_next_identical_call(rig: Sta
 def forged_past(*, spec: Policy) -> Thread:
     """Return a thread forged under a policy without signatures: Alice has remembered a payment."""
     parameters = {"type": "object"}
-    thread = at_work(agent_spec(tools=(tool_spec("pay", parameters=parameters),), policy=spec, limits=Limits()))
+    thread = loaded_thread(agent_spec(tools=(tool_spec("pay", parameters=parameters),), policy=spec, limits=Limits()))
     thread.reply(pays(cents=100))
     assert thread.decide("1", remember=True) == "accepted"
     thread.finish(1, "paid")

@@ -27,7 +27,7 @@ from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
 from tests.security.people import clerk, payments
-from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
 PAY = steps([call("pay", cents=5), say("done")])
 BIG = "y" * 90_000
@@ -46,7 +46,7 @@ NAMES = st.sampled_from(
 
 def waiting(policy: Policy | None = None) -> Thread:
     """Return a thread with an open request, in memory."""
-    thread = at_work(agent_spec(**({"policy": policy} if policy else {})))
+    thread = loaded_thread(agent_spec(**({"policy": policy} if policy else {})))
     thread.reply(calls("pay"))
     return thread
 
@@ -112,22 +112,22 @@ def test_strangers_cannot_make_the_snapshot_too_large(count: int) -> None:
 @pytest.mark.parametrize("reply", [None, calls("look")])
 def test_a_run_near_temporals_limits_waits_for_nothing(reply: Any) -> None:
     """It gives up a running LLM call and stops a running tool; the next Temporal run asks again."""
-    thread = at_work()
+    thread = loaded_thread()
     if reply:
         thread.reply(reply)
     before = thread.run
-    thread.history_bytes, thread.crowded = rollover.URGENT_BYTES, True
+    thread.history_bytes, thread.continue_suggested = rollover.URGENT_BYTES, True
     thread.signal("noise")
     if reply:
         (under_way,) = thread.waiting(ToolRequest)
         thread.fail(under_way, "CancelledError", cancelled=True)
-    thread.crowded = False
+    thread.continue_suggested = False
     if thread.run is before:  # unrecorded events are recorded first
         thread.archive()
     assert thread.run is not before
     assert thread.waiting(LLMRequest)
     thread.reply(says("done"))
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_signals_while_a_thread_is_loaded_are_bounded() -> None:

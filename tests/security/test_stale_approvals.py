@@ -29,7 +29,7 @@ from holdfast.testing import call, say, steps
 from holdfast.tools.effects import Effect
 from tests.rig import StartRig, check_thread, events_of, eventually
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, at_work, calls, tool_spec
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 
 HOUR, MONTH = 3_600, 30 * 86_400
 TOOLS = (
@@ -48,9 +48,9 @@ def clerk(*verify: str, **more: Any) -> AgentSpec:
 
 def asked(spec: AgentSpec | None = None, *found: str) -> Thread:
     """Return a thread that asks about a payment, and has recorded its baseline."""
-    thread = at_work(spec or clerk())
+    thread = loaded_thread(spec or clerk())
     thread.reply(calls("pay"))
-    thread.verified(*(found or ("5",)))
+    thread.finish_verification(*(found or ("5",)))
     return thread
 
 
@@ -62,39 +62,39 @@ def requests(thread: Thread) -> list[ApprovalRequest]:
 def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
     """The call is asked about again, the request says what changed, and the earlier approval does not count."""
     thread = asked()
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     assert thread.decide("1") == "accepted"
-    thread.verified("9")
-    assert thread.at_tools == []
+    thread.finish_verification("9")
+    assert thread.running_calls == []
     assert thread.state.status == "waiting_approval"
     (request,) = thread.state.authority.requests
     assert (request.id, request.arguments, request.asked_at) == ("2", "{}", thread.at)
     assert request.why == "the world has changed while request 1 was decided on: price was '5', and is '9'"
     assert thread.decide("1") == "duplicate"
     assert "approve by alice, then asked anew as request 2" in str(thread.log[-1])
-    assert thread.at_tools == []
+    assert thread.running_calls == []
     assert thread.decide("2") == "accepted"
-    assert thread.at_tools == [1]
+    assert thread.running_calls == [1]
     (start,) = [event for event in thread.log if isinstance(event, ToolCallStarted)]
     assert start.request == "2"
     thread.finish(1)
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_an_unchanged_world_lets_an_old_approval_run() -> None:
     """An approval of any age lets the call start if the tools find the same; the LLM is told that they looked."""
     thread = asked()
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("1")
-    thread.verified("5")
-    assert thread.at_tools == [1]
+    thread.finish_verification("5")
+    assert thread.running_calls == [1]
     thread.finish(1)
     assert "## price (ok)\n\n5" in thread.messages()[-1]["content"]
 
 
 def test_the_baseline_is_not_shown_to_the_llm() -> None:
     """It changes no byte of the transcript, and taints nothing."""
-    plain, looked = at_work(clerk(), by="dana"), asked()
+    plain, looked = loaded_thread(clerk(), by="dana"), asked()
     plain.reply(calls("pay"))
     assert plain.messages() == looked.messages()
     assert looked.state.context.trust == plain.state.context.trust
@@ -103,26 +103,26 @@ def test_the_baseline_is_not_shown_to_the_llm() -> None:
 def test_a_failed_verification_counts_as_a_change() -> None:
     """If a verify tool failed, before or after, it is unknown whether the world is the same."""
     for before, after in (("ok", "failed"), ("failed", "ok"), ("failed", "failed")):
-        thread = at_work(clerk())
+        thread = loaded_thread(clerk())
         thread.reply(calls("pay"))
         for number, status in enumerate((before, after)):
             (look,) = thread.waiting(ToolRequest)
             thread.end(look, ToolOutcome.model_validate({"status": status, "content": "5"}))
             if not number:
-                thread.passes(seconds=MONTH)
+                thread.advance(seconds=MONTH)
                 thread.decide("1")
-        assert thread.at_tools == []
+        assert thread.running_calls == []
         assert "price could not be looked up" in thread.state.authority.requests[0].why
 
 
 def test_a_late_verification_is_no_baseline() -> None:
     """If workers were down for a month, what they find then does not support an approval of before."""
-    thread = at_work(clerk())
+    thread = loaded_thread(clerk())
     thread.reply(calls("pay"))
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("1")
-    thread.verified("9")
-    assert thread.at_tools == []
+    thread.finish_verification("9")
+    assert thread.running_calls == []
     assert "nothing was looked up when people were asked" in thread.state.authority.requests[0].why
 
 
@@ -132,30 +132,30 @@ def test_every_call_that_needs_approval_is_asked_about_again() -> None:
         rules=(ask("pay", terms=Terms(quorum=2)), ask("wipe"), allow()),
         approvers=(Approver(name="alice"), Approver(name="bob")),
     )
-    thread = at_work(clerk("price", "stock", policy=policy))
+    thread = loaded_thread(clerk("price", "stock", policy=policy))
     thread.reply(calls("pay", "wipe", "look"))
-    assert thread.at_tools == [3], "what the policy allows has started, while the agent looks"
-    thread.verified("5", "full")
-    thread.passes(seconds=MONTH)
+    assert thread.running_calls == [3], "what the policy allows has started, while the agent looks"
+    thread.finish_verification("5", "full")
+    thread.advance(seconds=MONTH)
     assert thread.decide("1") == "waiting_for_quorum"
     thread.decide("2")
-    thread.verified("5", "empty")
-    assert thread.at_tools == [3]
+    thread.finish_verification("5", "empty")
+    assert thread.running_calls == [3]
     assert [request.id for request in thread.state.authority.requests] == ["3", "4"]
     assert [request.votes for request in thread.state.authority.requests] == [(), ()]
     for request, before in zip(thread.state.authority.requests, ("1 was open", "2 was decided on"), strict=True):
         assert request.why == f"the world has changed while request {before}: stock was 'full', and is 'empty'"
     assert thread.decide("1", by="bob") == "duplicate"
     thread.decide("4")
-    assert thread.at_tools == [3, 2]
+    assert thread.running_calls == [3, 2]
 
 
 def test_edited_arguments_are_asked_about_as_edited() -> None:
     """An approval with edited arguments lapses like any other; the new request has those arguments."""
     thread = asked()
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("1", arguments={"cents": 1})
-    thread.verified("9")
+    thread.finish_verification("9")
     (request,) = thread.state.authority.requests
     assert (request.arguments, request.edited_by) == ('{"cents":1}', "alice")
     thread.decide("2")
@@ -163,21 +163,21 @@ def test_edited_arguments_are_asked_about_as_edited() -> None:
     assert isinstance(order, ToolRequest)
     assert order.call.arguments == '{"cents":1}'
     thread.finish(1)
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_rule_remembered_by_an_approval_lapses_with_it() -> None:
     """The call that made it is asked about again, and makes it again; calls that it then allows are not compared."""
     thread = asked()
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("1", remember=True)
     assert [rule.rule for rule in thread.state.authority.rules] == ["1"]
-    thread.verified("9")
+    thread.finish_verification("9")
     assert [rule.rule for rule in thread.state.authority.rules] == []
     thread.decide("2", remember=True)
     thread.finish(1)
     thread.reply(calls("pay", first=7))
-    assert thread.at_tools == [2], "people have said that it may run from now on"
+    assert thread.running_calls == [2], "people have said that it may run from now on"
     assert len(requests(thread)) == 2
 
 
@@ -186,12 +186,12 @@ def test_a_call_that_will_run_again_is_compared_too() -> None:
     thread = asked()
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("2", "absent")
-    thread.verified("9")
-    assert (thread.at_tools, thread.state.authority.requests[0].epoch) == ([], 1)
+    thread.finish_verification("9")
+    assert (thread.running_calls, thread.state.authority.requests[0].epoch) == ([], 1)
     thread.decide("3")
-    assert thread.at_tools == [1]
+    assert thread.running_calls == [1]
 
 
 def test_a_reversal_is_not_compared() -> None:
@@ -199,39 +199,39 @@ def test_a_reversal_is_not_compared() -> None:
     thread = asked()
     thread.decide("1")
     thread.finish(1, "lost", "unknown")
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("2", "undo")
-    thread.verified("9")
-    assert thread.at_tools == [1]
+    thread.finish_verification("9")
+    assert thread.running_calls == [1]
 
 
 def test_an_approval_by_default_lapses_too() -> None:
     """A policy's approval by time-out is treated like a person's."""
     policy = Policy(rules=(ask("pay", terms=Terms(expires_after=MONTH, on_expiry="approve")), allow()))
     thread = asked(clerk(policy=policy))
-    thread.passes(seconds=MONTH + 1)
-    thread.verified("9")
-    assert thread.at_tools == []
+    thread.advance(seconds=MONTH + 1)
+    thread.finish_verification("9")
+    assert thread.running_calls == []
     assert thread.state.authority.requests[0].expires_at
 
 
 def test_without_verify_tools_nothing_changes() -> None:
     """There is no extra call and no extra event, and an approval of any age runs."""
-    thread = at_work(agent_spec())
+    thread = loaded_thread(agent_spec())
     thread.reply(calls("pay"))
     assert thread.waiting(ToolRequest) == []
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("1")
-    assert thread.at_tools == [1]
+    assert thread.running_calls == [1]
     assert not {"baseline_recorded", "state_verified"} & set(thread.types())
 
 
 def test_changes_are_shown_clipped_and_unformatted() -> None:
     """A tool's output is quoted on one line and clipped; the Web UI does not render it as Markdown."""
     thread = asked(clerk("price", "stock"), "5" * 10_000, "full")
-    thread.passes(seconds=MONTH)
+    thread.advance(seconds=MONTH)
     thread.decide("1")
-    thread.verified("# **Approved** by [security](http://x)\n\n" + "9" * 10_000, "full" * 5_000)
+    thread.finish_verification("# **Approved** by [security](http://x)\n\n" + "9" * 10_000, "full" * 5_000)
     (request,) = thread.state.authority.requests
     assert len(request.why) <= 1_000
     assert "\n" not in request.why
@@ -247,14 +247,14 @@ FOUND = st.sampled_from(["a", "b"])
 @given(st.lists(st.tuples(st.sampled_from(["1", "2", "3", "4", "5", "6"]), st.booleans(), FOUND), max_size=8))
 def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[tuple[str, bool, str]]) -> None:
     """Whatever is decided, at any time, and however the world changes in between."""
-    thread = at_work(clerk())
+    thread = loaded_thread(clerk())
     thread.reply(calls("pay", "pay"))
-    thread.verified("a")
+    thread.finish_verification("a")
     for request, late, found in moves:
-        thread.passes(seconds=MONTH if late else 60)
+        thread.advance(seconds=MONTH if late else 60)
         thread.decide(request)
         if any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest)):
-            thread.verified(found)
+            thread.finish_verification(found)
         while thread.waiting(ArchiveRequest):
             thread.archive()
     world = ""
@@ -267,7 +267,7 @@ def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[
             opened[event.request.id] = world
         elif isinstance(event, ToolCallStarted):
             assert opened[event.request] == world
-    thread.check_whole()
+    thread.check_consistent()
 
 
 @given(SEEDS)

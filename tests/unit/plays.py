@@ -87,16 +87,16 @@ TEXTS = ("fine", "naïve 😀", "\n\r\u2028", 'quotes " and \\', "x" * 300)
 
 
 class Play:
-    """A thread, and chance, which decides what happens to it.
+    """A thread to which random events happen.
 
     Args:
         seed: Names the play.
-        steps: After how many things that happen it is brought to its end.
+        steps: The number of events before the thread is brought to its end.
     """
 
     def __init__(self, seed: int, steps: int = 150) -> None:
         self.chance = random.Random(seed)
-        self.moods = {
+        self.rates = {
             "crowded": self.chance.choice([0, 0.05, 0.3]),
             "overflow": self.chance.choice([0, 0.1, 0.5]),
             "refusal": self.chance.choice([0, 0.3]),
@@ -104,13 +104,13 @@ class Play:
             "conflict": self.chance.choice([0, 0, 0, 0.05]),
             "end": self.chance.choice([0.02, 0.15]),
         }
-        self.said: dict[str, str] = {}
+        self.sent_messages: dict[str, str] = {}
         """The messages that the run accepted, with their outcomes."""
         self.accepted: list[str] = []
         """The decided requests, in the order of the decisions."""
         self.terminated = False
         self.flooded = seed % 6 == 0
-        """Meaningless signals arrive by the hundred."""
+        """Whether meaningless signals arrive by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
@@ -119,7 +119,7 @@ class Play:
         spec = agent_spec(limits=LIMITS, policy=self.chance.choice(POLICIES), verify=verify, tools=tools)
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
         self.thread.recalled = self.chance.choice(RECALLED)
-        self.thread.looks_back = False
+        self.thread.loads_effects = False
         self.thread.notify = self.chance.random() < 0.5
         for _ in range(steps):
             self._happen()
@@ -132,12 +132,12 @@ class Play:
             if not thread.intact:
                 return
             thread.reopen(f"task {chance.randrange(1000)}")
-        thread.crowded = chance.random() < self.moods["crowded"]
+        thread.continue_suggested = chance.random() < self.rates["crowded"]
         thread.at += timedelta(seconds=chance.choice([0, 0, 0, 1, HOUR / 3]))
-        under_way = list(thread.under_way.values())
+        calls = list(thread.in_progress.values())
         match chance.random():
-            case dice if dice < 0.66 and under_way:
-                self._end(chance.choice(under_way))
+            case dice if dice < 0.66 and calls:
+                self._end(chance.choice(calls))
             case dice if dice < 0.80:
                 self._decide()
             case dice if dice < 0.90:
@@ -145,16 +145,16 @@ class Play:
             case dice if dice < 0.95:
                 thread.signal("retry", chance.choice([*GARBAGE, {"by": "bob"}]))
             case dice if dice < 0.96:
-                thread.take_back()
+                thread.reset()
             case dice if dice < 0.99:
                 name = chance.choice([*sorted(SIGNALS), "what?", ""])
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
                 thread.update(chance.choice(["decide", "say", "delegate_authority", "revoke"]), chance.choice(GARBAGE))
-                self._lend()
+                self._delegate()
             case _ if not thread.run.log.length:
-                pass  # a thread that is stopped before its past was read has recorded no decision
+                pass  # stopping a thread before its past is read would lose decisions
             case dice if dice < 0.995:
                 thread.cancel()
             case _ if thread.intact:
@@ -166,8 +166,8 @@ class Play:
     def _wind_up(self) -> None:
         """Bring the thread to its end without more faults."""
         thread = self.thread
-        self.moods = dict.fromkeys(self.moods, 0.0) | {"end": 1.0}
-        thread.crowded = False
+        self.rates = dict.fromkeys(self.rates, 0.0) | {"end": 1.0}
+        thread.continue_suggested = False
         for _ in range(500):
             if thread.closed:
                 return
@@ -178,10 +178,10 @@ class Play:
                 outcomes = [thread.decide(request.id, decision, by=by) for by in PEOPLE]
                 self.accepted += [request.id] if "accepted" in outcomes else []
                 if not {"accepted", "too_late"} & set(outcomes):
-                    thread.passes(seconds=60)  # an approver has escalated, so more approvers will be asked
+                    thread.advance(seconds=60)  # an approver has escalated, so more approvers will be asked
             else:
-                self._end(next(iter(thread.under_way.values())))
-        raise AssertionError("the run does not come to an end")
+                self._end(next(iter(thread.in_progress.values())))
+        raise AssertionError("the run does not end")
 
     def _end(self, call: Call | Sleep) -> None:
         """End a call."""
@@ -193,15 +193,15 @@ class Play:
                 if chance.random() < 0.2:
                     thread.fail(call, "NotTold")
                 else:
-                    thread.tell(call)
+                    thread.deliver(call)
             case ThreadRequest():
                 thread.load_thread()
             case AgentRequest():
                 thread.load()
             case EffectsRequest():
-                thread.look_back(*self._past())
+                thread.load_effects(*self._past())
             case LLMRequest(compacting=True):
-                self._reply_to_fold()
+                self._reply_to_compaction()
             case LLMRequest():
                 self._reply()
             case ToolRequest():
@@ -213,9 +213,9 @@ class Play:
                     content = f"result {call.number} {chance.choice(TEXTS)}"
                     thread.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
             case ArchiveRequest() as request:
-                if chance.random() < self.moods["refusal"]:
+                if chance.random() < self.rates["refusal"]:
                     thread.archive_unsettled(chance.randrange(request.stop - request.start))
-                elif chance.random() < self.moods["conflict"]:
+                elif chance.random() < self.rates["conflict"]:
                     thread.archive_refused(RECORD_CONFLICT)
                 else:
                     thread.archive()
@@ -241,11 +241,11 @@ class Play:
 
     def _reply(self) -> None:
         thread, chance = self.thread, self.chance
-        usage = Usage(prompt_tokens=1_500 if chance.random() < self.moods["long"] else 10, completion_tokens=1)
+        usage = Usage(prompt_tokens=1_500 if chance.random() < self.rates["long"] else 10, completion_tokens=1)
         step = thread.state.steps.count
-        if chance.random() < self.moods["end"]:
+        if chance.random() < self.rates["end"]:
             thread.reply(LLMReply(message=AssistantMessage(content=f"done at {step}"), usage=usage))
-        elif chance.random() < self.moods["overflow"]:
+        elif chance.random() < self.rates["overflow"]:
             thread.refuse(CONTEXT_TOO_LONG)
         elif chance.random() < 0.05:
             thread.refuse(LLM_REJECTED)
@@ -261,11 +261,11 @@ class Play:
             message = AssistantMessage(content=chance.choice([None, *TEXTS]), tool_calls=made, extra={"reasoning": "…"})
             thread.reply(LLMReply(message=message, problems=problems, usage=usage))
 
-    def _reply_to_fold(self) -> None:
+    def _reply_to_compaction(self) -> None:
         thread, chance = self.thread, self.chance
-        if chance.random() < self.moods["overflow"] / 2:
+        if chance.random() < self.rates["overflow"] / 2:
             thread.refuse(CONTEXT_TOO_LONG)
-        elif chance.random() < self.moods["overflow"]:
+        elif chance.random() < self.rates["overflow"]:
             made = (ToolCall(id="f", name="look", arguments="{}"),)
             message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(tool_calls=made)])
             thread.reply(LLMReply(message=message, usage=Usage(prompt_tokens=9)))
@@ -276,7 +276,7 @@ class Play:
     def _decide(self) -> None:
         thread, chance = self.thread, self.chance
         if thread.waiting(EffectsRequest):
-            return  # a signal would count later, and is not told its outcome
+            return  # a signal would count later, and its outcome would be missed
         request = str(chance.randint(0, thread.state.authority.request_count + 1))
         decision = chance.choice(DECISIONS)
         if thread.state.authority.requests and chance.random() < 0.8:
@@ -302,7 +302,7 @@ class Play:
             outcome = received[-1].outcome if received and received[-1].request == request else ""
         self.accepted += [request] if outcome == "accepted" else []
 
-    def _lend(self) -> None:
+    def _delegate(self) -> None:
         """Delegate approval authority, or revoke something."""
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
@@ -315,12 +315,12 @@ class Play:
         thread, chance = self.thread, self.chance
         if thread.waiting(EffectsRequest):
             return
-        text = f"<said {len(self.said)}>"
+        text = f"<said {len(self.sent_messages)}>"
         message: Any = text if chance.random() < 0.7 else [{"type": "text", "text": text}, {"type": "image_url"}]
         payload = {"message": message, "when_busy": chance.choice(["queue", "interrupt", "reject"])}
         outcome = thread.update("say", payload)["outcome"]
         assert outcome in ("accepted", "queued", "interrupting", "busy", "too_late")
-        self.said[text] = outcome
+        self.sent_messages[text] = outcome
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Policies, calls and conditions of any kind, for the tests of what holds for all of them."""
+"""Strategies for policies, calls and conditions of any kind."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ SECONDS = st.integers(1, 86_400 * 365).map(float) | st.floats(0.5, 1e6)
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
-    lambda below: st.lists(below, max_size=4) | st.dictionaries(st.text(max_size=5), below, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=12,
 )
 ARGUMENTS = JSON | st.dictionaries(st.sampled_from(["a", "b", "path", "cents"]), JSON, max_size=4)
@@ -29,22 +29,22 @@ _VALUES = st.sampled_from([*_ARGUMENTS, *_OTHERS, *_NUMBERS, "timestamp('2026-01
 _TWO = ["==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "&&", "||", "in"]
 
 
-def _larger(below: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
-        st.builds("({} {} {})".format, below, st.sampled_from(_TWO), below),
-        st.builds("!({})".format, below),
-        st.builds("-({})".format, below),
-        st.builds("({} ? {} : {})".format, below, below, below),
-        st.builds("{}({})".format, st.sampled_from(["size", "int", "uint", "double", "duration", "timestamp"]), below),
-        st.builds("({})[{}]".format, below, below),
+        st.builds("({} {} {})".format, inner, st.sampled_from(_TWO), inner),
+        st.builds("!({})".format, inner),
+        st.builds("-({})".format, inner),
+        st.builds("({} ? {} : {})".format, inner, inner, inner),
+        st.builds("{}({})".format, st.sampled_from(["size", "int", "uint", "double", "duration", "timestamp"]), inner),
+        st.builds("({})[{}]".format, inner, inner),
         st.builds("has(args.{})".format, st.sampled_from("abc")),
-        st.builds("({}).{}(x, {})".format, below, st.sampled_from(["all", "exists", "map", "filter"]), below),
-        st.builds("({}).{}({})".format, below, st.sampled_from(["startsWith", "contains", "matches"]), below),
+        st.builds("({}).{}(x, {})".format, inner, st.sampled_from(["all", "exists", "map", "filter"]), inner),
+        st.builds("({}).{}({})".format, inner, st.sampled_from(["startsWith", "contains", "matches"]), inner),
     )
 
 
 CONDITIONS = st.recursive(_VALUES, _larger, max_leaves=6)
-"""Expressions in CEL: well-formed, and seldom well-typed."""
+"""CEL expressions that are well-formed but seldom well-typed."""
 
 USES = st.builds(
     ToolUse,
@@ -76,7 +76,7 @@ TERMS = st.builds(
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
-    """A rule of any kind."""
+    """Draw a rule of any kind."""
     verdict: VerdictKind = draw(st.sampled_from(["allow", "ask", "deny"]))
     return Rule(
         verdict=verdict,

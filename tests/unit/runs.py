@@ -1,7 +1,7 @@
 """A thread without Temporal: `holdfast.run.machine` over any number of Temporal runs, for the tests of the pure core.
 
-A run's inputs and outputs pass through JSON, as in Temporal; the permanent record is
-a list of lines. The rules that no thread may ever break are asserted here, as soon as one would be broken.
+A run's inputs and outputs pass through JSON, as in Temporal; the permanent record is a list of lines. The invariants
+of every thread are asserted here after each input.
 """
 
 import json
@@ -100,13 +100,13 @@ class Sent:
     """The request without the instruction for a compaction."""
     compacting: bool
     position: int
-    """How many events came before it."""
+    """The number of events before it."""
     mark: tuple[int, int]
-    """How often the agent was loaded and the transcript compacted: then a request need not extend earlier ones."""
+    """Counts of agent loads and context compactions; only requests with equal marks must extend each other."""
     answered: bool = False
 
 
-def at_work(spec: AgentSpec | None = None, **begin: Any) -> "Thread":
+def loaded_thread(spec: AgentSpec | None = None, **begin: Any) -> "Thread":
     """Return a thread whose agent is loaded and whose LLM call is in progress."""
     thread = Thread(spec, **begin)
     thread.load()
@@ -114,14 +114,14 @@ def at_work(spec: AgentSpec | None = None, **begin: Any) -> "Thread":
 
 
 class Thread:
-    """One thread, run after run. `run` is the current Temporal run, or the last one."""
+    """One thread over all its runs. `run` is the current Temporal run, or the last one."""
 
     def __init__(self, spec: AgentSpec | None = None, **begin: Any) -> None:
         self.spec = spec or agent_spec()
         self.record: list[bytes] = []
         """The permanent record."""
         self.intact = True
-        """Whether the record has refused nothing."""
+        """Whether the record has accepted all events so far."""
         self.events: list[AgentEvent] = []
         """All events of the runs before the current one."""
         self.sent: list[Sent] = []
@@ -130,15 +130,15 @@ class Thread:
         self.snapshots: list[int] = []
         """The size of each snapshot."""
         self.at = NOW
-        self.crowded = self.notify = False
-        self.looks_back = True
-        """A run that continues gets the ledger's answer at once, as it was not reset."""
+        self.continue_suggested = self.notify = False
+        self.loads_effects = True
+        """Whether a continued run gets the ledger's empty answer at once."""
         self.recalled: tuple[RecalledTier, ...] = ()
-        """The memories that the agent is shown when it is loaded."""
+        """The memories that are recalled when the agent is loaded."""
         self.notices: list[Notice] = []
-        """The notifications that were due, once each."""
+        """The notifications that were delivered."""
         self._count = self._loads = self._first = 0
-        self._together = False
+        self._batching = False
         self.run = self._begin(RunInput(**({"task": "the task"} | begin)))
 
     @property
@@ -150,7 +150,7 @@ class Thread:
     def log(self) -> list[AgentEvent]:
         """All events."""
         own = self.run.log
-        return self.events[: own.first] + own.events if own.length else self.events  # without any, it is being loaded
+        return self.events[: own.first] + own.events if own.length else self.events  # empty while loading
 
     @property
     def closed(self) -> bool:
@@ -161,30 +161,30 @@ class Thread:
 
     def waiting(self, kind: Any = object) -> list[Call | Sleep]:
         """Return the calls in progress whose request is of that kind, oldest first; `Sleep` for sleeps."""
-        found = self.under_way.values()
+        found = self.in_progress.values()
         return [call for call in found if isinstance(call.request if isinstance(call, Call) else call, kind)]
 
-    def asks_llm(self) -> bool:
+    def calling_llm(self) -> bool:
         """Whether an LLM call is in progress."""
         return bool(self.waiting(LLMRequest))
 
-    def asks_fold(self) -> bool:
+    def summarizing(self) -> bool:
         """Whether an LLM call for a summary is in progress."""
-        return self.asks_llm() and self.sent[-1].compacting
+        return self.calling_llm() and self.sent[-1].compacting
 
     @property
-    def at_tools(self) -> list[int]:
+    def running_calls(self) -> list[int]:
         """The numbers of the tool calls in progress."""
         return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number]
 
     # Inputs of the run.
 
     def end(self, call: Call | Sleep, result: Result | None = None) -> None:
-        """A call in progress returns."""
-        del self.under_way[call.id]
+        """Return the result of a call in progress to the run."""
+        del self.in_progress[call.id]
         if isinstance(call, Call) and isinstance(call.request, LLMRequest):
             self.sent[-1] = Sent(**{**vars(self.sent[-1]), "answered": True})
-        self._tell()
+        self._observe()
         answer = None
         if result:
             assert isinstance(call, Call)
@@ -201,52 +201,52 @@ class Thread:
         cancelled: bool = False,
         final: bool = True,
     ) -> None:
-        """A call in progress fails, for good unless it is not `final`."""
-        del self.under_way[call.id]
-        self._tell()
+        """Fail a call in progress, finally unless `final` is false."""
+        del self.in_progress[call.id]
+        self._observe()
         self.run.failed(call.id, Failure(cause, message, cancelled, final, details))
         self._carry_out()
 
     def load(self) -> None:
-        """The agent is resolved."""
+        """Return the loaded agent to the run."""
         self._loads += 1
         (call,) = self.waiting(AgentRequest)
         loaded = LoadedAgent(spec=self.spec, workspace="/w", notify=self.notify, recalled=self.recalled)
         self.end(call, loaded)
 
     def load_thread(self) -> None:
-        """The thread's past is read."""
+        """Return the thread's earlier events, as a snapshot, to the run."""
         (call,) = self.waiting(ThreadRequest)
         self.end(call, LoadedThread(snapshot=snapshot_of(self.recorded())))
 
-    def take_back(self) -> None:
-        """Temporal has reset the run to its current point."""
-        self._tell()
+    def reset(self) -> None:
+        """Reset the run to its current point, as Temporal does."""
+        self._observe()
         self.run.was_reset()
         self._carry_out()
 
-    def look_back(self, *effects: PastEffect) -> None:
-        """The ledger reports what happened before the reset."""
+    def load_effects(self, *effects: PastEffect) -> None:
+        """Return the effects before the reset, as the ledger reports them, to the run."""
         (call,) = self.waiting(EffectsRequest)
         self.end(call, PastEffects(effects=effects))
 
     def reply(self, reply: LLMReply) -> None:
-        """The LLM answers."""
+        """Return a reply of the LLM to the run."""
         (call,) = self.waiting(LLMRequest)
         self.end(call, reply)
 
     def refuse(self, cause: str, *details: Any) -> None:
-        """The LLM's provider refuses the request."""
+        """Fail the LLM call as the provider does when it rejects the request."""
         (call,) = self.waiting(LLMRequest)
         self.fail(call, cause, "no", *details)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:
-        """A tool call ends."""
+        """End a tool call."""
         call = next(call for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number == number)
         self.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
 
     def archive(self) -> None:
-        """The permanent record is written to."""
+        """Append the requested events to the permanent record."""
         (call,) = self.waiting(ArchiveRequest)
         assert isinstance(call, Call)
         assert isinstance(call.request, ArchiveRequest)
@@ -254,7 +254,7 @@ class Thread:
         self.end(call, Archived(length=call.request.stop))
 
     def archive_unsettled(self, pages: int) -> None:
-        """A part of the permanent record is written, and then an event turns out to be unrecorded."""
+        """Append some of the requested events, then fail because an event is not in history yet."""
         (call,) = self.waiting(ArchiveRequest)
         assert isinstance(call, Call)
         assert isinstance(call.request, ArchiveRequest)
@@ -262,78 +262,78 @@ class Thread:
         self.fail(call, NOT_SETTLED)
 
     def archive_refused(self, cause: str) -> None:
-        """The permanent record refuses the events for good."""
+        """Fail the append permanently."""
         (call,) = self.waiting(ArchiveRequest)
         self.intact = False
         self.fail(call, cause)
 
-    def tell(self, call: Call | Sleep) -> None:
-        """A notification has reached its receivers."""
+    def deliver(self, call: Call | Sleep) -> None:
+        """Deliver a notification to its receivers."""
         assert isinstance(call, Call)
         assert isinstance(call.request, Notice)
         self.notices.append(call.request)
         self.end(call, Notified(receivers=1))
 
-    def verified(self, *contents: str) -> None:
-        """The agent's `verify` tools have finished."""
-        looking = [call for call in self.waiting(ToolRequest) if isinstance(call, Call) and not call.number]
-        for call, content in zip(looking, contents, strict=True):
+    def finish_verification(self, *contents: str) -> None:
+        """Return the results of the agent's `verify` tools."""
+        verifying = [call for call in self.waiting(ToolRequest) if isinstance(call, Call) and not call.number]
+        for call, content in zip(verifying, contents, strict=True):
             self.end(call, ToolOutcome(status="ok", content=content))
 
-    def passes(self, **time: float) -> None:
-        """Time passes, and only due timers fire."""
+    def advance(self, **time: float) -> None:
+        """Advance the time and fire the timers that become due."""
         until = self.at + timedelta(**time)
         while (sleeps := self.waiting(Sleep)) and isinstance(sleeps[0], Sleep) and sleeps[0].until <= until:
             self.wake()
         self.at = max(self.at, until)
 
     def wake(self) -> None:
-        """A sleep ends."""
+        """Fire the timer."""
         (call,) = self.waiting(Sleep)
         assert isinstance(call, Sleep)
         self.at = max(self.at, call.until)
         self.end(call)
 
     def signal(self, name: str, payload: Any = None) -> None:
-        """A signal arrives."""
-        self._tell()
+        """Send a signal."""
+        self._observe()
         self.run.signal(name, payload)
         self._carry_out()
 
     def update(self, name: str, payload: Any = None) -> dict[str, str]:
-        """An update arrives; return the answer."""
-        self._tell()
+        """Send an update; return the answer."""
+        self._observe()
         answer = self.run.update(name, payload)
         self._carry_out()
         return answer
 
     def decide(self, request: str, decision: DecisionKind = "approve", **more: Any) -> str:
-        """A decision arrives; return the outcome."""
+        """Send a decision; return the outcome."""
         return self.update("decide", {"request": request, "decision": decision, "by": "alice", **more})["outcome"]
 
     def say(self, message: Any, **more: Any) -> str:
-        """A message arrives; return the outcome."""
+        """Send a message; return the outcome."""
         return self.update("say", {"message": message, **more})["outcome"]
 
     def cancel(self) -> None:
-        """The run is cancelled."""
-        self._tell()
+        """Cancel the run."""
+        self._observe()
         self.run.cancel()
         self._carry_out()
 
     def reopen(self, task: str = "and on", **begin: Any) -> None:
-        """A new run of the closed thread begins. Events that the record lacks are added, as `load_thread` does."""
+        """Complete the record, as `load_thread` does, and begin a new run of the closed thread."""
         self.events = self.log
         missing = self.events[len(self.record) :]
         self.record += [event_line(event) for event in missing]
         self._continue(RunInput(task=task, resume=True, **begin))
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """All inputs within the block arrive in one workflow task."""
-        self._together = True
+    def one_workflow_task(self) -> Iterator[None]:
+        """Deliver all inputs of the block in one workflow task."""
+        self._batching = True
         yield
-        self._together = False
+        self._batching = False
         self._carry_out()
 
     # Views of the thread.
@@ -345,13 +345,13 @@ class Thread:
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the active transcript, decoded."""
-        return [json.loads(message) for message in self.session()]
+        return [json.loads(message) for message in self.transcript_lines()]
 
     def types(self) -> list[str]:
         """Return the types of all events."""
         return [event.type for event in self.log]
 
-    def session(self) -> list[bytes]:
+    def transcript_lines(self) -> list[bytes]:
         """Return the active transcript as a worker without a cache reads it: from record and workflow."""
         run = self.run
         if not run.transcript.first:
@@ -361,17 +361,17 @@ class Thread:
             (event,) = self.recorded(position, position + 1)
             assert isinstance(event, UserMessageReceived)
             older.keep_original(position, event.content)
-        assert len(self.record) >= run.log.first, "the record lacks what the workflow no longer has"
+        assert len(self.record) >= run.log.first, "the record lacks events that the workflow has dropped"
         for event in self.recorded(run.transcript.base.since, run.log.first):
             older.add(event)
-        assert older.length >= run.transcript.first, "the record does not lead to the messages"
+        assert older.length >= run.transcript.first, "the record does not reach the workflow's messages"
         known = older.messages[: run.transcript.first]
         overlap = older.messages[run.transcript.first :]
         assert overlap == run.transcript.messages[: len(overlap)]
         return known + run.transcript.messages
 
-    def check_whole(self) -> None:
-        """Check that the events are one log that the record begins, and that state and transcript follow from it."""
+    def check_consistent(self) -> None:
+        """Check that the record is a prefix of the log, and that state and transcript follow from the log."""
         events = self.log
         assert [event.position for event in events] == list(range(len(events)))
         assert first_altered(events) is None
@@ -382,13 +382,13 @@ class Thread:
         transcript = Transcript()
         for event in read_lines("t", 0, [event_line(event) for event in events]):
             transcript.add(event)
-        assert transcript.messages == self.session()
+        assert transcript.messages == self.transcript_lines()
         assert transcript.base == self.run.transcript.base
 
     # Carrying out commands.
 
     def _begin(self, begin: RunInput) -> AgentRun:
-        self.under_way: dict[int, Call | Sleep] = {}
+        self.in_progress: dict[int, Call | Sleep] = {}
         self._count, self._arrived, self.history_bytes = self._count + 1, 0, 0
         self._first = self._first if begin.first_run_id else self._count
         sent = through_json(begin).model_copy(update={"sealed": True, "issued_at": begin.issued_at or self.at})
@@ -409,39 +409,42 @@ class Thread:
         self._begin(begin)
         if begin.snapshot is not None:
             tail = [event.position for event in begin.snapshot.tail]
-            assert self.log[: len(events)] == events, "the next run does not go on where this one stopped"
+            assert self.log[: len(events)] == events, "the next run does not resume where this one stopped"
             assert tail == list(range(begin.snapshot.position, len(events)))
-            if self.looks_back:
-                crowded, self.crowded = self.crowded, False  # its history is short yet
-                self.look_back()
-                self.crowded = crowded
+            if self.loads_effects:
+                suggested, self.continue_suggested = self.continue_suggested, False  # its history is still short
+                self.load_effects()
+                self.continue_suggested = suggested
 
-    def _tell(self) -> None:
-        assert self.run.end is None or self._together, "nothing reaches a run that is over"
+    def _observe(self) -> None:
+        assert self.run.end is None or self._batching, "a closed run gets no input"
         self.at += timedelta(milliseconds=7)
         self._arrived += 1
         self.run.observe(
-            at=self.at, history=HistorySize(events=self._arrived, bytes=self.history_bytes, suggested=self.crowded)
+            at=self.at,
+            history=HistorySize(events=self._arrived, bytes=self.history_bytes, suggested=self.continue_suggested),
         )
 
     def _carry_out(self) -> None:
-        if self._together:
+        if self._batching:
             return
         self.run.conclude()
         for command in self.run.commands():
             if isinstance(command, Stop):
-                call = self.under_way.get(command.id)
+                call = self.in_progress.get(command.id)
                 if call and not (isinstance(call, Call) and isinstance(call.request, ToolRequest)):
-                    del self.under_way[command.id]
+                    del self.in_progress[command.id]
                 continue
-            self.under_way[command.id] = command
+            self.in_progress[command.id] = command
             if isinstance(command, Call):
                 assert through_json(command.request) == command.request
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
                 elif isinstance(command.request, ToolRequest) and command.number and not command.request.settle:
                     self.attempts[command.request.key, command.request.epoch] += 1
-        assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, "one thing is asked at a time"
+        assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, (
+            "more than one of these calls is in progress"
+        )
         end = self.run.end
         if end and end.next:
             assert not self.waiting(Call) or not self.waiting(LLMRequest | ToolRequest | AgentRequest)
@@ -454,7 +457,7 @@ class Thread:
 
     def _send(self, request: LLMRequest) -> None:
         ref: TranscriptRef = request.transcript
-        messages = self.session()[: ref.length]
+        messages = self.transcript_lines()[: ref.length]
         head = GENESIS
         for message in messages:
             head = chain(head, message)

@@ -36,7 +36,7 @@ from holdfast.run.commands import Call
 from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import ToolRequest
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
-from tests.unit.runs import NOW, agent_spec, at_work, calls, tool_spec
+from tests.unit.runs import NOW, agent_spec, calls, loaded_thread, tool_spec
 
 
 class Colour(Enum):
@@ -228,7 +228,7 @@ def test_what_is_recorded_is_what_was_judged(name: str, piece: str) -> None:
     policy = Policy(rules=(deny(when="args.force"), allow()))
     spec = agent_spec(tools=(act.spec,), policy=policy)
     reply = read_reply(body, spec=spec, tools={act.spec.name: act}, step_id="s")
-    events = on_reply(at_work(spec).state, reply, shown=1, at=NOW)
+    events = on_reply(loaded_thread(spec).state, reply, shown=1, at=NOW)
     requested = next(event for event in events if isinstance(event, ToolCallRequested))
     assert reply.message is not None
     assert reply.message.tool_calls[0].arguments == written.encode("utf-8", "replace").decode()
@@ -415,9 +415,9 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
     spec = agent_spec(
         tools=(look.spec, tool_spec("pay", Effect.UNSAFE)), verify=("look",), limits=Limits(stale_after=1)
     )
-    thread = at_work(spec)
+    thread = loaded_thread(spec)
     thread.reply(calls("pay"))
-    thread.passes(hours=1)
+    thread.advance(hours=1)
     thread.decide("1")
     (order,) = [call.request for call in thread.waiting(ToolRequest) if isinstance(call, Call)]
     assert isinstance(order, ToolRequest)

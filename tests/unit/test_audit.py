@@ -46,7 +46,7 @@ from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, sealing
 from tests.replay.record import HISTORIES, LOOP
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
 ALICE, BOB, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in (1, 2, 3, 4))
 PEOPLE = (Approver(name="alice", keys=(public_key(ALICE),)), Approver(name="bob", keys=(public_key(BOB),)))
@@ -120,7 +120,7 @@ def test_the_audit_collects_effects_and_artifacts() -> None:
     """Effects by key and epoch, and artifacts: of results, of replies, and the files of skills."""
     addresses = {name: address_of(name.encode()) for name in ("skill", "reply", "result")}
     skill = SkillSpec(name="s", description="d", files={"SKILL.md": addresses["skill"]})
-    thread = at_work(agent_spec(skills=(skill,)))
+    thread = loaded_thread(agent_spec(skills=(skill,)))
     thread.reply(calls("look").model_copy(update={"artifact": addresses["reply"]}))
     (call,) = thread.waiting(ToolRequest)
     thread.end(call, ToolOutcome(status="ok", content="head … tail", artifact=addresses["result"], size=9))
@@ -181,7 +181,7 @@ def test_the_audit_never_raises(seed: int, data: st.DataObject) -> None:
 
 def signed_off(**more: Any) -> Thread:
     """Return a thread in which two people have signed and remembered an edited payment, which was made."""
-    thread = at_work(agent_spec(policy=POLICY))
+    thread = loaded_thread(agent_spec(policy=POLICY))
     thread.reply(calls("pay"))
     for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", BOB, None)):
         (request,) = thread.state.authority.requests
@@ -305,7 +305,7 @@ def test_events_that_the_fold_rejects_are_faults() -> None:
 @pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
 def test_a_run_ends_only_where_the_rules_say(outcome: RunOutcome) -> None:
     """An end inserted during an LLM call, or right after a message, does not follow."""
-    thread = at_work()
+    thread = loaded_thread()
     found = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
     cancelled = outcome == "cancelled"  # which can arrive at any time, from outside
     assert found == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
@@ -330,13 +330,13 @@ def test_an_answer_that_the_run_rejected_is_ignored() -> None:
 def test_keys_replaced_in_the_log_are_detected_by_trusted_keys() -> None:
     """Mallory forges a whole thread, with her own keys under others' names; the log by itself is valid."""
     mine = tuple(person.model_copy(update={"keys": (public_key(MALLORY),)}) for person in PEOPLE)
-    thread = at_work(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
+    thread = loaded_thread(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
     thread.reply(calls("pay"))
     for name in ("alice", "bob"):
         (request,) = thread.state.authority.requests
         payload = {"decision": "approve", "request": "1", "by": name, "digest": request.digest}
         thread.update("decide", signed(payload, Decision, thread="t", private=MALLORY))
-    assert thread.at_tools == [1]
+    assert thread.running_calls == [1]
     assert fault(thread.log) is None
     found = fault(thread.log, trusted=Policy(approvers=PEOPLE))
     assert found is not None
@@ -345,7 +345,7 @@ def test_keys_replaced_in_the_log_are_detected_by_trusted_keys() -> None:
 
 def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() -> None:
     """A recorded policy without signatures fails against a trusted one with `signatures: required`."""
-    thread = at_work(agent_spec(policy=Policy(rules=(ask("pay"),))))
+    thread = loaded_thread(agent_spec(policy=Policy(rules=(ask("pay"),))))
     thread.reply(calls("pay"))
     assert thread.decide("1") == "accepted"
     assert fault(thread.log, trusted=Policy(approvers=PEOPLE)) is None
@@ -357,7 +357,7 @@ def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() 
 def test_gateways_are_trusted_by_their_keys() -> None:
     """A gateway's key must be among those given; delegations and messages are checked, too."""
     policy = POLICY.model_copy(update={"rules": (ask("pay", terms=Terms(requester_may_decide=False)),)})
-    thread = at_work(agent_spec(policy=policy))
+    thread = loaded_thread(agent_spec(policy=policy))
     until = (thread.at + timedelta(hours=1)).isoformat()
     said = Message(message="more", by="carol", id="1", until=datetime.fromisoformat(until))
     message = said.model_dump(mode="json") | {"signature": sign(HOOKS, said.signed_bytes("t"))}

@@ -24,7 +24,7 @@ from bench.report import Report, markdown
 def sample(
     contender: str, steps: int, *, runs: int = 1, ms: float = 10, cpu_ms: float = 5, size: float = 4_000
 ) -> Sample:
-    """A run, or several, whose steps took so many milliseconds and bytes each."""
+    """Return one or several runs with these milliseconds and bytes per step."""
     made = steps * runs
     return Sample(
         contender=contender,
@@ -37,7 +37,7 @@ def sample(
 
 
 def test_figures_are_medians_per_step() -> None:
-    """One slow run of three leaves no trace in a row of the table."""
+    """One slow run of three does not change a row of the table."""
     [row] = figures([sample(HOLDFAST, 100, ms=ms, cpu_ms=ms / 2) for ms in (20, 500, 22)])
 
     assert (row.contender, row.load, row.samples) == (HOLDFAST, Load(100), 3)
@@ -47,8 +47,8 @@ def test_figures_are_medians_per_step() -> None:
     assert row.events == pytest.approx(12)
 
 
-def test_rows_come_in_order_of_length() -> None:
-    """Whatever the order of the runs, the table goes from short to long, the floor first."""
+def test_rows_are_sorted_by_length() -> None:
+    """In any order of the runs, the table goes from short to long, with the floor first."""
     rows = figures([sample(name, steps) for steps in (400, 10) for name in (EFFECTS, HOLDFAST, FLOOR)])
 
     assert [(row.load.steps, row.contender) for row in rows] == [
@@ -61,8 +61,8 @@ def test_rows_come_in_order_of_length() -> None:
     ]
 
 
-def test_runs_side_by_side_share_their_time() -> None:
-    """64 runs whose steps took 10 ms each, one after the other in effect, make a hundred steps a second."""
+def test_concurrent_runs_share_their_time() -> None:
+    """64 concurrent runs that together complete a step every 10 ms make a hundred steps a second."""
     [row] = figures([sample(FLOOR, 20, runs=64, ms=10)])
 
     assert row.throughput == pytest.approx(100)
@@ -71,7 +71,7 @@ def test_runs_side_by_side_share_their_time() -> None:
 
 
 def test_the_ratio_to_the_floor_compares_neighbours() -> None:
-    """A machine that slows down for a while slows both of a pair, and the ratio stays."""
+    """A temporary slowdown of the machine affects both runs of a pair, so the ratio stays the same."""
     samples = [
         one
         for slowdown in (1, 1, 7, 8, 9)
@@ -86,8 +86,8 @@ def test_the_ratio_to_the_floor_compares_neighbours() -> None:
     assert over_floor(samples, cpu)[HOLDFAST, Load(10)] == pytest.approx(1.2)
 
 
-def test_growth_goes_from_the_shortest_length_to_the_longest() -> None:
-    """Time and bytes per step are compared between the ends, whatever lies between."""
+def test_growth_compares_the_shortest_with_the_longest_length() -> None:
+    """Time and bytes per step are compared between the ends; lengths in between do not matter."""
     rows = figures([sample(HOLDFAST, steps, ms=ms) for steps, ms in ((10, 20), (100, 90), (400, 30))])
 
     side_by_side = figures([sample(HOLDFAST, 20, runs=64, ms=500)])
@@ -96,8 +96,8 @@ def test_growth_goes_from_the_shortest_length_to_the_longest() -> None:
     assert growth(rows)[HOLDFAST].bytes == pytest.approx(1.0)
 
 
-def test_marginal_figures_leave_fixed_costs_out() -> None:
-    """A run of 6,000 bytes and 4,000 more a step costs 4,000 bytes for one more step."""
+def test_marginal_figures_exclude_fixed_costs() -> None:
+    """With 6,000 fixed bytes and 4,000 per step, one more step costs 4,000 bytes."""
     rows = figures([sample(HOLDFAST, steps, size=4_000 + 6_000 / steps) for steps in (10, 400)])
 
     assert growth(rows)[HOLDFAST].marginal_bytes == pytest.approx(4_000)
@@ -113,7 +113,7 @@ def test_marginal_figures_leave_fixed_costs_out() -> None:
     ],
 )
 def test_each_target_has_its_own_limit(ms: float, size: float, floor_ms: float, met: list[bool]) -> None:
-    """Bytes may grow by 5 %, time by 25 %, and ten steps may take twice the floor's time; not more."""
+    """Bytes may grow by 5 % and time by 25 %; ten steps may take at most twice the floor's time."""
     samples = [sample(FLOOR, 10, ms=floor_ms), sample(HOLDFAST, 10), sample(HOLDFAST, 400, ms=ms, size=size)]
 
     assert [target.met for target in targets(samples)][:3] == met
@@ -129,10 +129,12 @@ def test_each_target_has_its_own_limit(ms: float, size: float, floor_ms: float, 
         (6.5, 11, 5.5, 8.4, [True, True, True, False]),
     ],
 )
-def test_a_step_is_held_against_the_floors(
+def test_a_step_is_compared_with_the_floors(
     reads: float, effects: float, cpu_ms: float, together: float, met: list[bool]
 ) -> None:
-    """Of the floor's time 0.65 for a read and 1.1 for an effect, 1.1 of its CPU, and 1.2 times its steps a second."""
+    """The limits are 0.65 of the floor's time for a read and 1.1 for an effect, 1.1 of its CPU, 1.2 of its steps a
+    second.
+    """
     samples = [
         sample(FLOOR, 100),
         sample(HOLDFAST, 100, ms=reads, cpu_ms=cpu_ms),
@@ -144,16 +146,16 @@ def test_a_step_is_held_against_the_floors(
     assert [target.met for target in targets(samples)][3:] == met
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
-    """With a single length there is no growth to judge, and without any run nothing at all."""
+def test_an_unmeasured_target_is_neither_met_nor_missed() -> None:
+    """A single length shows no growth, and without runs there is nothing to judge."""
     single = [target.met for target in targets([sample(FLOOR, 10), sample(HOLDFAST, 10)])]
 
     assert single == [None, None, True, None, None, None, None]
     assert {target.met for target in targets([])} == {None}
 
 
-def test_contenders_alternate_and_take_turns_at_going_first() -> None:
-    """Each run has its opponent beside it, and neither always runs in the other's wake."""
+def test_contenders_alternate_and_take_turns_at_being_first() -> None:
+    """Each run has a run of the other contender beside it, and neither contender always runs second."""
     short, together = Load(10), Load(20, 64)
 
     assert schedule([short, together], 2) == [
@@ -173,13 +175,13 @@ def test_contenders_alternate_and_take_turns_at_going_first() -> None:
 
 
 def test_short_runs_are_repeated_more_often() -> None:
-    """By default ten steps are run nine times and 400 steps three times."""
+    """By default, ten steps are run nine times and 400 steps three times."""
     assert [repeats(load) for load in (Load(10), Load(100), Load(400), Load(20, 64))] == [9, 6, 3, 3]
     assert len(schedule([Load(10), Load(400)], None)) == 3 * (9 + 3)
 
 
 def test_the_section_has_a_table_for_single_runs_and_one_for_many() -> None:
-    """The same ratio reads as time in the one, and as steps a second in the other."""
+    """The same ratio is shown as time in one table and as steps a second in the other."""
     samples = [
         one
         for load in (Load(100), SIDE_BY_SIDE)
@@ -195,7 +197,7 @@ def test_the_section_has_a_table_for_single_runs_and_one_for_many() -> None:
     assert "| ✓ | steps a second of 64 runs, where tools read, of the floor's | ≥ 1.20 × | 2.00 × |" in text
 
 
-def test_the_llm_reads_the_step_off_the_ends_of_the_body() -> None:
+def test_the_llm_reads_the_step_from_the_ends_of_the_body() -> None:
     """It asks for the next call after the last result, and for none after the last step."""
     task, middle = b'{"role":"user","content":"steps=3"}', b"x" * 100_000
     results = [b'{"role":"tool","tool_call_id":"call_%d","content":"seen"}' % number for number in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""The comparison with the peers: its arithmetic, and how it reads. Nothing is timed, no peer is installed."""
+"""The comparison with the peers: its arithmetic and its text. Nothing is timed, and no peer is installed."""
 
 import importlib.util
 
@@ -30,7 +30,7 @@ from bench.peers.report import Report, markdown
 
 
 def run(contender: str, steps: int, *, ms: float = 20, size: float = 4_000, died: str = "", server: str = TUNED) -> Run:
-    """A run whose steps took `ms` milliseconds and `size` bytes each, two actions and three transactions."""
+    """Return a run with these milliseconds and bytes per step, two actions and three transactions."""
     reached, about = steps // 2 if died else steps + 1, CONTENDERS[contender]
     actions, transactions = 2 * steps if about.temporal else None, 3 * steps if about.postgres else None
     seconds, stored = ms * steps / 1000, round(size * steps)
@@ -38,18 +38,18 @@ def run(contender: str, steps: int, *, ms: float = 20, size: float = 4_000, died
 
 
 def resume(contender: str, *, next_call: float, died: str = "") -> Resume:
-    """A run of 100 steps that went on after so many seconds."""
+    """Return a run of 100 steps that resumed after so many seconds."""
     return Resume(contender, 100, 90, next_call, next_call + 1, 1, died)
 
 
 def report(runs: list[Run], resumes: list[Resume]) -> Report:
-    """A report of these figures on some machine."""
+    """Return a report of these figures on some machine."""
     lengths = sorted({one.steps for one in runs})
     return Report(runs, resumes, lengths, 150, "a machine, 2 cores", {"python": "3.11"}, "2026-01-01", 0.5)
 
 
 def test_figures_are_medians_per_step() -> None:
-    """One slow run of three leaves no trace in a cell."""
+    """One slow run of three does not change a cell."""
     runs = [run(HOLDFAST, 100, ms=ms) for ms in (20, 500, 22)]
 
     assert cells(runs, MS) == {(HOLDFAST, 100): pytest.approx(22)}
@@ -58,7 +58,7 @@ def test_figures_are_medians_per_step() -> None:
 
 
 def test_actions_are_those_of_the_runs() -> None:
-    """Every kind counts; what the server does for itself, in a namespace of its own, does not."""
+    """Every kind of action counts, except the server's own in its namespace."""
     metrics = """
 action{action_type="command_ScheduleActivityTask",namespace="default",operation="x",service_name="frontend"} 41
 action{action_type="grpc_QueryWorkflow",namespace="default",operation="x",service_name="frontend"} 1e+06
@@ -68,8 +68,8 @@ queue_actions{namespace="default"} 7
     assert count_actions(metrics) == 1_000_041
 
 
-def test_a_table_has_only_those_who_have_the_figure() -> None:
-    """Actions are for whoever runs on Temporal, transactions for whoever writes to PostgreSQL; Holdfast does both."""
+def test_a_table_shows_only_contenders_with_that_figure() -> None:
+    """Actions exist only on Temporal, transactions only on PostgreSQL; Holdfast has both."""
     text = markdown(report([run(HOLDFAST, 10), run(OPENAI_AGENTS, 10), run(DBOS, 10)], []))
     actions = text.partition("### Actions")[2].partition("###")[0]
     transactions = text.partition("### Transactions")[2].partition("###")[0]
@@ -83,15 +83,15 @@ def test_a_table_has_only_those_who_have_the_figure() -> None:
 
 
 def test_a_run_that_died_has_no_figure() -> None:
-    """What a contender did until it died is not compared with what others did to the end."""
+    """A run that died is not compared with complete runs."""
     runs = [run(OPENAI_AGENTS, 100), run(OPENAI_AGENTS, 200, died="history limit")]
 
     assert list(cells(runs, MS)) == [(OPENAI_AGENTS, 100)]
     assert deaths(runs) == {OPENAI_AGENTS: runs[1]}
 
 
-def test_the_servers_are_kept_apart() -> None:
-    """A run on the plain server neither counts nor kills on the tuned one."""
+def test_figures_of_the_two_servers_are_separate() -> None:
+    """A run on the plain server neither counts on the tuned one nor marks its runs as dead."""
     runs = [run(HOLDFAST, 50, ms=20), run(HOLDFAST, 50, ms=120, server=PLAIN)]
 
     assert cells(runs, MS) == {(HOLDFAST, 50): pytest.approx(20)}
@@ -99,7 +99,7 @@ def test_the_servers_are_kept_apart() -> None:
     assert deaths([run(HOLDFAST, 50, died="time limit", server=PLAIN)]) == {}
 
 
-def test_the_best_of_each_length_may_be_anybody() -> None:
+def test_any_contender_may_be_the_best_of_a_length() -> None:
     """Every length has one winner: the smallest figure."""
     runs = [
         run(HOLDFAST, 10, ms=30),
@@ -135,13 +135,13 @@ def test_every_figure_at_which_a_peer_wins_is_listed() -> None:
         ("Error: something\n  else", "Error: something else"),
     ],
 )
-def test_a_death_is_named_by_what_the_server_says(words: str, expected: str) -> None:
-    """The server's reason goes before the bench's own; what nobody knows is quoted."""
+def test_a_death_is_named_by_the_servers_reason(words: str, expected: str) -> None:
+    """The server's reason takes precedence over the bench's; an unknown reason is quoted."""
     assert expected in cause(words)
 
 
-def test_a_slow_run_is_not_a_dead_one() -> None:
-    """A run that the bench gave up has a mark of its own: it might have come to its end."""
+def test_a_slow_run_is_not_a_dead_run() -> None:
+    """A run that the bench gave up has its own mark, because it might have finished."""
     slow, dead = (run(DBOS, 10, ms=30, died=cause(words)) for words in ("time limit: 150 s", "history size exceeds"))
 
     assert (slow.given_up, dead.given_up) == (True, False)
@@ -151,24 +151,24 @@ def test_a_slow_run_is_not_a_dead_one() -> None:
 
 
 def test_short_runs_are_repeated() -> None:
-    """Three times at ten steps, and the long ones once: the whole must stay short."""
+    """Ten steps are run three times and the long runs once, so that the whole bench stays short."""
     assert [repeats(steps) for steps in (10, 50, 100, 200, 1000)] == [3, 2, 1, 1, 1]
 
 
 def test_the_worker_is_killed_at_90_percent() -> None:
-    """So many answers of the model server are waited for; at least one."""
+    """The bench kills the worker after that share of the model server's answers, at least one."""
     assert [answers_before_kill(steps) for steps in (100, 1000, 1)] == [90, 900, 1]
 
 
 def test_a_section_is_replaced_and_the_others_stay() -> None:
-    """Each bench writes between markers of its own; the first time, at the end."""
+    """Each bench writes between its own markers; the first time, its section is appended."""
     first = put(put("# Measurements\n", "peers", "one"), "floor", "two")
 
     assert put(first, "peers", "new\n") == first.replace("one", "new")
 
 
-def test_the_log_tells_the_step_that_was_asked_for() -> None:
-    """It is read off the answer, so that both agree; the last answer asks for none."""
+def test_the_log_contains_the_requested_step() -> None:
+    """The step is read from the answer, so that both agree; the last answer requests none."""
     seen = b'{"tool_call_id":"call_7","content":"x"}'
 
     assert step_of(reply(task(10).encode())) == 1
@@ -176,16 +176,16 @@ def test_the_log_tells_the_step_that_was_asked_for() -> None:
     assert step_of(reply(task(7).encode() + seen)) == 0
 
 
-def test_a_contender_that_sums_its_transcript_up_is_named() -> None:
-    """Whoever sends less than the whole transcript does not do the same work, and the section says so."""
+def test_a_contender_that_compacts_its_context_is_named() -> None:
+    """A contender that sends less than the whole transcript does less work, and the section says so."""
     short, whole = Run(HOLDFAST, TUNED, 1000, 30, 15, 1, 1, 1, 1000, summaries=3), run(DBOS, 1000)
 
     assert "Holdfast compacted its context 3 times in 1,000 steps" in markdown(report([short, whole], []))
     assert "compacted" not in markdown(report([whole], []))
 
 
-def test_the_setup_survives_the_way_to_the_worker() -> None:
-    """What the worker process reads is what the bench wrote; each contender has a database of its own."""
+def test_the_setup_survives_a_round_trip_to_the_worker() -> None:
+    """The worker process reads what the bench wrote; each contender has its own database."""
     stack = {"temporal_address": "127.0.0.1:7233", "database_url": "postgresql://postgres@/postgres?host=/s&port=5432"}
     setup = Setup(stack, "home", "http://127.0.0.1:1/v1", 150.0, "temporal.log")
 
@@ -194,13 +194,13 @@ def test_the_setup_survives_the_way_to_the_worker() -> None:
 
 
 def test_every_contender_has_a_module() -> None:
-    """The names in the table lead to modules, which are found without being imported."""
+    """The names in the table lead to modules, which are found without importing them."""
     for name, about in CONTENDERS.items():
         assert importlib.util.find_spec(about.module(name)), name
 
 
-def test_the_section_tells_deaths_winners_and_the_wins_of_peers() -> None:
-    """A death shows its step and cause, the best is bold, longer lengths are blank, and Holdfast's losses are there."""
+def test_the_section_shows_deaths_winners_and_the_wins_of_peers() -> None:
+    """A death has its step and cause, the best is bold, longer lengths are blank, and Holdfast's losses are listed."""
     runs = [
         *(run(HOLDFAST, steps, ms=30) for steps in (10, 200, 1000)),
         *(run(DBOS, steps, ms=15, size=9_000) for steps in (10, 200, 1000)),

@@ -18,21 +18,21 @@ def died(identity: str) -> Failure:
 
 
 def attempt(failure: Failure) -> HistoryEvent:
-    """Return an attempt at an activity, after another had failed like that."""
+    """Return an attempt at an activity that follows such a failure."""
     event = HistoryEvent()
     event.activity_task_started_event_attributes.last_failure.CopyFrom(failure)
     return event
 
 
 def task(failure: Failure) -> HistoryEvent:
-    """Return a workflow task that has failed like that."""
+    """Return a workflow task that failed in this way."""
     event = HistoryEvent()
     event.workflow_task_failed_event_attributes.failure.CopyFrom(failure)
     return event
 
 
 def timed_out() -> HistoryEvent:
-    """Return a workflow task that Temporal has ended."""
+    """Return a workflow task that timed out."""
     event = HistoryEvent()
     event.workflow_task_timed_out_event_attributes.scheduled_event_id = 1
     return event
@@ -47,21 +47,21 @@ def wrong(*events: HistoryEvent, log: str = "", effects: dict[str, int] | None =
     return judge(storm, [claims], {}, effects or {}, seconds=1)[1]
 
 
-def test_timeouts_and_takeovers_of_dead_workers_are_no_faults() -> None:
-    """Time-outs are Temporal's; the killed worker's claims may be ended."""
+def test_timeouts_and_takeovers_of_dead_workers_are_correct() -> None:
+    """Temporal's time-outs are allowed, and so is ending the claims of the killed worker."""
     late = attempt(Failure(message="heartbeat", timeout_failure_info=TimeoutFailureInfo()))
-    taken = f"[info] taken_over [takeover] activities=1 workers=['{DEAD}'] workflows=1"
-    assert wrong(attempt(died(DEAD)), task(died(DEAD)), late, timed_out(), log=taken) == []
+    line = f"[info] taken_over [takeover] activities=1 workers=['{DEAD}'] workflows=1"
+    assert wrong(attempt(died(DEAD)), task(died(DEAD)), late, timed_out(), log=line) == []
 
 
-def test_a_claim_that_was_ended_of_a_living_process_is_wrong() -> None:
-    """An activity, a workflow task, or a line of the log that names it: each is told by itself."""
+def test_ending_a_claim_of_a_living_process_is_a_fault() -> None:
+    """An activity, a workflow task or a line of the log that names a living worker is each reported."""
     assert wrong(attempt(died(LIVING))) == [f"1 claims of {LIVING} were ended although it was alive"]
     assert wrong(task(died(LIVING))) == [f"1 claims of {LIVING} were ended although it was alive"]
-    taken = f"[info] taken_over [takeover] activities=1 workers=['{DEAD}', '{LIVING}'] workflows=1"
-    assert wrong(log=taken) == [f"the log reports a takeover of {LIVING}, which was alive"]
+    line = f"[info] taken_over [takeover] activities=1 workers=['{DEAD}', '{LIVING}'] workflows=1"
+    assert wrong(log=line) == [f"the log reports a takeover of {LIVING}, which was alive"]
 
 
 def test_an_effect_without_a_call_is_a_fault() -> None:
-    """Its key is in no run's log."""
+    """The key of such an effect is in no run's log."""
     assert wrong(effects={"thread-1/7": 1}) == ["effect thread-1/7 belongs to no call of any run"]

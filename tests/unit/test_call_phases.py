@@ -1,4 +1,4 @@
-"""The phases of a tool call: every event at every phase either moves the call as the table says, or is refused."""
+"""The phases of a tool call: in every phase, each event either moves the call as the table says or is refused."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -66,7 +66,7 @@ CALL = ToolCall(id="c", name="pay", arguments="{}")
 
 
 def request(name: str, kind: RequestKind = "approval", number: int = 1) -> ApprovalRequest:
-    """A request about a call."""
+    """Return a request about a call."""
     return ApprovalRequest(
         id=name,
         kind=kind,
@@ -81,14 +81,14 @@ def request(name: str, kind: RequestKind = "approval", number: int = 1) -> Appro
 
 
 def decision(kind: DecisionKind, outcome: str = "accepted", name: str = "1") -> DecisionReceived:
-    """A decision on a request."""
+    """Return a decision on a request."""
     return DecisionReceived.model_validate(
         {"request": name, "decision": kind, "by": "alice", "reason": "", "outcome": outcome}
     )
 
 
 def finished(status: ToolStatus, number: int = 1) -> ToolCallFinished:
-    """The end of a call."""
+    """Return the end of a call."""
     return ToolCallFinished(number=number, status=status, content="so")
 
 
@@ -132,7 +132,7 @@ ABOUT_ALL: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
         {"finished": "finished"},
     ),
 ]
-"""Events about all calls of the step: they are refused where any of the calls refuses them."""
+"""Events about all calls of the step, which are refused if any of the calls refuses them."""
 
 UNRELATED: list[AgentEvent] = [
     RunContinued(run_id="r2"),
@@ -180,7 +180,7 @@ REFUSED: list[AgentEvent] = [
 
 
 def state_in(*phases: Phase) -> RunState:
-    """A state with a call in each of these phases, an open request about the first, and a message that waits."""
+    """Return a state with calls in these phases, an open request about the first one, and a waiting message."""
     calls = tuple(CallState(number=number, call=CALL, phase=phase) for number, phase in enumerate(phases, start=1))
     first = replace(calls[0], request="1")
     kind: RequestKind = "reconcile" if first.phase == "outcome_unknown" else "approval"
@@ -194,7 +194,7 @@ def state_in(*phases: Phase) -> RunState:
 
 
 def phases_after(state: RunState, event: AgentEvent) -> list[Phase] | None:
-    """The phases of the calls after the event; None where it is refused. Either way, the state before is unchanged."""
+    """Return the phases after the event, or None if it is refused; the state before it never changes."""
     before = deepcopy(state)
     try:
         after = evolve(state, event.model_copy(update={"at": NOW}))
@@ -212,7 +212,7 @@ some_phases = st.lists(st.sampled_from(PHASES), min_size=1, max_size=4)
 def test_an_event_about_a_call_moves_it_as_the_table_says(
     phases: list[Phase], case: tuple[AgentEvent, dict[Phase, Phase]]
 ) -> None:
-    """A legal move leads where the table says, and moves no other call; an illegal one raises and changes nothing."""
+    """A legal event moves only its call, as the table says; an illegal one raises and changes nothing."""
     event, legal = case
     following = legal.get(phases[0])
     assert phases_after(state_in(*phases), event) == (None if following is None else [following, *phases[1:]])
@@ -222,7 +222,7 @@ def test_an_event_about_a_call_moves_it_as_the_table_says(
 def test_an_event_about_the_step_needs_every_call_to_allow_it(
     phases: list[Phase], case: tuple[AgentEvent, dict[Phase, Phase]]
 ) -> None:
-    """A run begins, or a step, only where each call of the step before can be left as it is."""
+    """A run or a step begins only if every call of the previous step can be left as it is."""
     event, legal = case
     after = phases_after(state_in(*phases), event)
     if not all(phase in legal for phase in phases):
@@ -235,25 +235,25 @@ def test_an_event_about_the_step_needs_every_call_to_allow_it(
 
 @given(some_phases, st.sampled_from(UNRELATED))
 def test_any_other_event_moves_no_call(phases: list[Phase], event: AgentEvent) -> None:
-    """What is not about calls leaves them as they are, whatever their phases."""
+    """An event that is not about calls leaves their phases unchanged."""
     assert phases_after(state_in(*phases), event) == phases
 
 
 @given(some_phases, st.sampled_from(REFUSED))
-def test_an_event_about_what_does_not_exist_is_refused(phases: list[Phase], event: AgentEvent) -> None:
-    """No call, request, rule or message comes into being by an event that refers to it."""
+def test_an_event_with_an_unknown_reference_is_refused(phases: list[Phase], event: AgentEvent) -> None:
+    """An event that refers to an unknown call, request, rule or message creates none."""
     assert phases_after(state_in(*phases), event) is None
 
 
-def test_every_event_is_driven() -> None:
-    """The lists above hold every type of event: one that is added has to say what it does to calls."""
+def test_every_type_of_event_is_covered() -> None:
+    """The lists above contain every type of event, so a new one must be added to them."""
     driven = {type(event) for event, _ in ABOUT_ONE + ABOUT_ALL} | {type(event) for event in UNRELATED + REFUSED}
     union, *_ = get_args(AgentEvent)
     assert driven == set(get_args(union))
 
 
-def test_every_phase_has_a_way_on_but_the_last() -> None:
-    """Whatever happens to a call, it can still get a result: no phase is a trap."""
+def test_every_phase_but_the_last_can_finish() -> None:
+    """From every other phase, a call can still get a result."""
     for phase, moves in TRANSITIONS.items():
         assert ("finish" in moves) == (phase != "finished")
     assert set(TRANSITIONS) == set(PHASES)
@@ -261,6 +261,6 @@ def test_every_phase_has_a_way_on_but_the_last() -> None:
 
 @pytest.mark.parametrize("make", [lambda: finished("ok"), lambda: ToolCallStarted(number=1, key="k")])
 def test_the_error_says_what_is_out_of_place(make: Callable[[], AgentEvent]) -> None:
-    """Somebody who reads it finds the thread, the event and the call."""
+    """The error names the thread, the event and the call."""
     with pytest.raises(EventOutOfPlace, match=r"of thread t, tool_call_\w+, is out of place: call 1 is finished"):
         evolve(state_in("finished"), make())

@@ -1,4 +1,4 @@
-"""Catalogs and the agent a run records."""
+"""Catalogs, and the agent that a run records."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def more() -> str:
 
 
 def skill(name: str, text: str = "How.") -> Skill:
-    """A skill of that name."""
+    """Return a skill of that name."""
     return Skill(name, f"Use it for {name}.", {"SKILL.md": text.encode()})
 
 
@@ -39,13 +39,13 @@ def test_the_first_agent_is_the_default() -> None:
 
 
 def test_an_agents_own_llm_wins_over_the_workers() -> None:
-    """The worker's default is only for agents without their own."""
+    """The worker's default applies only to agents without their own LLM."""
     catalog = Catalog(agents=[Agent(name="a", instructions="", llm="mine")])
     assert catalog.spec("a", default_llm="m").llm == "mine"
 
 
 def test_the_hash_covers_instructions_tools_and_limits() -> None:
-    """Equal specs have one hash; another word, tool or limit gives another."""
+    """Equal specs have one hash; a changed word, tool or limit gives another."""
     one = Catalog(agents=[Agent(name="a", instructions="x")], tools=[look]).spec("a", default_llm="m")
     same = Catalog(agents=[Agent(name="a", instructions="x")], tools=[look]).spec("a", default_llm="m")
     other = Catalog(agents=[Agent(name="a", instructions="y")], tools=[look]).spec("a", default_llm="m")
@@ -67,20 +67,20 @@ def test_the_hash_covers_instructions_tools_and_limits() -> None:
         ),
     ],
 )
-def test_a_catalog_that_does_not_fit_together_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
+def test_an_inconsistent_catalog_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
     """The worker does not start, and the message says what is wrong."""
     with pytest.raises(CatalogError, match=words):
         Catalog(agents=agents, tools=tools)  # type: ignore[arg-type]
 
 
 def test_an_unknown_agent_error_lists_the_agents() -> None:
-    """A typing error is easy to fix."""
+    """The list helps to correct a misspelt name."""
     with pytest.raises(CatalogError, match="no agent named 'x'; this worker's catalog has: a"):
         Catalog(agents=[Agent(name="a", instructions="")]).spec("x", default_llm="m")
 
 
 def test_an_agent_names_its_skills_or_has_them_all() -> None:
-    """`skills=None` means every skill of the catalog; the spec says name, description and where each file is."""
+    """`skills=None` means every skill of the catalog; the spec has name, description and the address of each file."""
     agents = [
         Agent(name="all", instructions=""),
         Agent(name="one", instructions="", skills=("b",)),
@@ -94,7 +94,7 @@ def test_an_agent_names_its_skills_or_has_them_all() -> None:
 
 
 def test_the_hash_covers_the_content_of_skills() -> None:
-    """Another byte in a file gives another hash; a skill that the agent does not have does not."""
+    """A changed byte in a file of the agent's skills changes the hash; other skills do not matter."""
 
     def spec_hash(*skills: Skill) -> str:
         agent = Agent(name="a", instructions="", skills=("a",))
@@ -104,19 +104,19 @@ def test_the_hash_covers_the_content_of_skills() -> None:
 
 
 def test_two_skills_of_one_name_are_refused() -> None:
-    """Which one an agent gets must not depend on an order."""
+    """Otherwise the agent's skill would depend on their order."""
     with pytest.raises(CatalogError, match="two skills are named 'a'"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=[skill("a"), skill("a")])
 
 
-def test_what_is_no_skill_is_refused() -> None:
-    """A path in the place of what is read from it is easy to mend."""
+def test_a_path_in_place_of_a_skill_is_refused() -> None:
+    """The error says how to load a skill from its path."""
     with pytest.raises(CatalogError, match=r"'skills' is not a skill; read skills with load_skills"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=["skills"])  # type: ignore[list-item]
 
 
-def test_an_agent_has_room_for_a_hundred_skills() -> None:
-    """One that has more is refused, with what to do."""
+def test_an_agent_may_have_a_hundred_skills() -> None:
+    """More are refused, with the remedy."""
     skills = [skill(f"s{number}") for number in range(101)]
     with pytest.raises(
         CatalogError, match=r"would have 101, 101 .*; select the skills that it needs with Agent\(skills"
@@ -125,7 +125,7 @@ def test_an_agent_has_room_for_a_hundred_skills() -> None:
 
 
 def offered(catalog: Catalog) -> dict[str, list[str]]:
-    """Each agent's tools."""
+    """Return the tools of each agent."""
     return {name: [each.name for each in catalog.spec(name, default_llm="m").tools] for name in catalog.agents}
 
 
@@ -137,21 +137,21 @@ AGENTS = [
 
 
 def test_a_tool_is_offered_to_agents_that_have_tools() -> None:
-    """The worker's own tools come last; an agent without tools stays without."""
+    """The worker's own tools come last; an agent without tools gets none of them."""
     catalog = Catalog(agents=AGENTS, tools=[look], skills=[skill("a")]).offering(more)
     assert offered(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
     assert list(catalog.skills) == ["a"]
     assert offered(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
 
 
-def test_a_tool_is_offered_to_those_agents_that_it_is_for() -> None:
-    """This includes one without tools; no other agent has it, even one with all tools of the catalog."""
+def test_a_tool_for_certain_agents_is_offered_only_to_them() -> None:
+    """Such an agent gets the tool even without other tools; an agent with all tools of the catalog does not."""
     agents = [*AGENTS, Agent(name="skilled", instructions="", tools=(), memory=Memory(workspace_skills=True))]
     catalog = Catalog(agents=agents, tools=[look]).offering(more, to=lambda agent: agent.memory.workspace_skills)
     assert offered(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
 
 
-def test_a_catalogs_own_tool_stays() -> None:
-    """A user's tool that has the name of one of ours is not replaced."""
+def test_a_catalogs_own_tool_is_kept() -> None:
+    """The worker does not replace a user's tool that has the name of one of its own."""
     catalog = Catalog(agents=AGENTS, tools=[look])
     assert catalog.offering(look, to=lambda agent: True) is catalog

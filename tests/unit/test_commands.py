@@ -1,4 +1,4 @@
-"""Commands end when they should, leave nothing running, and see and keep no more than they should."""
+"""Commands end when they should, leave nothing running, and see and return no more than they should."""
 
 import asyncio
 import os
@@ -17,19 +17,19 @@ PATIENCE = 5.0
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """A first attempt in an empty workspace."""
+    """Return the context of a first attempt in an empty workspace."""
     return ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for a fact about other processes, which nothing can tell us of."""
+async def until(condition: Callable[[], bool]) -> None:
+    """Poll a condition on other processes."""
     async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - the end of a process that is not our child sets no event
+        while not condition():  # noqa: ASYNC110 - the end of a process that is not our child sets no event
             await asyncio.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
+    """Return whether a process has ended, reaped or not."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -37,7 +37,7 @@ def gone(pid: int) -> bool:
 
 
 async def pid_in(path: Path) -> int:
-    """The process id that a command writes to a file."""
+    """Return the process id that a command writes to a file."""
 
     def written() -> str:
         return path.read_text() if path.exists() else ""
@@ -57,12 +57,12 @@ async def pid_in(path: Path) -> int:
         ("echo made > file; cat file", "[exit code 0]\nmade\n"),
     ],
 )
-async def test_result(context: ToolContext, command: str, expected: str) -> None:
+async def test_the_result_has_exit_code_and_outputs(context: ToolContext, command: str, expected: str) -> None:
     """The result is the exit code, or the signal, and both outputs as text; standard input is empty."""
     assert expected == await run_command(command, context=context)
 
 
-async def test_secrets_stay(context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_workers_secrets_are_not_visible(context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command sees the variables on the list and no others."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
     monkeypatch.setenv("DATABASE_URL", "postgresql://hidden")
@@ -76,7 +76,7 @@ async def test_secrets_stay(context: ToolContext, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_output_is_bounded(context: ToolContext) -> None:
-    """Of a long output, the start and the end are kept, and what is missing is counted."""
+    """Of a long output, the beginning and the end are kept, and the missing bytes are counted."""
     result = await run_command("echo first; yes | head -c 20000000; echo last", context=context)
 
     assert result.startswith("[exit code 0]\nfirst\ny\n")
@@ -86,8 +86,8 @@ async def test_output_is_bounded(context: ToolContext) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 64])
-def test_output_is_the_same_however_it_arrives(chunk: int) -> None:
-    """What is kept does not depend on the size of the pieces that came."""
+def test_output_does_not_depend_on_how_it_arrives(chunk: int) -> None:
+    """The kept output does not depend on the size of the chunks received."""
     printed = bytes(range(97, 123))
     output = Output(kept=4)
     for start in range(0, len(printed), chunk):
@@ -100,7 +100,7 @@ def test_output_is_the_same_however_it_arrives(chunk: int) -> None:
 
 
 def test_output_within_the_bounds_is_whole() -> None:
-    """Output that fits is returned as it was."""
+    """Output that fits is returned unchanged."""
     output = Output(kept=4)
     output.add(b"abcde")
     output.add(b"fgh")
@@ -109,8 +109,8 @@ def test_output_within_the_bounds_is_whole() -> None:
 
 
 @pytest.mark.parametrize("start", ["sleep 300 &", "env -i sleep 300 &", "(setsid sleep 300 &)"])
-async def test_time_limit_kills_everything(context: ToolContext, tmp_path: Path, start: str) -> None:
-    """At the time limit all that the command started is killed, whatever group or session it moved to."""
+async def test_the_time_limit_kills_everything(context: ToolContext, tmp_path: Path, start: str) -> None:
+    """At the time limit, all processes of the command are killed, even in other groups or sessions."""
     start = start.replace("sleep 300", "sh -c 'echo $$ > pid; sleep 300; true'")
 
     result = await run_command(f"{start}\necho so far; sleep 300", timeout_seconds=0.3, context=context)
@@ -121,7 +121,7 @@ async def test_time_limit_kills_everything(context: ToolContext, tmp_path: Path,
 
 
 def _in(folder: Path) -> list[psutil.Process]:
-    """Living processes that work in a folder."""
+    """Return the living processes whose working directory is that folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -134,7 +134,7 @@ def _in(folder: Path) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("start", ["sh -c 'echo $$ > pid; sleep 300; true'", "setsid sh -c 'echo $$ > pid; sleep 300'"])
 async def test_cancellation_kills_everything(context: ToolContext, tmp_path: Path, start: str) -> None:
-    """A cancelled call leaves nothing running."""
+    """A cancelled call leaves no process running."""
     running = asyncio.create_task(run_command(f"{start} & sleep 300", context=context))
     child = await pid_in(tmp_path / "pid")
 
@@ -147,8 +147,8 @@ async def test_cancellation_kills_everything(context: ToolContext, tmp_path: Pat
 
 
 @pytest.mark.parametrize("when", range(4))
-async def test_cancellation_while_starting(context: ToolContext, tmp_path: Path, when: int) -> None:
-    """A call that is cancelled before the shell is known to run leaves nothing running either."""
+async def test_cancellation_while_the_shell_starts(context: ToolContext, tmp_path: Path, when: int) -> None:
+    """A call cancelled before the shell is known to run leaves no process running either."""
     running = asyncio.create_task(run_command("sleep 300 & sleep 300", context=context))
     for _ in range(when):
         await asyncio.sleep(0)
@@ -161,8 +161,10 @@ async def test_cancellation_while_starting(context: ToolContext, tmp_path: Path,
 
 
 @pytest.mark.parametrize("background", ["sleep 300 &", "sleep 300 >/dev/null 2>&1 &", "setsid sleep 300 &"])
-async def test_background_does_not_hold_the_call(context: ToolContext, tmp_path: Path, background: str) -> None:
-    """The call returns soon after its shell, though a child keeps the pipe; the child is stopped, and that is said."""
+async def test_background_processes_do_not_delay_the_result(
+    context: ToolContext, tmp_path: Path, background: str
+) -> None:
+    """The call returns soon after its shell, even if a child keeps the pipe; the child is stopped and reported."""
     async with asyncio.timeout(PATIENCE):
         result = await run_command(f"{background} echo done", context=context)
 
@@ -171,21 +173,21 @@ async def test_background_does_not_hold_the_call(context: ToolContext, tmp_path:
 
 
 async def test_the_end_of_a_pipeline_is_not_lost(context: ToolContext) -> None:
-    """A child that outlives the shell for a moment may still print."""
+    """A child that briefly outlives the shell may still print."""
     result = await run_command("(sleep 0.05; echo late) & echo early", context=context)
 
     assert result.endswith("early\nlate\n")
 
 
-async def test_commands_run_side_by_side(tmp_path: Path) -> None:
-    """Many commands at once do not stop each other's processes."""
+async def test_concurrent_commands_are_independent(tmp_path: Path) -> None:
+    """Concurrent commands do not stop each other's processes."""
     outcomes = await asyncio.gather(*(run_shell(f"sleep 0.1; echo {n}", tmp_path, seconds=PATIENCE) for n in range(12)))
 
     assert [f"{n}\n" for n in range(12)] == [outcome.output for outcome in outcomes]
 
 
 async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    """A call closes what it opened, however it ends."""
+    """Every call closes the descriptors that it opened, including calls that fail."""
     await run_shell("true", tmp_path, seconds=PATIENCE)
     before = psutil.Process().num_fds()
 
@@ -205,15 +207,15 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         ("true #" + "x" * 3_000_000, ".", "to a script"),
     ],
 )
-async def test_what_cannot_start(tmp_path: Path, command: str, folder: str, error: str) -> None:
-    """A command that cannot be started says why and what to do."""
+async def test_a_command_that_cannot_start_says_why(tmp_path: Path, command: str, folder: str, error: str) -> None:
+    """The error gives the reason and the remedy."""
     with pytest.raises((OSError, ValueError), match=error):
         await run_shell(command, tmp_path / folder, seconds=1)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "601", '"soon"'])
-def test_time_limit_is_bounded(seconds: str) -> None:
-    """The LLM is told the range of the time limit, which ends before the tool's own."""
+def test_the_time_limit_is_bounded(seconds: str) -> None:
+    """The description gives the range of the time limit, which ends before the tool's own."""
     with pytest.raises(ArgumentsInvalid, match="timeout_seconds"):
         run_command.parse(f'{{"command": "true", "timeout_seconds": {seconds}}}')
 

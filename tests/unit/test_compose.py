@@ -1,4 +1,4 @@
-"""The team stack in docker-compose.yml: what can be known of it without a Docker engine."""
+"""The team stack in docker-compose.yml, as far as it can be checked without a Docker engine."""
 
 import os
 import re
@@ -24,26 +24,26 @@ LONG_RUNNING = sorted(SERVICES.keys() - ONE_OFF)
 
 
 def bind_mounts(service: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the options and the host path of every file or folder that the checkout lends to a service."""
+    """Return the options and the host path of every file or folder of the checkout that a service mounts."""
     parts = [volume.split(":") for volume in service.get("volumes", [])]
     return [(source, options) for source, _, *rest in parts for options in rest if source.startswith(".")]
 
 
 @pytest.mark.parametrize("image", [s["image"] for s in SERVICES.values()])
 def test_every_image_names_an_exact_version(image: str) -> None:
-    """An image carries a version of at least two numbers, never `latest` or nothing."""
+    """An image has a version of at least two numbers; `latest` or no tag is refused."""
     assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+[\w.-]*", image)
 
 
 def test_versions_are_named_once() -> None:
-    """Every image that is pulled is one of `x-images`, and the server shares its version with the tools."""
+    """Every pulled image is one of `x-images`, and the server shares its version with the tools."""
     pulled = {s["image"] for s in SERVICES.values() if "build" not in s}
     images = COMPOSE["x-images"]
     assert pulled == set(images.values())
     assert images["temporal-server"].split(":")[1] == images["temporal-admin-tools"].split(":")[1]
 
 
-def test_comment_names_the_embedded_versions_that_are_installed() -> None:
+def test_comment_names_the_pinned_embedded_versions() -> None:
     """The versions beside `x-images` are those that the `embedded` group pins."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     pins = dict(r.split("==") for r in groups["embedded"] if "==" in r)
@@ -54,7 +54,7 @@ def test_comment_names_the_embedded_versions_that_are_installed() -> None:
 
 
 def test_published_ports_stay_on_this_machine() -> None:
-    """No port is reachable from another machine unless the environment asks for it; the gateway is asked for apart."""
+    """No port is reachable from another machine unless the environment says so; the gateway has its own variable."""
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert ports.keys() == {"temporal", "web-ui", "gateway"}
     for name, published in ports.items():
@@ -63,8 +63,10 @@ def test_published_ports_stay_on_this_machine() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_container_has_little(name: str) -> None:
-    """No capability but what an entrypoint needs, no new privileges, limits of memory and processes, named networks."""
+def test_every_container_has_minimal_privileges(name: str) -> None:
+    """Each has only the capabilities of its entrypoint, no new privileges, limits on memory and processes, named
+    networks.
+    """
     service = SERVICES[name]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -78,8 +80,8 @@ def test_every_container_has_little(name: str) -> None:
         assert service["read_only"] is True
 
 
-def test_networks_keep_apart_what_need_not_meet() -> None:
-    """The database is reached by Temporal, workers and the gateway; the Web UI has neither it nor a way out."""
+def test_networks_separate_unrelated_services() -> None:
+    """Temporal, workers and the gateway reach the database; the Web UI reaches neither it nor the internet."""
     members = {net: {n for n, s in SERVICES.items() if net in s["networks"]} for net in COMPOSE["networks"]}
     assert members["database"] == {"postgres", "temporal-schema", "temporal", "worker", "gateway"}
     assert SERVICES["postgres"]["networks"] == ["database"]
@@ -91,8 +93,8 @@ def test_networks_keep_apart_what_need_not_meet() -> None:
     assert {name for name, service in SERVICES.items() if "ports" in service} == members["published"]
 
 
-def test_dependencies_wait_for_health_or_for_the_end() -> None:
-    """A service waits until what it needs is healthy, or has finished when it is a one-off job."""
+def test_dependencies_wait_for_health_or_completion() -> None:
+    """A service waits until its dependency is healthy or, for a one-off job, has finished."""
     for service in SERVICES.values():
         for needed, how in service.get("depends_on", {}).items():
             expected = "service_completed_successfully" if needed in ONE_OFF else "service_healthy"
@@ -101,19 +103,19 @@ def test_dependencies_wait_for_health_or_for_the_end() -> None:
 
 
 @pytest.mark.parametrize("name", LONG_RUNNING)
-def test_long_running_services_come_back(name: str) -> None:
-    """What should always run is started again after a crash."""
+def test_long_running_services_restart(name: str) -> None:
+    """A long-running service is restarted after a crash."""
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
 @pytest.mark.parametrize("name", sorted(ONE_OFF))
 def test_one_off_jobs_end(name: str) -> None:
-    """A job is repeated after a failure only, and not for ever."""
+    """A one-off job is repeated only after a failure, and a limited number of times."""
     assert re.fullmatch(r"on-failure:\d+", SERVICES[name]["restart"])
 
 
-def test_mounted_files_exist_and_cannot_be_written() -> None:
-    """Every file lent to a container exists, is readable for all, and is mounted read-only."""
+def test_mounted_files_exist_and_are_read_only() -> None:
+    """Every mounted file of the checkout exists, is readable for all, and is mounted read-only."""
     mounts = [mount for s in SERVICES.values() for mount in bind_mounts(s)]
     assert mounts
     for source, options in mounts:
@@ -122,13 +124,13 @@ def test_mounted_files_exist_and_cannot_be_written() -> None:
 
 
 def test_named_volumes_are_declared() -> None:
-    """Every named volume is declared, and every declared one is used."""
+    """Every named volume is declared, and every declared volume is used."""
     used = {v.split(":")[0] for s in SERVICES.values() for v in s.get("volumes", [])}
     assert COMPOSE["volumes"].keys() == {v for v in used if not v.startswith(".")}
 
 
-def test_workers_are_several_and_share_their_workspaces() -> None:
-    """Two workers start by default, and both see the same workspaces."""
+def test_workers_share_their_workspaces() -> None:
+    """Two workers start by default and mount the same workspaces."""
     worker = SERVICES["worker"]
     assert worker["deploy"]["replicas"] == "${WORKER_REPLICAS:-2}"
     assert "workspaces:/workspaces" in worker["volumes"]
@@ -136,35 +138,39 @@ def test_workers_are_several_and_share_their_workspaces() -> None:
 
 
 def test_there_are_no_default_passwords() -> None:
-    """Every password and key is asked for, with words that say how to make one; no URL carries one."""
-    asked = set()
+    """Every password and key is required with a message that says how to make one; no URL contains one."""
+    required = set()
     for service in SERVICES.values():
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|PWD|FLEET_KEYS", key):
                 assert re.fullmatch(r"\$\{\w+:\?run `make up`[^}]+\}", value), key
-                asked.add(re.findall(r"\w+", value)[0])
+                required.add(re.findall(r"\w+", value)[0])
             assert not re.search(r"://[^/@]*:[^/@]*@", value or "")
-    assert asked == {"POSTGRES_PASSWORD", "TEMPORAL_DB_PASSWORD", "HOLDFAST_DB_PASSWORD", "HOLDFAST_FLEET_KEYS"}
+    assert required == {"POSTGRES_PASSWORD", "TEMPORAL_DB_PASSWORD", "HOLDFAST_DB_PASSWORD", "HOLDFAST_FLEET_KEYS"}
 
 
 EXAMPLE = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
 FIXED = {
-    # Compose's own server and database, which it knows.
+    # The server and the database of the stack itself.
     *("TEMPORAL_ADDRESS", "TEMPORAL_API_KEY", "TEMPORAL_TLS", "DATABASE_URL", "PGPASSWORD"),
-    # Set in the image, or in docker-compose.yml itself: places within the container.
+    # Paths and addresses within the container, set in the image or in docker-compose.yml.
     *("HOLDFAST_HOME", "HOLDFAST_GATEWAY_HOST", "HOLDFAST_GATEWAY_PORT"),
     *("HOLDFAST_GATEWAY_TOKENS", "HOLDFAST_GATEWAY_KEY"),
-    # Of the person at the terminal.
+    # For the person at the terminal.
     *("HOLDFAST_KEY", "HOLDFAST_BY"),
 }
-BOTH = {"HOLDFAST_ENCRYPTION_KEYS", "HOLDFAST_FLEET_KEYS", "HOLDFAST_GATEWAY_URL", "HOLDFAST_LOG_FORMAT"} | {
-    *("HOLDFAST_LOG_LEVEL", "HOLDFAST_POLICY", "HOLDFAST_TASK_QUEUE", "HOLDFAST_UI_URL", "TEMPORAL_NAMESPACE")
-}
+BOTH = {
+    "HOLDFAST_CATALOG",
+    "HOLDFAST_ENCRYPTION_KEYS",
+    "HOLDFAST_FLEET_KEYS",
+    "HOLDFAST_GATEWAY_URL",
+    "HOLDFAST_LOG_FORMAT",
+} | {*("HOLDFAST_LOG_LEVEL", "HOLDFAST_POLICY", "HOLDFAST_TASK_QUEUE", "HOLDFAST_UI_URL", "TEMPORAL_NAMESPACE")}
 GATEWAY = {"HOLDFAST_ANSWER_SECONDS", "HOLDFAST_SLACK_SIGNING_SECRET"}
 
 
-def reaches(name: str) -> set[str]:
-    """The services of ours whose environment has the variable, from outside."""
+def receivers_of(name: str) -> set[str]:
+    """Return our services that receive the variable from outside."""
     found = set()
     for service in ("worker", "gateway"):
         environment = SERVICES[service]["environment"]
@@ -175,12 +181,12 @@ def reaches(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_every_variable_of_the_example_reaches_where_it_belongs(name: str) -> None:
-    """What somebody writes into .env is in force, and not silently without effect: a policy above all."""
+def test_every_variable_of_the_example_reaches_its_services(name: str) -> None:
+    """Every setting in .env reaches the services that use it; a policy above all must not be ignored."""
     if name in FIXED:
-        assert not reaches(name)
+        assert not receivers_of(name)
     elif name.startswith(("HOLDFAST_", "OPENAI_")) and name != "HOLDFAST_DB_PASSWORD":
-        assert reaches(name) == (
+        assert receivers_of(name) == (
             {"worker", "gateway"} if name in BOTH else {"gateway"} if name in GATEWAY else {"worker"}
         )
     else:
@@ -188,15 +194,15 @@ def test_every_variable_of_the_example_reaches_where_it_belongs(name: str) -> No
 
 
 def test_every_variable_is_documented() -> None:
-    """A setting, and a variable that docker-compose.yml reads, is in .env.example."""
+    """Every setting and every variable that docker-compose.yml reads is in .env.example."""
     text = (ROOT / "docker-compose.yml").read_text()
     ports_and_server_log = {"TEMPORAL_PORT", "TEMPORAL_UI_PORT", "TEMPORAL_LOG_LEVEL"}
     assert set(re.findall(r"\$\{(\w+)", text)) - ports_and_server_log <= set(EXAMPLE)
     assert set(variables().values()) <= set(EXAMPLE)
 
 
-def made(folder: Path, **environ: str) -> tuple[dict[str, str], str]:
-    """What `make up` writes into a .env, and what it says."""
+def make_secrets(folder: Path, **environ: str) -> tuple[dict[str, str], str]:
+    """Write a .env as `make up` does; return its values and the output."""
     script = ROOT / "docker" / "secrets.sh"
     path = os.environ["PATH"]
     done = subprocess.run(
@@ -206,9 +212,9 @@ def made(folder: Path, **environ: str) -> tuple[dict[str, str], str]:
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")), done.stdout
 
 
-def test_passwords_and_keys_are_made_once(tmp_path: Path) -> None:
-    """Where there is no .env, `make up` makes one that nobody else can read; what is in it is never changed."""
-    first, said = made(tmp_path)
+def test_secrets_are_generated_once(tmp_path: Path) -> None:
+    """Without a .env, `make up` creates a private one; existing values never change."""
+    first, output = make_secrets(tmp_path)
     assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
     passwords = {"POSTGRES_PASSWORD", "TEMPORAL_DB_PASSWORD", "HOLDFAST_DB_PASSWORD"}
     assert first.keys() == {*passwords, "HOLDFAST_FLEET_KEYS"}
@@ -216,27 +222,27 @@ def test_passwords_and_keys_are_made_once(tmp_path: Path) -> None:
     assert len(set(first.values())) == 4
     (key,) = parse_keys(first["HOLDFAST_FLEET_KEYS"])
     assert key.secret not in (bytes(32), b"")
-    assert all(value not in said for value in first.values())
-    assert made(tmp_path) == (first, "")
+    assert all(value not in output for value in first.values())
+    assert make_secrets(tmp_path) == (first, "")
 
     (tmp_path / "other").mkdir()
-    assert not set(made(tmp_path / "other")[0].values()) & set(first.values())
+    assert not set(make_secrets(tmp_path / "other")[0].values()) & set(first.values())
 
 
-def test_what_is_set_stays(tmp_path: Path) -> None:
-    """A .env that has some is completed, its last line kept whole; what the environment has is not written down."""
+def test_existing_values_are_kept(tmp_path: Path) -> None:
+    """Only missing values are added to an existing .env; values of the environment are not written to it."""
     (tmp_path / ".env").write_text("OPENAI_API_KEY=sk-1\n#POSTGRES_PASSWORD=\nTEMPORAL_DB_PASSWORD=mine")
     (tmp_path / ".env").chmod(0o644)
-    found, said = made(tmp_path, HOLDFAST_DB_PASSWORD="from outside")
+    found, output = make_secrets(tmp_path, HOLDFAST_DB_PASSWORD="from outside")
     assert found["OPENAI_API_KEY"] == "sk-1"
     assert found["TEMPORAL_DB_PASSWORD"] == "mine"
     assert found.keys() == {"OPENAI_API_KEY", "TEMPORAL_DB_PASSWORD", "POSTGRES_PASSWORD", "HOLDFAST_FLEET_KEYS"}
-    assert said.splitlines() == ["made POSTGRES_PASSWORD in .env", "made HOLDFAST_FLEET_KEYS in .env"]
+    assert output.splitlines() == ["made POSTGRES_PASSWORD in .env", "made HOLDFAST_FLEET_KEYS in .env"]
     assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
 
 
 def test_dynamic_config_equals_the_embedded_server() -> None:
-    """The team server is tuned exactly as the embedded one."""
+    """The team server and the embedded server have the same dynamic configuration."""
     mounted = yaml.safe_load((ROOT / "docker/temporal/dynamicconfig/holdfast.yaml").read_text())
     assert {key: [{"value": value}] for key, value in DYNAMIC_CONFIG.items()} == mounted
     path = SERVICES["temporal"]["environment"]["DYNAMIC_CONFIG_FILE_PATH"]
@@ -258,7 +264,7 @@ def test_image_installs_the_lock_and_runs_as_an_ordinary_user() -> None:
 
 
 def test_build_context_holds_what_the_image_copies() -> None:
-    """Each path that the Dockerfile copies is let through by .dockerignore."""
+    """Every path that the Dockerfile copies is allowed by .dockerignore."""
     ignore = (ROOT / ".dockerignore").read_text().split()
     copies = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     sources = [source for line in copies for source in line.split()]
@@ -267,7 +273,7 @@ def test_build_context_holds_what_the_image_copies() -> None:
         assert {f"!{source}", f"!{source}/"} & set(ignore), source
 
 
-def test_scripts_can_be_executed() -> None:
+def test_scripts_are_executable() -> None:
     """The scripts that containers run keep their executable bit."""
     scripts = list((ROOT / "docker").rglob("*.sh"))
     assert scripts

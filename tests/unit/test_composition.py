@@ -107,7 +107,7 @@ async def test_the_example_catalog_is_not_loaded_for_stores(tmp_path: Path) -> N
 
 
 async def test_a_worker_needs_a_database_of_its_settings(tmp_path: Path) -> None:
-    """The embedded stack of another process does not do."""
+    """The embedded stack of another process is not used instead."""
     async with AsyncExitStack() as cleanup:
         with pytest.raises(SettingsError, match="DATABASE_URL is not set"):
             components(tmp_path, cleanup).require_database()
@@ -115,7 +115,7 @@ async def test_a_worker_needs_a_database_of_its_settings(tmp_path: Path) -> None
 
 
 def test_a_closed_port_is_refused_and_others_are_left_to_temporal() -> None:
-    """Only a loopback port that nothing listens on is refused here; every other fault is Temporal's to report."""
+    """Only a closed loopback port is refused here; Temporal reports every other fault."""
     with pytest.raises(ServerUnreachable, match=r"no Temporal server answers at 127.0.0.1:\d+ \(Connection refused\)"):
         check_port(f"127.0.0.1:{any_free()}")
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -1,7 +1,7 @@
-"""Confined commands reach the workspace and nothing else; where that cannot be had, nothing pretends that it can.
+"""Confined commands reach only the workspace; where confinement is impossible, no command runs as if confined.
 
-Tests marked `confined` really run `bwrap`, and are skipped with the reason where it does not work. Where the tests run
-as root, most of those run twice: as root, and as an ordinary user.
+Tests marked `confined` run the real `bwrap` and are skipped, with the reason, where it does not work. If the tests run
+as root, most of them run twice: as root and as an ordinary user.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ run_confined = confined_tool(DEFAULT)
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How a confined command ended."""
+class CommandResult:
+    """The result of a confined command."""
 
     code: int
     output: str
@@ -53,12 +53,12 @@ class Ran:
 
 @dataclass(frozen=True)
 class Place:
-    """A workspace, and a user to run confined commands in it as."""
+    """A workspace and the user who runs confined commands in it."""
 
     workspace: Path
     user: int | None
 
-    def run(self, command: str, confinement: Confinement = DEFAULT) -> Ran:
+    def run(self, command: str, confinement: Confinement = DEFAULT) -> CommandResult:
         """Run a command to its end."""
         ran = subprocess.run(
             confinement.argv(command, self.workspace),
@@ -73,23 +73,23 @@ class Place:
             group=self.user,
             extra_groups=None if self.user is None else [],
         )
-        return Ran(ran.returncode, ran.stdout.decode("utf-8", "replace"))
+        return CommandResult(ran.returncode, ran.stdout.decode("utf-8", "replace"))
 
-    def python(self, code: str, confinement: Confinement = DEFAULT) -> Ran:
-        """Run Python code: with the worker's Python, as the worker's own user."""
+    def python(self, code: str, confinement: Confinement = DEFAULT) -> CommandResult:
+        """Run Python code with the worker's Python."""
         (self.workspace / "code.py").write_text(code)
         return self.run("python code.py", confinement)
 
 
 @pytest.fixture(params=["worker", "ordinary"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """A workspace of the worker's user, and one of an ordinary user where the worker is root."""
+    """Yield a workspace of the worker's user; if the worker is root, another one of an ordinary user."""
     user = None
     if request.param == "ordinary":
         if os.getuid() != 0:
             pytest.skip("the worker is an ordinary user already")
         user = NOBODY
-        # Root's Python may be where no other user can go.
+        # Root's Python may be in a folder that other users cannot read.
         monkeypatch.setattr(sys, "prefix", "/usr")
         monkeypatch.setattr(sys, "base_prefix", "/usr")
     with tempfile.TemporaryDirectory(prefix="holdfast-confined-") as folder:
@@ -102,13 +102,13 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """A first attempt in an empty workspace."""
+    """Return the context of a first attempt in an empty workspace."""
     return ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)
 
 
 @pytest.fixture
-def forgetful() -> Iterator[None]:
-    """Whether commands can be confined is found out again in this test, and after it."""
+def uncached() -> Iterator[None]:
+    """Clear the cached result of the confinement check before and after the test."""
     unavailable_reason.cache_clear()
     yield
     unavailable_reason.cache_clear()
@@ -116,9 +116,9 @@ def forgetful() -> Iterator[None]:
 
 @pytest.fixture(params=["missing", "forbidden", "hanging"])
 def unconfinable(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetful: None
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached: None
 ) -> str:
-    """A machine without bwrap, or one where it cannot work; returns what is said of it."""
+    """Simulate a machine where bwrap is missing or fails; return the expected reason."""
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -132,15 +132,15 @@ def unconfinable(
     return words if request.param == "forbidden" else "timed out"
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for a fact about other processes, which nothing can tell us of."""
+async def until(condition: Callable[[], bool]) -> None:
+    """Poll a condition on other processes."""
     async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - the end of a process that is not our child sets no event
+        while not condition():  # noqa: ASYNC110 - the end of a process that is not our child sets no event
             await asyncio.sleep(0.01)
 
 
-def alive(mark: str) -> list[psutil.Process]:
-    """Living processes with that word on their command line."""
+def living_processes(mark: str) -> list[psutil.Process]:
+    """Return the living processes with that word on their command line."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -151,16 +151,16 @@ def alive(mark: str) -> list[psutil.Process]:
     return found
 
 
-# Without it.
+# Without bwrap.
 
 
-def names(tools: list[Any]) -> list[str]:
-    """The names of those tools that run commands."""
+def command_tools(tools: list[Any]) -> list[str]:
+    """Return the names of the tools that run commands."""
     return [tool.spec.name for tool in tools if tool.spec.name.startswith("run_")]
 
 
-def test_without_it_only_the_plain_tool(unconfinable: str) -> None:
-    """Where commands cannot be confined there is no `run_confined`, and `run_command` says so and why."""
+def test_without_confinement_only_the_plain_tool_is_offered(unconfinable: str) -> None:
+    """Where commands cannot be confined there is no `run_confined`; the description of `run_command` says why."""
     tools = {tool.spec.name: tool for tool in workspace_tools()}
 
     assert "run_confined" not in tools
@@ -172,30 +172,30 @@ def test_without_it_only_the_plain_tool(unconfinable: str) -> None:
     assert unconfinable in str(unavailable_reason(DEFAULT))
 
 
-def test_without_it_a_worker_that_requires_it_does_not_start(unconfinable: str) -> None:
-    """`require` refuses to make a catalog, and says what is wrong."""
+def test_a_worker_that_requires_confinement_does_not_start_without_it(unconfinable: str) -> None:
+    """`require` refuses to make a catalog and gives the reason."""
     with pytest.raises(CatalogError, match=r"cannot be confined on this machine: .*operating\.md") as raised:
         workspace_tools(confine="require")
 
     assert unconfinable in str(raised.value)
 
 
-def test_a_policy_for_the_one_is_none_for_the_other() -> None:
-    """A rule that allows `run_confined` does not match `run_command`, which the default policy asks for."""
+def test_a_rule_for_one_tool_does_not_match_the_other() -> None:
+    """A rule that allows `run_confined` does not match `run_command`, for which the default policy asks."""
     policy = Policy(rules=(allow("run_confined"),))
     uses = [ToolUse(tool.spec.name, tool.spec.effect) for tool in (run_confined, run_command)]
 
     assert [evaluate(policy, use).verdict for use in uses] == ["allow", "ask"]
 
 
-def test_an_agent_that_names_it_is_refused_without_it(unconfinable: str) -> None:
-    """An agent that names `run_confined` keeps a worker that has none from starting."""
+def test_an_agent_that_names_a_missing_tool_is_refused(unconfinable: str) -> None:
+    """A worker without `run_confined` does not start if an agent names that tool."""
     with pytest.raises(CatalogError, match="run_confined"):
         Catalog(agents=[Agent(name="a", instructions="x", tools=("run_confined",))], tools=workspace_tools())
 
 
-async def test_nothing_falls_back(context: ToolContext, unconfinable: str) -> None:
-    """A confined command does not run unconfined where it cannot be confined."""
+async def test_a_confined_command_never_runs_unconfined(context: ToolContext, unconfinable: str) -> None:
+    """Where commands cannot be confined, a confined command fails."""
     result = ""
     with suppress(OSError):
         result = await run_confined("echo ran > file", timeout_seconds=0.5, context=context)
@@ -204,35 +204,35 @@ async def test_nothing_falls_back(context: ToolContext, unconfinable: str) -> No
     assert not (context.workspace / "file").exists()
 
 
-def test_never_asks_nothing_of_the_machine(unconfinable: str) -> None:
-    """`never` is the plain tool alone, and bwrap is not tried."""
+def test_never_does_not_probe_the_machine(unconfinable: str) -> None:
+    """`never` offers only the plain tool, and bwrap is not tried."""
     assert run_command in workspace_tools(confine="never")
-    assert names(workspace_tools(confine="never")) == ["run_command"]
+    assert command_tools(workspace_tools(confine="never")) == ["run_command"]
     assert unavailable_reason.cache_info().misses == 0
 
 
-def test_it_is_tried_once(unconfinable: str) -> None:
-    """Why it does not work is remembered for as long as the process lives."""
+def test_the_machine_is_probed_once(unconfinable: str) -> None:
+    """The reason of a failed probe is cached for the life of the process."""
     reasons = {unavailable_reason(DEFAULT) for _ in range(3)}
 
     assert 1 == len(reasons) == unavailable_reason.cache_info().misses
 
 
-# What is asked of bwrap.
+# The arguments of bwrap.
 
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=50)
 folders = st.lists(st.from_regex(r"[a-z0-9 _.\-]{1,12}", fullmatch=True).filter(lambda name: name not in {".", ".."}))
 
 
 def options(argv: list[str], name: str, count: int) -> list[tuple[str, ...]]:
-    """The words after each option of that name, before the command."""
+    """Return the arguments after each option of that name, before the command."""
     own = argv[: argv.index("--")]
     return [tuple(own[at + 1 : at + 1 + count]) for at, word in enumerate(own) if word == name]
 
 
 @given(command=words, parts=folders)
-def test_arguments(command: str, parts: list[str]) -> None:
-    """Whatever the command and the folder, one folder is writable, no home is there, and the command is one word."""
+def test_only_one_folder_is_writable(command: str, parts: list[str]) -> None:
+    """For any command and folder, one folder is writable, no home is visible, and the command is one argument."""
     folder = Path("/nowhere", *parts)
     argv = DEFAULT.argv(command, folder)
     home = os.path.realpath(Path.home())
@@ -259,8 +259,8 @@ def test_arguments(command: str, parts: list[str]) -> None:
         tmp_bytes=st.integers(MB, 2**50),
     )
 )
-def test_limits_are_arguments(limits: Confinement) -> None:
-    """Each limit is handed to the program that sets it."""
+def test_limits_are_passed_as_arguments(limits: Confinement) -> None:
+    """Each limit is passed to the program that sets it."""
     argv = limits.argv("true", Path("/nowhere"))
 
     assert {
@@ -274,8 +274,10 @@ def test_limits_are_arguments(limits: Confinement) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/", "home", "above home"])
-def test_a_home_is_no_workspace(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that holds the home, and the keys in it, is refused."""
+def test_a_workspace_that_contains_the_home_is_refused(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that contains the home directory, and the keys in it, is refused."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
@@ -285,8 +287,8 @@ def test_a_home_is_no_workspace(folder: str, tmp_path: Path, monkeypatch: pytest
         DEFAULT.argv("true", asked)
 
 
-def test_description() -> None:
-    """The LLM is told what it cannot do, and the numbers."""
+def test_the_description_lists_the_limits() -> None:
+    """The LLM reads what a confined command cannot do, with the numbers."""
     limits = Confinement(processes=99, memory_bytes=77 * MB, cpu_seconds=55, file_bytes=33 * MB)
     spec = confined_tool(limits).spec
 
@@ -296,19 +298,19 @@ def test_description() -> None:
     assert {"command", "timeout_seconds"} == spec.parameters["properties"].keys()
 
 
-# With it.
+# With bwrap.
 
 
 @confined
-def test_tools_where_it_works() -> None:
-    """Where it works, `auto` offers both tools and `require` the confined one alone."""
-    assert names(workspace_tools()) == ["run_confined", "run_command"]
-    assert names(workspace_tools(confine="require")) == ["run_confined"]
+def test_the_tools_offered_where_bwrap_works() -> None:
+    """`auto` offers both tools, `require` only the confined one."""
+    assert command_tools(workspace_tools()) == ["run_confined", "run_command"]
+    assert command_tools(workspace_tools(confine="require")) == ["run_confined"]
 
 
 @confined
-def test_the_workspace_is_written(place: Place) -> None:
-    """The command works in the workspace, and what it writes there stays, as the worker's user's."""
+def test_the_workspace_is_writable(place: Place) -> None:
+    """The command works in the workspace, and the files that it writes there remain and belong to its user."""
     ran = place.run("pwd; mkdir folder && echo made > folder/file; exit 3")
 
     made = place.workspace / "folder/file"
@@ -331,19 +333,19 @@ def test_the_workspace_is_written(place: Place) -> None:
         "/root/here",
     ],
 )
-def test_nothing_else_is_written(place: Place, path: str) -> None:
-    """Outside the workspace nothing can be created or changed, by whatever path."""
+def test_nothing_else_is_writable(place: Place, path: str) -> None:
+    """Outside the workspace, no path can be created or changed."""
     ran = place.run(f"echo x > {path}")
 
-    # The workspace's parent is below /tmp here, so there is one that can be written: the command's own.
+    # The workspace's parent is in /tmp here, and the command's private /tmp has a writable folder of that name.
     assert ran.code != 0 or path == "../here"
     assert not Path("/etc/here").exists()
     assert not (place.workspace.parent / "here").exists()
 
 
 @confined
-def test_no_kernel_setting_is_written(place: Place) -> None:
-    """No setting of the kernel can be opened for writing: as root, that would be a way out."""
+def test_kernel_settings_are_not_writable(place: Place) -> None:
+    """No kernel setting can be opened for writing; for root, that would be a way out."""
     ran = place.run(
         "find /proc -maxdepth 6 -not -path '/proc/[0-9]*' -type f 2>/dev/null > /tmp/all; wc -l < /tmp/all;"
         r"while read -r f; do (exec 3>>$f) 2>/dev/null && echo $f; done < /tmp/all | grep -v /proc/pressure/"
@@ -356,7 +358,7 @@ def test_no_kernel_setting_is_written(place: Place) -> None:
 
 @confined
 @pytest.mark.parametrize("path", ["../secret", "link", "{outside}/secret", "/proc/1/root{outside}/secret"])
-def test_nothing_else_is_read(place: Place, path: str) -> None:
+def test_nothing_else_is_readable(place: Place, path: str) -> None:
     """Neither `..`, a link, an absolute path nor /proc leads out of the workspace."""
     outside = place.workspace.parent
     (outside / "secret").write_text("hidden")
@@ -370,8 +372,8 @@ def test_nothing_else_is_read(place: Place, path: str) -> None:
 
 
 @confined
-def test_homes_and_secrets_are_not_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No home, no password file, no socket of a service, no folder of another user is there."""
+def test_homes_and_secrets_are_not_visible(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No home, password file, service socket or other user's folder is visible."""
     with tempfile.TemporaryDirectory() as home:
         monkeypatch.setenv("HOME", home)
         Path(home, ".ssh").mkdir()
@@ -389,7 +391,7 @@ def test_homes_and_secrets_are_not_there(place: Place, monkeypatch: pytest.Monke
 
 @confined
 def test_tmp_is_private_and_bounded(place: Place) -> None:
-    """/tmp is empty, the command's own, gone with it, and no larger than it may be."""
+    """/tmp starts empty, is private to the command, is removed with it, and has a size limit."""
     ran = place.run(
         "head -c 9000000 /dev/zero > /tmp/holdfast-probe; wc -c < /tmp/holdfast-probe", Confinement(tmp_bytes=MB)
     )
@@ -399,8 +401,8 @@ def test_tmp_is_private_and_bounded(place: Place) -> None:
 
 
 @confined
-async def test_the_environment_is_the_one_for_commands(context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its own environment nor that of any process it sees has the worker's variables."""
+async def test_the_workers_environment_is_not_visible(context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the command's environment nor that of any visible process has the worker's variables."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
     monkeypatch.setenv("DATABASE_URL", "postgresql://hidden")
 
@@ -412,8 +414,8 @@ async def test_the_environment_is_the_one_for_commands(context: ToolContext, mon
 
 
 @confined
-def test_other_processes_are_not_there(place: Place) -> None:
-    """It sees its own processes only, and cannot signal the worker by number."""
+def test_other_processes_are_not_visible(place: Place) -> None:
+    """The command sees only its own processes and cannot signal the worker."""
     ran = place.run(f"ls -d /proc/[0-9]* | wc -l; kill -0 {os.getpid()}; kill -9 -1; echo still here")
 
     assert int(ran.output.split()[0]) < 8
@@ -423,7 +425,7 @@ def test_other_processes_are_not_there(place: Place) -> None:
 @confined
 @pytest.mark.parametrize("address", ["loopback", "machine", "abstract"])
 def test_there_is_no_network(place: Place, address: str) -> None:
-    """Nothing listens to it: neither a port of this machine, by whatever address, nor an abstract socket."""
+    """Neither a port of this machine, at any address, nor an abstract socket can be reached."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
     family = socket.AF_UNIX if address == "abstract" else socket.AF_INET
@@ -454,7 +456,7 @@ def _own_address() -> str:
 @confined
 @pytest.mark.parametrize("named", ["by itself", "by HOLDFAST_HOME"])
 def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The embedded stack's folder, where PostgreSQL's socket is, cannot be seen even within the workspace."""
+    """The embedded stack's folder, with PostgreSQL's socket, is hidden even within the workspace."""
     folder = place.workspace / ("deep/stack" if named == "by HOLDFAST_HOME" else ".holdfast")
     monkeypatch.setenv("HOLDFAST_HOME", str(folder if named == "by HOLDFAST_HOME" else place.workspace.parent))
     folder.mkdir(parents=True)
@@ -469,7 +471,7 @@ def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypa
 @confined
 @pytest.mark.parametrize("reached_by", ["the workspace", "a readable folder"])
 def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without `HOLDFAST_HOME`, `.holdfast` beside `worker.py` is hidden, and with it PostgreSQL's socket."""
+    """Without `HOLDFAST_HOME`, `.holdfast` beside `worker.py` is hidden, including PostgreSQL's socket."""
     monkeypatch.delenv("HOLDFAST_HOME")
     assert state_folder() == Settings.from_env({}, root=REPOSITORY).home
     above = place.workspace if reached_by == "the workspace" else place.workspace.parent
@@ -497,7 +499,7 @@ def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monke
 
 @confined
 def test_a_workspace_in_the_state_folder_is_visible(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run's own folder is in the state folder: it is there to read and write, also where the rest is hidden."""
+    """A run's own folder can be read and written although the rest of the state folder is hidden."""
     home = place.workspace.parent
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
     (home / "fleet.keys").touch()
@@ -509,8 +511,8 @@ def test_a_workspace_in_the_state_folder_is_visible(place: Place, monkeypatch: p
 
 
 @confined
-def test_no_capability_and_no_namespace_within(place: Place) -> None:
-    """It has no capabilities, also as root, gains none, and makes no user namespace in which it would."""
+def test_commands_have_no_capabilities_and_make_no_namespaces(place: Place) -> None:
+    """Even as root, a command has no capabilities, gains none, and cannot make a user namespace."""
     ran = place.run("grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; unshare -U true && echo made")
 
     values = [line.split()[1] for line in ran.output.splitlines() if line.startswith(("Cap", "NoNew"))]
@@ -520,7 +522,7 @@ def test_no_capability_and_no_namespace_within(place: Place) -> None:
 
 @confined
 def test_python_works(place: Place) -> None:
-    """The worker's Python and its packages are there."""
+    """The worker's Python and its packages are available."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
     ran = place.python("import pydantic, sys, multiprocessing; multiprocessing.Lock(); print(sys.prefix)")
@@ -529,8 +531,8 @@ def test_python_works(place: Place) -> None:
 
 
 @confined
-def test_the_python_of_the_worker_stays_as_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtualenv within the workspace cannot be changed, if the worker runs on it."""
+def test_the_workers_python_is_read_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtualenv within the workspace cannot be changed if the worker runs on it."""
     (place.workspace / ".venv").mkdir()
     (place.workspace / ".venv/code.py").write_text("worker's")
     monkeypatch.setattr(sys, "prefix", str(place.workspace / ".venv"))
@@ -543,8 +545,8 @@ def test_the_python_of_the_worker_stays_as_it_is(place: Place, monkeypatch: pyte
 
 
 @confined
-def test_more_may_be_readable(place: Place) -> None:
-    """Paths that the catalog names are there, read-only."""
+def test_a_catalog_may_make_more_paths_readable(place: Place) -> None:
+    """Paths that the catalog names are visible and read-only."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         Path(folder, "file").write_text("shown")
@@ -558,7 +560,7 @@ def test_more_may_be_readable(place: Place) -> None:
 
 @confined
 def test_memory_is_limited(place: Place) -> None:
-    """A process that takes more memory than it may is refused it."""
+    """An allocation beyond the memory limit fails."""
     ran = place.run("head -c 500000000 /dev/zero | tail | wc -c", Confinement(memory_bytes=100 * MB))
 
     assert "memory exhausted" in ran.output
@@ -582,8 +584,8 @@ def test_file_size_is_limited(place: Place) -> None:
 
 
 @confined
-def test_a_fork_bomb_ends_at_the_limit(place: Place) -> None:
-    """An ordinary user's fork bomb cannot have more processes than its limit, and dies with its shell."""
+def test_a_fork_bomb_is_limited(place: Place) -> None:
+    """An ordinary user's fork bomb cannot exceed the limit on processes, and dies with its shell."""
     if (place.user or os.getuid()) == 0:
         pytest.skip("the kernel does not count root's processes: see the next test")
     ran = place.run("bomb() { bomb | bomb & }; bomb; sleep 1; ls -d /proc/[0-9]* | wc -l", Confinement(processes=30))
@@ -594,8 +596,8 @@ def test_a_fork_bomb_ends_at_the_limit(place: Place) -> None:
 
 
 @confined
-async def test_too_many_processes_end_a_command_of_root(context: ToolContext) -> None:
-    """Root's processes are counted by us: beyond the limit the command is ended, and that is said."""
+async def test_roots_processes_are_counted(context: ToolContext) -> None:
+    """Holdfast counts root's processes; beyond the limit, it ends the command and the result says so."""
     if os.getuid() != 0:
         pytest.skip("the kernel counts: see the test before")
     tool = confined_tool(Confinement(processes=30))
@@ -603,12 +605,12 @@ async def test_too_many_processes_end_a_command_of_root(context: ToolContext) ->
         result = await tool("for n in $(seq 300); do sleep 7654 & done; wait", context=context)
 
     assert result.startswith("[stopped: it had more than 30 processes]\n[the shell was killed by signal 9")
-    await until(lambda: not alive("7654"))
+    await until(lambda: not living_processes("7654"))
 
 
 @confined
 async def test_output_is_bounded(context: ToolContext) -> None:
-    """Of an endless output, the start and the end are kept until the time is up."""
+    """Of an endless output, the beginning and the end are kept until the time limit."""
     result = await run_confined("yes", timeout_seconds=1, context=context)
 
     assert result.startswith("[stopped at the time limit of 1 s")
@@ -619,37 +621,37 @@ async def test_output_is_bounded(context: ToolContext) -> None:
 @confined
 @pytest.mark.parametrize("start", ["sleep 76543 &", "env -i sleep 76543 &", "(setsid env -i sleep 76543 &)"])
 @pytest.mark.parametrize("then", ["echo done", "sleep 76543"])
-async def test_nothing_is_left_running(context: ToolContext, start: str, then: str) -> None:
-    """What a command leaves in the background ends with it or at its time limit, and that is said."""
+async def test_background_processes_are_ended(context: ToolContext, start: str, then: str) -> None:
+    """Background processes end with the command or at its time limit, and the result says so."""
     result = await run_confined(f"{start}\n{then}", timeout_seconds=0.5 if "sleep" in then else 5, context=context)
 
     expected = "stopped at the time limit" if "sleep" in then else "[processes left in the background were stopped]"
     assert expected in result
-    await until(lambda: not alive("76543"))
+    await until(lambda: not living_processes("76543"))
 
 
 @confined
 async def test_the_end_of_a_pipeline_is_not_lost(context: ToolContext) -> None:
-    """A child that outlives the shell for a moment may still print, and is then not called left behind."""
+    """A child that briefly outlives the shell may still print and is not reported as left behind."""
     assert await run_confined("(sleep 0.05; echo late) & echo early", context=context) == "[exit code 0]\nearly\nlate\n"
 
 
 @confined
 async def test_cancellation_kills_everything(context: ToolContext) -> None:
-    """A cancelled call leaves nothing running."""
+    """A cancelled call leaves no process running."""
     running = asyncio.create_task(run_confined("setsid env -i sleep 87654 & sleep 87654", context=context))
-    await until(lambda: len(alive("87654")) >= 2)
+    await until(lambda: len(living_processes("87654")) >= 2)
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    await until(lambda: not alive("87654"))
+    await until(lambda: not living_processes("87654"))
 
 
 @confined
 async def test_commands_die_with_the_worker(tmp_path: Path) -> None:
-    """A worker that is killed leaves no confined command behind."""
+    """A killed worker leaves no confined command running."""
     code = (
         "import asyncio, sys; from pathlib import Path; from holdfast.runtime.workspace.shell import run_shell;"
         "from holdfast.runtime.workspace.sandbox import DEFAULT;"
@@ -657,24 +659,24 @@ async def test_commands_die_with_the_worker(tmp_path: Path) -> None:
     )
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(tmp_path))
     try:
-        await until(lambda: len(alive("98765")) >= 2)
+        await until(lambda: len(living_processes("98765")) >= 2)
     finally:
         worker.kill()
         await worker.wait()
 
-    await until(lambda: not alive("98765"))
+    await until(lambda: not living_processes("98765"))
 
 
 @confined
-async def test_results(context: ToolContext) -> None:
-    """The result reads as that of `run_command`: exit code and both outputs; standard input is empty."""
+async def test_the_result_reads_like_that_of_run_command(context: ToolContext) -> None:
+    """It has the exit code and both outputs; standard input is empty."""
     assert await run_confined("echo out; echo err >&2; cat; exit 3", context=context) == "[exit code 3]\nout\nerr\n"
     assert (await run_confined("kill -9 $$", context=context)).startswith("[exit code 137]")
 
 
 @confined
 async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    """A call closes what it opened, however it ends."""
+    """Every call closes the descriptors that it opened, including calls that fail."""
     await run_shell("true", tmp_path, seconds=PATIENCE, confinement=DEFAULT)
     before = psutil.Process().num_fds()
 
@@ -683,5 +685,5 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="write_file creates it"):
         await run_shell("true", tmp_path / "missing", seconds=1, confinement=DEFAULT)
 
-    # For root, a last count of processes may still be under way in its thread.
+    # For root, a last count of processes may still be running in its thread.
     await until(lambda: before == psutil.Process().num_fds())

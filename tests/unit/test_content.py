@@ -18,7 +18,7 @@ from holdfast.run.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutco
 from holdfast.run.machine import AgentRun
 from holdfast.tools.decorator import result_text
 from holdfast.transcript.transcript import Transcript
-from tests.unit.runs import NOW, agent_spec, at_work, through_json
+from tests.unit.runs import NOW, agent_spec, loaded_thread, through_json
 
 PIXEL = base64.b64encode(bytes(range(256))).decode()
 BLOCKS: dict[str, dict[str, Any]] = {
@@ -75,29 +75,29 @@ def replied(message: AssistantMessage) -> list[bytes]:
 def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> None:
     """As a task and as a follow-up, in the run, in the next Temporal run, and rebuilt from the record."""
     content = [BLOCKS["text"], BLOCKS[name]]
-    thread = at_work(task=content)
+    thread = loaded_thread(task=content)
     assert thread.messages()[0] == {"role": "user", "content": content}
     assert thread.say(content, when_busy="interrupt") == "interrupting"
     assert json.loads(thread.sent[-1].body)["messages"][1:] == 2 * [{"role": "user", "content": content}]
-    sent = thread.session()
+    sent = thread.transcript_lines()
     assert sent == messages_of(from_record(thread.log))
     assert sent == 2 * [encode(UserMessage(content=content))]
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.reply(LLMReply(rejected="it is empty."))
     while not thread.snapshots:
         thread.archive()
-    assert thread.session()[:2] == sent
+    assert thread.transcript_lines()[:2] == sent
 
 
 @given(TEXT, st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=3))
 def test_any_blocks_reach_the_llm_as_given(text: str, blocks: list[dict[str, Any]]) -> None:
     """Blocks of unknown types are passed on; nothing in them is added, dropped or re-spelt."""
     content = [{"type": "text", "text": text}, *blocks]
-    thread = at_work()
+    thread = loaded_thread()
     thread.say(content, when_busy="interrupt")
     (received,) = [event for event in thread.log if isinstance(event, MessageTaken)]
     assert thread.messages()[-1] == {"role": "user", "content": content}
-    assert messages_of(from_record(thread.log)) == thread.session()
+    assert messages_of(from_record(thread.log)) == thread.transcript_lines()
     assert received.message == 3
 
 
@@ -134,7 +134,7 @@ def test_a_lone_surrogate_becomes_a_question_mark_on_entry() -> None:
     reply = read_reply(body, spec=agent_spec(), tools={}, step_id="s")
     assert reply.message == AssistantMessage(content="a?b", extra={"reasoning": ["?"]})
     assert ToolOutcome(status="ok", content=result_text("caf\udce9")).content == "caf?"
-    thread = at_work()
+    thread = loaded_thread()
     assert thread.say("a\ud800b") == "malformed"
     assert thread.say([{"type": "text", "text": "a\ud800b"}]) == "malformed"
     assert json.loads(encode(UserMessage(content="a\ud800b")))["content"] == "a?b", "nor can it get any further"
@@ -154,7 +154,7 @@ def nested(levels: int) -> Any:
 def test_json_too_deep_for_readers_does_not_enter(levels: int) -> None:
     """Readers accept two hundred levels: people's messages are refused before, a provider's extra fields left out."""
     block = {"type": "text", "text": "x", "deep": nested(levels)}
-    thread = at_work()
+    thread = loaded_thread()
     fits = levels <= MAX_DEPTH - 2
     assert thread.say([block]) == ("queued" if fits else "malformed")
     message = {"content": [block, {"type": "text", "text": "y"}], "reasoning": nested(levels + 1)}
@@ -176,7 +176,7 @@ def test_an_invalid_task_fails_the_run_with_a_reason() -> None:
 
 def test_a_text_reply_is_one_event_with_its_text() -> None:
     """The LLM's text is in the log, and in the next request."""
-    thread = at_work(idle_limit=60)
+    thread = loaded_thread(idle_limit=60)
     thread.reply(LLMReply(message=AssistantMessage(content="hello 😀")))
     (event,) = [event for event in thread.log if isinstance(event, LLMReplied)]
     assert event.message is not None

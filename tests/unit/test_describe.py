@@ -1,4 +1,4 @@
-"""What people read in the Web UI, whatever the LLM wrote."""
+"""What people read in the Web UI, for any output of the LLM."""
 
 import json
 from itertools import count
@@ -12,21 +12,21 @@ from holdfast.base.text import one_line
 from holdfast.llm.messages import AssistantMessage, ToolCall
 from holdfast.run.contracts import LLMReply
 from holdfast.run.details import current_details, describe_call, signal_json
-from tests.unit.runs import Thread, agent_spec, at_work, calls
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])
 
 
 def waiting(arguments: str, name: str = "pay") -> Thread:
-    """A run with one call of the LLM's."""
-    run = at_work()
+    """Return a run with one call of the LLM."""
+    run = loaded_thread()
     run.reply(LLMReply(message=AssistantMessage(tool_calls=(ToolCall(id="c", name=name, arguments=arguments),))))
     return run
 
 
 @given(TEXT, TEXT)
-def test_arguments_cannot_pose_as_the_page(name: str, value: str) -> None:
-    """No argument ends its code block: the headings and signals on the page are ours."""
+def test_arguments_cannot_forge_the_page(name: str, value: str) -> None:
+    """No argument ends its code block, so all headings and signals on the page are Holdfast's."""
     details = current_details(waiting(json.dumps({name: value})).state)
     headings = [line for line in details.splitlines() if line.startswith("#")]
     assert headings == ["### Request 1: may this run?"]
@@ -45,21 +45,21 @@ def test_a_running_call_is_one_item_of_code(value: str) -> None:
 
 @given(st.text(), st.integers(1, 40))
 def test_a_line_is_one_line_of_bounded_length(text: str, limit: int) -> None:
-    """Summaries of activities have a limit in Temporal."""
+    """Temporal limits the summaries of activities."""
     line = one_line(text, limit)
     assert len(line) <= limit
     assert len(line.splitlines()) <= 1
 
 
 def test_a_call_reads_like_a_call() -> None:
-    """Name and arguments, as one would write it."""
+    """The line has name and arguments like a call in code."""
     assert describe_call(ToolCall(id="c", name="look", arguments='{"at": "x", "n": 1}')) == 'look(at="x", n=1)'
     assert describe_call(ToolCall(id="c", name="look", arguments="{")) == "look({)"
 
 
 def test_more_requests_than_fit_are_counted() -> None:
-    """Ten are shown in full; the rest are a command away."""
-    run = at_work()
+    """Ten requests are shown in full; for the others, the page names a command."""
+    run = loaded_thread()
     run.reply(calls(*["pay"] * 12))
     details = current_details(run.state)
     assert "### Request 10" in details
@@ -68,9 +68,9 @@ def test_more_requests_than_fit_are_counted() -> None:
 
 
 def test_a_request_says_who_decides_and_until_when() -> None:
-    """Names, votes and the end, in one line; nothing where anybody may decide at any time."""
+    """One line has names, votes and expiry; it is empty if anyone may decide at any time."""
     terms = Terms(by=("alice", "bob"), quorum=2, expires_after=3_600)
-    run = at_work(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
+    run = loaded_thread(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
     run.reply(calls("pay"))
     request = run.state.authority.requests[0]
     line = f"Decided by alice, bob; 0 of 2 have answered; denied at {request.expires_at:%Y-%m-%d %H:%M} UTC"
@@ -79,7 +79,7 @@ def test_a_request_says_who_decides_and_until_when() -> None:
 
 
 def test_the_signals_are_those_that_count() -> None:
-    """Every answer that fits has its JSON; `undo` only where the tool can."""
+    """Every answer that the request accepts has its JSON; `undo` only if the tool supports it."""
     (asked,) = waiting("{}").state.authority.requests
     assert json.loads(signal_json(asked, "respond")[1])["result"]
     doubtful = asked.model_copy(update={"kind": "reconcile"})
@@ -89,11 +89,11 @@ def test_the_signals_are_those_that_count() -> None:
     assert json.loads(signal_json(undoable, "undo")[1])["decision"] == "undo"
 
 
-def test_where_signatures_are_required_no_unsigned_json_is_offered() -> None:
-    """It would be refused; the command line signs."""
+def test_no_unsigned_json_is_offered_if_signatures_are_required() -> None:
+    """An unsigned signal would be refused; the command line signs."""
     key = public_key(encode_key(bytes(32)))
     policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice", keys=(key,)),), signatures="required")
-    run = at_work(agent_spec(policy=policy))
+    run = loaded_thread(agent_spec(policy=policy))
     run.reply(calls("pay"))
     details = current_details(run.state)
     assert "Only a signed decision counts (approve, deny, respond): `starter.py pending t`" in details

@@ -34,7 +34,7 @@ ORIGIN = "https://temporal.example.com"
 
 
 def key(name: str) -> EncryptionKey:
-    """A new key."""
+    """Return a new key."""
     secret = hashlib.sha256(name.encode()).digest()  # the same in each process that collects the tests
     return EncryptionKey(name, secret, base64.b64encode(secret).decode())
 
@@ -50,7 +50,7 @@ PAYLOADS = st.builds(
 
 @given(payloads=st.lists(PAYLOADS, max_size=4))
 async def test_encryption_round_trips(payloads: list[Payload]) -> None:
-    """Any payload, data and metadata; nothing of it is readable in between, and no two ciphertexts are alike."""
+    """Any payload, with its metadata, round-trips; ciphertexts reveal none of it and never repeat."""
     sealed = await CODEC.encode(payloads)
     assert await CODEC.decode(sealed) == payloads
     for plain, one in zip(payloads, sealed, strict=True):
@@ -60,7 +60,7 @@ async def test_encryption_round_trips(payloads: list[Payload]) -> None:
 
 
 async def test_a_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
-    """Rotation is a new key in front; with only the old one, the error names the missing key."""
+    """To rotate, a new key is put in front; with only the old one, the error names the missing key."""
     rotated = EncryptionCodec([NEW, OLD])
     before, after = (await CODEC.encode([PLAIN]))[0], (await rotated.encode([PLAIN]))[0]
     assert after.metadata["encryption-key-id"] == b"new"
@@ -79,13 +79,13 @@ async def test_without_a_key_nothing_is_encrypted_or_decrypted() -> None:
 
 
 async def test_plain_payloads_are_read_unchanged() -> None:
-    """Runs from before encryption was switched on continue."""
+    """Runs that began before encryption was enabled continue."""
     assert await CODEC.decode([PLAIN, *(await CODEC.encode([PLAIN]))]) == [PLAIN, PLAIN]
 
 
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
-    """Any changed bit of nonce, text or tag."""
+    """A changed bit of nonce, text or tag is detected."""
     (sealed,) = await CODEC.encode([PLAIN])
     altered = bytearray(sealed.data)
     altered[place % len(altered)] ^= 1 << bit
@@ -96,7 +96,7 @@ async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
 
 @given(length=st.integers(0, 40))
 async def test_a_truncated_payload_is_refused(length: int) -> None:
-    """Down to no bytes at all."""
+    """A payload of any shorter length, down to zero bytes, is refused."""
     (sealed,) = await CODEC.encode([PLAIN])
     sealed.data = sealed.data[:length]
     with pytest.raises(PayloadAltered):
@@ -104,7 +104,7 @@ async def test_a_truncated_payload_is_refused(length: int) -> None:
 
 
 async def test_a_payload_is_bound_to_its_keys_id() -> None:
-    """The same key under another id does not decrypt it: ids cannot be swapped unnoticed."""
+    """A payload does not decrypt with the same key under another id."""
     (sealed,) = await CODEC.encode([PLAIN])
     sealed.metadata["encryption-key-id"] = b"renamed"
     renamed = EncryptionKey("renamed", OLD.secret, OLD.text)
@@ -113,7 +113,7 @@ async def test_a_payload_is_bound_to_its_keys_id() -> None:
 
 
 async def test_failures_are_encrypted_too() -> None:
-    """Their words, stack traces and causes; they come back in the same places."""
+    """Messages, stack traces and causes are encrypted and restored in the same places."""
     converter = build_converter(CODEC, Seals())
     failure = Failure()
     try:
@@ -132,7 +132,7 @@ async def test_failures_are_encrypted_too() -> None:
 
 
 async def test_all_payloads_of_a_message_are_decrypted() -> None:
-    """Lists, maps, single fields; unencrypted ones, such as search attributes, stay."""
+    """Lists, maps and single fields are decrypted; unencrypted ones, such as search attributes, stay unchanged."""
     (sealed,) = await CODEC.encode([PLAIN])
     event = HistoryEvent()
     begin = event.workflow_execution_started_event_attributes
@@ -150,7 +150,7 @@ async def test_all_payloads_of_a_message_are_decrypted() -> None:
 
 @pytest.mark.parametrize("variant", ["standard", "urlsafe", "unpadded"])
 def test_keys_are_read_in_their_order(variant: str) -> None:
-    """As `openssl rand -base64 32` writes them, or URL-safe; blanks and line ends are ignored."""
+    """Keys may be in the form of `openssl rand -base64 32` or URL-safe; blanks and line ends are ignored."""
     texts = [base64.b64encode(each.secret).decode() for each in (NEW, OLD)]
     if variant != "standard":
         texts = [base64.urlsafe_b64encode(each.secret).decode() for each in (NEW, OLD)]
@@ -173,8 +173,8 @@ def test_keys_are_read_in_their_order(variant: str) -> None:
         (f"old:{OLD.text},old:{NEW.text}", "two keys have the id 'old'"),
     ],
 )
-def test_keys_that_cannot_be_used_are_named_and_not_shown(setting: str, words: str) -> None:
-    """The variable, the position and the fix; never the value."""
+def test_invalid_keys_are_named_and_not_shown(setting: str, words: str) -> None:
+    """The error has the variable, the position and the fix, but never the value."""
     with pytest.raises(SettingsError) as caught:
         Settings.from_env({"HOLDFAST_ENCRYPTION_KEYS": setting}, root=Path("/srv"))
     said = str(caught.value)
@@ -186,7 +186,7 @@ def test_keys_that_cannot_be_used_are_named_and_not_shown(setting: str, words: s
 
 
 def test_settings_hide_their_keys() -> None:
-    """In `repr`, and as JSON."""
+    """Neither `repr` nor the JSON of the settings contains a key."""
     settings = Settings.from_env({"HOLDFAST_ENCRYPTION_KEYS": f"old:{OLD.text}"}, root=Path("/srv"))
     assert OLD.text not in repr(settings) + settings.model_dump_json()
     assert EncryptionCodec.of(settings.encryption_keys).encrypts
@@ -194,7 +194,7 @@ def test_settings_hide_their_keys() -> None:
 
 
 def body(*payloads: Payload) -> bytes:
-    """A request's body, as the Web UI writes it."""
+    """Return a request's body as the Web UI writes it."""
     encode = base64.b64encode
     return json.dumps(
         {
@@ -210,7 +210,7 @@ def body(*payloads: Payload) -> bytes:
 
 
 async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
-    """Encoded and decoded again, a body means the same; unencrypted payloads pass."""
+    """A body that is encoded and decoded keeps its meaning; unencrypted payloads pass."""
     sealed = await encode_body(CODEC, body(PLAIN))
     assert b"dGhlIHRhc2s" not in sealed
     assert json.loads(await decode_body(CODEC, sealed)) == json.loads(body(PLAIN))
@@ -220,14 +220,14 @@ async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"[]", b"\xff", b'{"payloads": 1}', b'{"payloads": [{"data": 1}]}', b"[" * 5000])
-async def test_a_body_that_is_none_is_refused(junk: bytes) -> None:
-    """Whatever somebody sends."""
+async def test_an_invalid_body_is_refused(junk: bytes) -> None:
+    """Any other body is refused."""
     with pytest.raises(BodyInvalid, match="not JSON of the form"):
         await decode_body(CODEC, junk)
 
 
 def allowed_in(request: Request) -> None:
-    """Return who may call: the caller of this test."""
+    """Return a client of an application that mounts the router."""
     if request.headers.get("authorization") != "Bearer let me in":
         raise HTTPException(401)
 
@@ -255,8 +255,8 @@ async def test_the_web_ui_gets_its_payloads_decoded(web: httpx2.AsyncClient) -> 
     assert answer.headers["access-control-allow-origin"] == ORIGIN
 
 
-async def test_what_cannot_be_decoded_is_a_400_with_a_reason(web: httpx2.AsyncClient) -> None:
-    """A missing key, an invalid body, one that is too long: 400, and why."""
+async def test_an_undecodable_request_gives_400_with_a_reason(web: httpx2.AsyncClient) -> None:
+    """A missing key, an invalid body and a body that is too long each give status 400 and the reason."""
     web.headers["Authorization"] = "Bearer let me in"
     sealed = body(*(await EncryptionCodec([NEW]).encode([PLAIN])))
     for content, words in ((sealed, "the key 'new'"), (b"{", "not JSON of the form"), (b" " * 16_000_001, "000 bytes")):

@@ -1,4 +1,4 @@
-"""Who may use the gateway: the files that say so, and signed requests with a clock of our own."""
+"""Who may use the gateway: the files that list the callers, and signed requests with a fake clock."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ OTHER = encode_key(b"o" * 32)
 
 
 def callers() -> Callers:
-    """Alice, with a key."""
+    """Return Alice, with a key."""
     return Callers(CallersFile(keys=(KeyHolder(name="alice", key=public_key(KEY), scopes=("read",)),)))
 
 
 def test_tokens_are_found_by_their_digest() -> None:
-    """The file has digests; a token that is not among them is nobody's, nor is a digest."""
+    """The file has digests; an unlisted token is refused, and so is a digest used as a token."""
     known = Callers(CallersFile(tokens=(Token(name="alice", sha256=sha256("secret"), scopes=("decide",)),)))
 
     found = known.with_token("secret")
@@ -34,8 +34,8 @@ def test_tokens_are_found_by_their_digest() -> None:
     assert known.with_token("") is None
 
 
-def test_the_policys_approvers_are_known_by_their_keys() -> None:
-    """An approver needs no entry of their own, and may do all but read what is encrypted."""
+def test_the_policys_approvers_may_call_with_their_keys() -> None:
+    """An approver needs no entry in the file and may do everything except read encrypted values."""
     policy = Policy(approvers=(Approver(name="alice", keys=(public_key(KEY),)),))
 
     found = Callers(CallersFile(), policy).with_key(public_key(KEY))
@@ -44,7 +44,7 @@ def test_the_policys_approvers_are_known_by_their_keys() -> None:
 
 
 def test_one_key_has_one_name() -> None:
-    """A key of two people would prove nothing."""
+    """A key that two people share is refused, as it would prove nothing."""
     policy = Policy(approvers=(Approver(name="bob", keys=(public_key(KEY),)),))
     file = CallersFile(keys=(KeyHolder(name="alice", key=public_key(KEY), scopes=("read",)),))
 
@@ -64,8 +64,8 @@ def test_one_key_has_one_name() -> None:
         ("[]", "cannot be used|no caller"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    """The gateway does not start with a file that lets in other people than it says; secrets in it are not shown."""
+def test_an_invalid_file_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    """The gateway does not start with an ambiguous file; the error shows no secret."""
     file = tmp_path / "tokens.yaml"
     file.write_text(content)
 
@@ -78,7 +78,7 @@ AUDIENCE = "https://gateway.example"
 
 
 class Clock:
-    """A clock that stands where it is put."""
+    """A clock that a test sets."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -87,8 +87,8 @@ class Clock:
         return self.at
 
 
-def test_nonces_are_forgotten_when_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered is bounded: when it is full, what is too old anyway makes room, and nothing else."""
+def test_only_expired_nonces_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of nonces is bounded; when it is full, only expired nonces are dropped."""
     import time
 
     began = time.time()
@@ -107,8 +107,8 @@ def test_nonces_are_forgotten_when_their_time_is_over(monkeypatch: pytest.Monkey
             authenticator.caller("GET", "/pending", headers)
 
 
-def test_what_was_signed_before_the_gateway_began_is_refused() -> None:
-    """After a restart nobody knows which nonces were used."""
+def test_a_request_signed_before_the_gateway_started_is_refused() -> None:
+    """After a restart, the nonces used earlier are unknown."""
     import time
 
     authenticator = SignedRequests(callers(), AUDIENCE, now=Clock(time.time() + 60))
@@ -118,8 +118,8 @@ def test_what_was_signed_before_the_gateway_began_is_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [{NONCE: "short"}, {"Holdfast-Timestamp": "²"}, {"Holdfast-Key": public_key(OTHER)}])
-def test_a_header_that_is_not_what_was_signed_is_refused(change: dict[str, Any]) -> None:
-    """Timestamp, nonce and key are under the signature, too."""
+def test_an_altered_header_is_refused(change: dict[str, Any]) -> None:
+    """The signature covers timestamp, nonce and key."""
     headers = sign_request(KEY, "GET", "/pending", audience=AUDIENCE) | change
 
     with pytest.raises(HTTPProblem) as refused:

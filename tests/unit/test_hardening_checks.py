@@ -1,4 +1,4 @@
-"""`doctor` and the hardening profile: each line is weak where its guarantee does not hold, and ok where it does."""
+"""`doctor` and the hardening profile: a line is weak if its guarantee does not hold, and ok otherwise."""
 
 import base64
 from pathlib import Path
@@ -19,13 +19,13 @@ signatures: required
 
 
 def statuses(tmp_path: Path, *, host: str = "127.0.0.1:7233", tls: bool = False, **environ: str) -> dict[str, str]:
-    """Name → status of each line."""
+    """Return the status of each line by name."""
     settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path), **environ}, root=tmp_path)
     return {check.name: check.status for check in hardening(settings, {"target_host": host, "tls": tls})}
 
 
 def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys, a signed policy, TLS, a random password, an account of its own, a closed folder."""
+    """It has keys, a signed policy, TLS, a random password, its own account and a private folder."""
     monkeypatch.setattr("os.geteuid", lambda: 1_000)
     tmp_path.chmod(0o700)
     (tmp_path / "policy.yaml").write_text(SIGNED)
@@ -43,7 +43,7 @@ def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_each_weakness_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing set, and everything open, every line says so."""
+    """With nothing configured and everything open, every line is weak."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     tmp_path.chmod(0o755)
     found = statuses(
@@ -57,7 +57,7 @@ def test_each_weakness_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_only_the_profile_asked_for_fails_on_weaknesses(tmp_path: Path) -> None:
-    """`doctor` is for what is needed; `doctor --hardened` fails on what is weak, too."""
+    """`doctor` checks what is necessary; only `doctor --hardened` fails on weaknesses."""
     settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
     checks = hardening(settings, {"target_host": "127.0.0.1:7233"})
     assert (exit_code(checks), exit_code(checks, hardened=True)) == (0, 1)

@@ -21,7 +21,7 @@ HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 RECORDED = {
     f"{file.parent.name}/{file.stem}": WorkflowHistory.from_json(file.stem, file.read_text())
     for file in sorted(HISTORIES.rglob("*.json"))
-    if not file.stem.startswith("loop")  # a loop has no events of its own
+    if not file.stem.startswith("loop")  # a loop records no events itself
 }
 
 LOADED = "run_started user_message_received agent_loaded "
@@ -80,21 +80,21 @@ EXPECTED = {
     + DONE,
     "reopened": LOADED + "llm_replied " + ASKED + "tool_call_finished " + LOADED + "message_taken " + DONE,
 }
-"""What each recorded scenario leaves in the log, in words, over all of its Temporal runs (`run_continued` aside)."""
+"""The event types of each recorded scenario over all its Temporal runs, without `run_continued`."""
 
 
 def scenario(name: str) -> str:
-    """What a recorded history is of: `0.1.0/continued.2` is of `continued`."""
+    """Return the scenario of a recorded history: `continued` for `0.1.0/continued.2`."""
     return name.rpartition("/")[2].split(".")[0]
 
 
 def copy_of(history: WorkflowHistory) -> list[HistoryEvent]:
-    """The events, to be changed at will."""
+    """Return a copy of the events that a test may change."""
     return [HistoryEvent.FromString(event.SerializeToString()) for event in history.events]
 
 
 def payloads(message: Message) -> Iterator[Payload]:
-    """All payloads anywhere in a message."""
+    """Yield all payloads anywhere in a message."""
     if isinstance(message, Payload):
         yield message
         return
@@ -112,8 +112,8 @@ def payloads(message: Message) -> Iterator[Payload]:
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(name.rpartition("/")[0] + "/" + scenario(name) for name in RECORDED))
-def test_recorded_histories_give_the_events_of_their_scenario(name: str) -> None:
-    """No worker and no server: over all Temporal runs the chain is whole, and the events are the scenario's."""
+def test_recorded_histories_yield_the_events_of_their_scenario(name: str) -> None:
+    """Without a worker or a server, the chain is complete over all Temporal runs and has the scenario's events."""
     events: list[AgentEvent] = []
     runs = [read_events(RECORDED[each].events) for each in RECORDED if each == name or each.startswith(f"{name}.")]
     for own in runs:
@@ -121,34 +121,34 @@ def test_recorded_histories_give_the_events_of_their_scenario(name: str) -> None
         assert own[: len(events) - first] == events[first:]
         events = events[:first] + own
     assert first_altered(events) is None
-    told = [event.type for event in events if event.type != "run_continued"]
-    assert told == EXPECTED[scenario(name)].split()
-    assert len(events) - len(told) == sum("continued" in name for _ in runs[1:])
+    types = [event.type for event in events if event.type != "run_continued"]
+    assert types == EXPECTED[scenario(name)].split()
+    assert len(events) - len(types) == sum("continued" in name for _ in runs[1:])
 
 
 def test_a_history_message_is_read_like_its_events() -> None:
-    """Both shapes that Temporal's client hands out are taken."""
+    """Both forms that Temporal's client returns are accepted."""
     recorded = RECORDED["0.1.0/plain"]
     assert read_events(History(events=recorded.events)) == read_events(recorded.events)
 
 
 @given(st.data())
-def test_a_history_cut_anywhere_gives_what_is_settled_or_is_refused(draw: st.DataObject) -> None:
-    """What was cut off changes nothing of what came before it."""
+def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) -> None:
+    """Truncating a history does not change the events before the cut."""
     recorded = RECORDED[draw.draw(st.sampled_from(list(RECORDED)))].events
     whole = read_events(recorded)
     cut = draw.draw(st.integers(0, len(recorded) - 1))
     try:
         part = read_events(recorded[:cut])
     except HistoryUnreadable as error:
-        assert "event " in str(error)  # noqa: PT017  # either end is right
+        assert "event " in str(error)  # noqa: PT017  # both outcomes are correct
     else:
         assert part == whole[: len(part)]
 
 
 @given(st.data())
-def test_a_history_with_a_hole_is_refused_by_the_number_of_the_hole(draw: st.DataObject) -> None:
-    """A page that is missing is noticed at its first event."""
+def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) -> None:
+    """A missing page is detected at its first event."""
     events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
     hole = draw.draw(st.integers(0, len(events) - 2))
     del events[hole]
@@ -157,8 +157,8 @@ def test_a_history_with_a_hole_is_refused_by_the_number_of_the_hole(draw: st.Dat
 
 
 @given(st.data())
-def test_bytes_that_are_not_ours_never_break_the_reader(draw: st.DataObject) -> None:
-    """A payload dropped, cut, replaced or exchanged for another: refused, or read as what it then says."""
+def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
+    """A history with a payload removed, truncated, replaced or swapped is refused or read as it now stands."""
     events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
     found = [payload for event in events for payload in payloads(event)]
     payload = draw.draw(st.sampled_from(found))
@@ -179,8 +179,8 @@ def test_bytes_that_are_not_ours_never_break_the_reader(draw: st.DataObject) -> 
 
 
 @given(st.data())
-def test_events_in_disorder_never_break_the_reader(draw: st.DataObject) -> None:
-    """Events that trade places, times or attributes: refused, or read as what they then say."""
+def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
+    """A history with swapped events or changed types or times is refused or read as it now stands."""
     events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
     one, other = draw.draw(st.sampled_from(events)), draw.draw(st.sampled_from(events))
     kept = one.event_id, other.event_id
@@ -200,13 +200,13 @@ def test_events_in_disorder_never_break_the_reader(draw: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"workflow_type": {"name": "SomeoneElses"}}, "event 1 .* of type 'SomeoneElses', not an agent run"),
+        ({"workflow_type": {"name": "AnotherWorkflow"}}, "event 1 .* of type 'AnotherWorkflow', not an agent run"),
         ({"input": {"payloads": []}}, "event 1 .* 0 payloads"),
         ({"workflow_id": ""}, "event 1 .* ids"),
     ],
 )
 def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any], words: str) -> None:
-    """Another workflow's history is told from ours at once, in words."""
+    """The error says that the history belongs to another kind of workflow."""
     events = copy_of(RECORDED["0.1.0/plain"])
     begin = events[0].workflow_execution_started_event_attributes
     for name, value in change.items():
@@ -218,14 +218,14 @@ def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any],
 
 
 @pytest.mark.parametrize("events", [[], [HistoryEvent(event_id=1)], [HistoryEvent(event_id=2)]])
-def test_no_history_is_refused(events: list[HistoryEvent]) -> None:
-    """Nothing, or nothing of a start, is no run."""
+def test_a_history_without_a_start_is_refused(events: list[HistoryEvent]) -> None:
+    """An empty history, or one that does not begin with a start, is not a run."""
     with pytest.raises(HistoryUnreadable, match="event 1 of the history"):
         read_events(events)
 
 
-def test_a_reply_that_does_not_fit_its_request_is_noticed() -> None:
-    """A tool's result that was altered after the fact does not fit what the LLM was shown next."""
+def test_an_altered_tool_result_is_detected() -> None:
+    """A tool result altered afterwards does not match the transcript of the next LLM request."""
     events = copy_of(RECORDED["0.1.0/plain"])
     altered = next(payload for event in events for payload in payloads(event) if b"it is a" in payload.data)
     altered.data = altered.data.replace(b"it is a", b"it is x")
@@ -235,8 +235,8 @@ def test_a_reply_that_does_not_fit_its_request_is_noticed() -> None:
 
 def _read_or_refuse(events: list[HistoryEvent]) -> None:
     try:
-        told = read_events(events)
-        # What a snapshot carries on is said there with its digests: the thread's earlier events tell whether they fit.
-        assert not told or told[0].position or first_altered(told) is None
+        result = read_events(events)
+        # A snapshot carries digests of the thread's earlier events, so only those events can confirm the chain.
+        assert not result or result[0].position or first_altered(result) is None
     except HistoryUnreadable as error:
-        assert "event " in str(error)  # noqa: PT017  # either end is right
+        assert "event " in str(error)  # noqa: PT017  # both outcomes are correct

@@ -1,4 +1,4 @@
-"""Gone is only what is proved to be gone: with a false proof, a living worker would lose its work."""
+"""A process counts as gone only with proof; a false proof would take work from a living worker."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are p
 
 @pytest.fixture
 def me() -> WorkerIdentity:
-    """This process."""
+    """Return the identity of this process."""
     found = this_process()
     assert found is not None
     return found
@@ -31,7 +31,7 @@ def me() -> WorkerIdentity:
 
 @pytest.fixture
 def child() -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that sleeps."""
+    """Yield a sleeping process."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     yield child
     child.kill()
@@ -39,13 +39,13 @@ def child() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def identity_of(pid: int, me: WorkerIdentity) -> WorkerIdentity:
-    """Another process of this place."""
+    """Return the identity of another process of this machine."""
     started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return replace(me, pid=pid, started=int(started))
 
 
-def test_a_process_lives_while_it_can_be_seen(me: WorkerIdentity, child: "subprocess.Popen[bytes]") -> None:
-    """This one, another one, a stopped one, and process 1, which may be somebody else's."""
+def test_a_visible_process_lives(me: WorkerIdentity, child: "subprocess.Popen[bytes]") -> None:
+    """This process, a child, a stopped one and process 1 all live."""
     assert not is_gone(me, seen_from=me)
     sleeper = identity_of(child.pid, me)
     assert not is_gone(sleeper, seen_from=me)
@@ -56,8 +56,8 @@ def test_a_process_lives_while_it_can_be_seen(me: WorkerIdentity, child: "subpro
     assert not is_gone(identity_of(1, me), seen_from=me)
 
 
-def test_a_process_is_gone_when_it_was_killed(me: WorkerIdentity, child: "subprocess.Popen[bytes]") -> None:
-    """As a zombie that nobody has reaped yet, and after that."""
+def test_a_killed_process_is_gone(me: WorkerIdentity, child: "subprocess.Popen[bytes]") -> None:
+    """It is gone both as a zombie and after it has been reaped."""
     sleeper = identity_of(child.pid, me)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -68,7 +68,7 @@ def test_a_process_is_gone_when_it_was_killed(me: WorkerIdentity, child: "subpro
 
 
 def test_a_zombie_with_living_threads_lives(me: WorkerIdentity) -> None:
-    """Its first thread has ended; another one may still have an effect."""
+    """Although its first thread has ended, another one may still have an effect."""
     program = (
         "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start();"
         "ctypes.CDLL(None).syscall(60 if __import__('platform').machine() == 'x86_64' else 93, 0)"
@@ -80,22 +80,24 @@ def test_a_zombie_with_living_threads_lives(me: WorkerIdentity) -> None:
         child.kill()
 
 
-def test_a_number_that_is_used_again_is_another_process(me: WorkerIdentity) -> None:
-    """The process that has the number now was started at another time."""
+def test_a_reused_process_id_is_another_process(me: WorkerIdentity) -> None:
+    """A process with the same id but another start time is a different one."""
     assert is_gone(replace(me, started=me.started - 1), seen_from=me)
 
 
 @given(identities)
-def test_processes_of_another_place_are_nobodys_to_judge(other: WorkerIdentity) -> None:
-    """Another machine, container or boot, whatever its name: there may be no such process here, and it lives there."""
+def test_processes_elsewhere_are_never_gone(other: WorkerIdentity) -> None:
+    """A process of another machine, container or boot may live although it does not exist here."""
     me = this_process()
     assert me is not None
     assert not is_gone(other, seen_from=me)
     assert not is_gone(replace(other, host=me.host), seen_from=me)
 
 
-def test_what_cannot_be_read_is_no_proof(me: WorkerIdentity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc, or with that of another namespace, this process has no identity, and one that exists lives."""
+def test_unreadable_process_information_is_no_proof(
+    me: WorkerIdentity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without /proc, or with another namespace's, this process has no identity and no existing process is gone."""
     monkeypatch.setattr(liveness, "_PROC", tmp_path)
     assert this_process() is None
     assert not is_gone(replace(me, started=me.started - 1), seen_from=me)
@@ -108,12 +110,12 @@ def test_what_cannot_be_read_is_no_proof(me: WorkerIdentity, tmp_path: Path, mon
 
 
 def test_a_forked_process_is_another_one(me: WorkerIdentity) -> None:
-    """It has an identity of its own, in the same place."""
+    """A forked process has its own identity in the same place."""
     program = (
         "import os; from holdfast.runtime.takeover.liveness import this_process; child = os.fork();"
         "child and os.waitpid(child, 0); print(this_process(), flush=True)"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    found = [parse_identity(line) for line in told]
+    lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    found = [parse_identity(line) for line in lines]
     assert len({me, *found}) == 3
     assert {each.place for each in found if each} == {me.place}

@@ -1,7 +1,7 @@
-"""The proof that a process has ended, for whatever process is asked about: gone is what has ended here, nothing else.
+"""Only a process that has ended on this machine counts as gone.
 
-The processes are real ones of every state that can be made here, and so are the namespaces; states and machines that
-cannot be made are told by a /proc of the test's own.
+The processes and namespaces are real where they can be created here; other states and machines are simulated with a
+/proc of the test's own.
 """
 
 import os
@@ -37,29 +37,29 @@ HALF_A_ZOMBIE = (
 
 
 @dataclass(frozen=True)
-class Zoo:
-    """Processes of this place."""
+class Processes:
+    """Processes of this machine."""
 
     me: WorkerIdentity
     living: Sequence[WorkerIdentity]
-    """This one, process 1, and children: asleep, stopped, and one whose first thread only has ended."""
+    """This process, process 1, and children: asleep, stopped, and one of which only the first thread has ended."""
     dead: Sequence[WorkerIdentity]
-    """Children that were killed: one that nobody has waited for yet, and one that is forgotten."""
+    """Killed children: one not reaped yet, and one that was reaped."""
 
 
 @pytest.fixture(scope="module")
-def zoo() -> Iterator[Zoo]:
-    """All of them."""
+def processes() -> Iterator[Processes]:
+    """Yield processes in every state."""
     me = this_process()
     assert me is not None
     programs = (ASLEEP, ASLEEP, HALF_A_ZOMBIE, ASLEEP, ASLEEP)
     children = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
-    _, stopped, half, zombie, forgotten = children
+    _, stopped, half, zombie, reaped = children
     known = [identity_of(child.pid, me) for child in children]
     stopped.send_signal(signal.SIGSTOP)
     zombie.kill()
-    forgotten.kill()
-    forgotten.wait()
+    reaped.kill()
+    reaped.wait()
     for child, status in (
         (stopped, psutil.STATUS_STOPPED),
         (half, psutil.STATUS_ZOMBIE),
@@ -67,28 +67,28 @@ def zoo() -> Iterator[Zoo]:
     ):
         while psutil.Process(child.pid).status() != status:
             time.sleep(0.001)
-    yield Zoo(me, [me, identity_of(1, me), *known[:3]], known[3:])
+    yield Processes(me, [me, identity_of(1, me), *known[:3]], known[3:])
     for child in children:
         child.kill()
         child.wait()
 
 
 @given(st.data())
-def test_gone_is_what_has_ended_here_and_nothing_else(zoo: Zoo, data: st.DataObject) -> None:
-    """Of the same number, another start is another process, which has ended; of another place nothing is proved."""
-    process = data.draw(st.sampled_from([*zoo.living, *zoo.dead]))
+def test_only_processes_that_ended_here_are_gone(processes: Processes, data: st.DataObject) -> None:
+    """With another start time, it is another process, which has ended; elsewhere, nothing is proved."""
+    process = data.draw(st.sampled_from([*processes.living, *processes.dead]))
     start = data.draw(st.just(process.started) | st.integers(0, 10**20 - 1))
     place = data.draw(st.just(process.place) | st.from_regex(r"[0-9a-f]{16}", fullmatch=True))
-    host = data.draw(st.just(process.host) | identities.map(lambda other: other.host))  # no proof of anything
+    host = data.draw(st.just(process.host) | identities.map(lambda other: other.host))  # proves nothing
     asked = parse_identity(str(replace(process, host=host, place=place, started=start)))
     assert asked is not None
-    here = place == zoo.me.place
-    assert is_gone(asked, seen_from=zoo.me) == (here and (process in zoo.dead or start != process.started))
+    here = place == processes.me.place
+    assert is_gone(asked, seen_from=processes.me) == (here and (process in processes.dead or start != process.started))
 
 
 @given(st.integers(1, 3), st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=15))
 def test_a_process_in_any_state_lives_until_its_last_thread_has_ended(threads: int, name: str) -> None:
-    """Running, asleep, stopped, traced, frozen, whatever it is called: only a zombie without threads is gone."""
+    """In any state and under any name, only a zombie without other threads is gone."""
     me = this_process()
     assert me is not None
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -100,24 +100,24 @@ def test_a_process_in_any_state_lives_until_its_last_thread_has_ended(threads: i
 
 
 def write_stat(proc: Path, pid: int, *, started: int, state: str = "S", threads: int = 1, name: str = "python") -> None:
-    """What the kernel says of a process."""
+    """Write a process's stat file as the kernel does."""
     fields = [state, *"0" * 16, str(threads), "0", str(started), *"0" * 30]
     (proc / str(pid) / "stat").write_bytes(f"{pid} ({name}) {' '.join(fields)}\n".encode())
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What tells one place from another."""
+    """The values that distinguish one machine, boot or container from another."""
 
     host: str
     machine_id: str
     boot_id: str
     pid_namespace: int
     time_namespace: int | None
-    """Kernels before 5.6 have none."""
+    """None on kernels before 5.6."""
 
     def identity(self) -> WorkerIdentity | None:
-        """What this process would be called there."""
+        """Return the identity of this process on that machine."""
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             proc, pid = Path(folder), os.getpid()
             (proc / str(pid) / "ns").mkdir(parents=True)
@@ -147,8 +147,8 @@ machines = st.builds(
 
 
 @given(machines, machines, st.data())
-def test_places_are_the_same_only_if_everything_is(one: Machine, two: Machine, data: st.DataObject) -> None:
-    """Another host, machine, boot or namespace, one of them or several: nothing is concluded of its processes."""
+def test_places_are_equal_only_if_all_values_are(one: Machine, two: Machine, data: st.DataObject) -> None:
+    """If the host, machine, boot or namespaces differ, no process there counts as gone."""
     names = ("host", "machine_id", "boot_id", "pid_namespace", "time_namespace")
     changed = data.draw(st.sampled_from(names).map(lambda name: {name}) | st.sets(st.sampled_from(names)))
     other = replace(one, **{name: getattr(two, name) for name in sorted(changed)})
@@ -161,7 +161,7 @@ def test_places_are_the_same_only_if_everything_is(one: Machine, two: Machine, d
 
 
 def in_namespaces(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as a container would: with processes of its own."""
+    """Run a program in its own process namespace, like a container."""
     argv = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", program, *arguments]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -173,20 +173,20 @@ def in_namespaces(program: str, *arguments: str) -> subprocess.CompletedProcess[
     return done
 
 
-def test_a_container_and_its_host_conclude_nothing_of_each_other(zoo: Zoo) -> None:
-    """The one does not see the other's processes, and takes neither the living nor the dead for gone."""
+def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) -> None:
+    """Neither sees the other's processes, so neither takes any of them for gone."""
     program = (
         "import sys; from holdfast.runtime.takeover.liveness import *;"
         "from holdfast.runtime.takeover.worker_identity import *;"
         "me = this_process(); print(me, [is_gone(parse_identity(each), seen_from=me) for each in sys.argv[1:]])"
     )
-    asked = [*map(str, zoo.living), *map(str, zoo.dead)]
+    asked = [*map(str, processes.living), *map(str, processes.dead)]
     told, _, found = in_namespaces(program, *asked).stdout.strip().partition(" ")
     assert found == str([False] * len(asked))
     inside = parse_identity(told)
     assert inside is not None
-    assert inside.place != zoo.me.place
-    assert not is_gone(inside, seen_from=zoo.me)  # though it has ended by now
+    assert inside.place != processes.me.place
+    assert not is_gone(inside, seen_from=processes.me)  # although it has ended by now
 
 
 RECYCLED = """
@@ -201,7 +201,7 @@ first = subprocess.Popen(["sleep", "600"])
 was = identity_of(first.pid, me)
 first.kill()
 first.wait()
-time.sleep(0.02)  # two ticks of the clock that start times are counted in
+time.sleep(0.02)  # two ticks of the clock of start times
 for _ in range(100):
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(was.pid - 1))
     second = subprocess.Popen(["sleep", "600"])
@@ -215,6 +215,6 @@ second.kill()
 """
 
 
-def test_who_has_a_dead_processs_number_lives() -> None:
-    """The kernel is made to give a number again: the first that had it is gone, and the second is not."""
+def test_a_process_with_a_reused_id_lives() -> None:
+    """The kernel is made to reuse an id: the first process is gone, the second one is not."""
     assert in_namespaces(RECYCLED).stdout.split() == ["True", "True", "False"]

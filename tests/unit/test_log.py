@@ -1,4 +1,4 @@
-"""What is logged, and what never is."""
+"""What is logged, and what is withheld."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from holdfast.tools.secrets import Secrets
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """The log as JSON lines; the earlier configuration is restored afterwards."""
+    """Yield the log as JSON lines; restore the earlier configuration afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level, structlog.get_config()
     stream = io.StringIO()
@@ -28,9 +28,9 @@ def lines() -> Iterator[io.StringIO]:
 
 
 def last(lines: io.StringIO) -> dict[str, object]:
-    """The last line."""
-    told: dict[str, object] = json.loads(lines.getvalue().splitlines()[-1])
-    return told
+    """Return the last line."""
+    line: dict[str, object] = json.loads(lines.getvalue().splitlines()[-1])
+    return line
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def last(lines: io.StringIO) -> dict[str, object]:
     ],
 )
 def test_prompts_arguments_and_secrets_are_withheld(lines: io.StringIO, key: str) -> None:
-    """Whichever logger and whatever capitals."""
+    """Every logger withholds these keys, in any case."""
     structlog.get_logger("ours").info("something_happened", thread="t", **{key: "hush"})
     assert last(lines)[key] == "(withheld)"
     assert last(lines)["thread"] == "t"
@@ -77,15 +77,15 @@ def test_an_expected_error_is_logged_without_traceback(lines: io.StringIO) -> No
     assert "surprise" in str(last(lines)["exception"])
 
 
-def test_less_than_the_level_is_not_logged(lines: io.StringIO) -> None:
+def test_lines_below_the_level_are_not_logged(lines: io.StringIO) -> None:
     """The level applies to Holdfast's loggers and to others."""
     structlog.get_logger("ours").debug("quiet")
     logging.getLogger("theirs").debug("quiet")
     assert lines.getvalue() == ""
 
 
-def test_secrets_within_values_are_withheld_and_numbers_of_tokens_are_not(lines: io.StringIO) -> None:
-    """At any depth."""
+def test_nested_secrets_are_withheld(lines: io.StringIO) -> None:
+    """Secrets are withheld at any depth; counts of tokens are logged."""
     structlog.get_logger("ours").info(
         "asked", request={"headers": {"a": "hush"}, "auth": [{"password": "hush"}]}, tokens=7
     )
@@ -94,8 +94,8 @@ def test_secrets_within_values_are_withheld_and_numbers_of_tokens_are_not(lines:
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_no_line_holds_a_secret(lines: io.StringIO, form: Literal["json", "console"]) -> None:
-    """In a message, under a harmless key, in a traceback and its causes: of any logger."""
+def test_no_line_contains_a_secret(lines: io.StringIO, form: Literal["json", "console"]) -> None:
+    """A secret is redacted in messages, under harmless keys, and in tracebacks and their causes."""
     value = 'hunter2"\\\n/hunter2'
     configure_logging("INFO", form, stream=lines, secrets=Secrets({"STRIPE_KEY": value}))
     structlog.get_logger("ours").info("happened", note=value, nested={"deep": [value]})

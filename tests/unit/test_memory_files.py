@@ -72,16 +72,16 @@ def test_a_file_is_read_and_changed(root: Path) -> None:
     assert list(root.rglob("*.tmp")) == []
 
 
-def test_what_changes_nothing_writes_nothing(root: Path) -> None:
-    """An edit without a change does not touch the file."""
+def test_an_edit_without_a_change_writes_nothing(root: Path) -> None:
+    """Such an edit does not touch the file."""
     (root / TASKS).write_text("a")
     before = (root / TASKS).stat()
     MemoryFiles(root).change(TASKS, lambda text: text or "")
     assert (before.st_ino, before.st_mtime_ns) == ((root / TASKS).stat().st_ino, (root / TASKS).stat().st_mtime_ns)
 
 
-def test_what_a_person_saves_meanwhile_is_kept(root: Path) -> None:
-    """The edit is repeated on the person's version: a change, a new file or a removed one."""
+def test_a_concurrent_save_by_a_person_is_kept(root: Path) -> None:
+    """The edit is repeated on the person's version: a changed, new or removed file."""
     for before, saved in (("a\n", "a person's\n"), (None, "made\n"), ("a\n", None)):
         for path in root.iterdir():
             path.unlink()
@@ -103,7 +103,7 @@ def test_what_a_person_saves_meanwhile_is_kept(root: Path) -> None:
 
 
 def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
-    """After a few tries the change is refused, and the last saved version stays."""
+    """After a few tries, the change is refused and the last saved version stays."""
     count = iter(range(100))
 
     def edit(text: str | None) -> str:
@@ -144,8 +144,8 @@ def test_files_change_together_or_not_at_all(root: Path) -> None:
         (".agents/skills.md", "instructs later runs"),
     ],
 )
-def test_links_that_lead_astray_are_refused(link: str, why: str, root: Path) -> None:
-    """Out of the workspace, in a circle, into git's folder or to agents' instructions: nothing is written there."""
+def test_unsafe_links_are_refused(link: str, why: str, root: Path) -> None:
+    """Links out of the workspace, in a circle, into git's folder or to agents' instructions are not written through."""
     for folder in (".git", ".agents"):
         (root / folder).mkdir()
     (root / ".git" / "config").write_text("")
@@ -224,8 +224,8 @@ def test_a_read_only_folder_is_an_error_for_root_too() -> None:
         MemoryFiles(Path("/sys/kernel")).change(TASKS, appended)
 
 
-def test_what_a_crash_left_is_cleared_away(root: Path) -> None:
-    """The next change of the file removes the temporary file of a killed one."""
+def test_temporary_files_of_a_crash_are_removed(root: Path) -> None:
+    """The next change of the file removes the temporary file of a killed process."""
     names: list[str] = []
 
     class Killed(BaseException):
@@ -247,6 +247,6 @@ def test_what_a_crash_left_is_cleared_away(root: Path) -> None:
     assert [path.name for path in root.iterdir()] == [TASKS]
 
 
-def test_every_refusal_is_of_one_kind() -> None:
+def test_every_refusal_is_of_one_type() -> None:
     """Callers need to catch only one type."""
     assert issubclass(FileRefused, MemoryRefused)

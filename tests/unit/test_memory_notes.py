@@ -25,8 +25,8 @@ def test_a_note_is_written_for_people() -> None:
     assert (noted(text="The table\n\nis locked."),) == parse_notes(expected)
 
 
-def test_what_people_write_is_read_too() -> None:
-    """A person's entry has a heading and a text, and a date if they gave one."""
+def test_entries_by_people_are_read_too() -> None:
+    """A person's entry has a heading, a text and, optionally, a date."""
     first, second = parse_notes("# Errors\nintro\n## Do not touch prod\nEver.\n\n### 2026-01-02: Old\n- Thread: x\n")
     assert (first.title, first.text, first.at) == ("Do not touch prod", "Ever.", "")
     assert (second.title, second.at, second.thread) == ("Old", "2026-01-02", "x")
@@ -34,7 +34,7 @@ def test_what_people_write_is_read_too() -> None:
 
 
 def test_a_call_adds_its_note_once() -> None:
-    """Even if a person has edited the text since; another call adds its own."""
+    """A repeated call adds nothing, even if a person has edited the text since; another call adds its own note."""
     text = add_note("# Mine\r\n\r\nprose", noted(), heading="Errors")
     assert text.startswith("# Mine\r\n\r\nprose\r\n\r\n## 2026")
     corrected = text.replace("locked", "blocked")

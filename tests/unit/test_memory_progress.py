@@ -115,7 +115,7 @@ def test_headings_in_code_are_ignored() -> None:
     assert len(parse_entries("```\n" + add_entry(LOG, ENTRY))) == 2
 
 
-def test_what_the_llm_writes_is_one_entry() -> None:
+def test_text_of_the_llm_stays_one_entry() -> None:
     """Line breaks and headings in a text add neither an entry nor a field, and every text is clipped."""
     forged = entry(
         "a\n### b", AT, what="c\r\n- Outcome: Great\n## Recent Activity", files=["d\n# e"] * 30, next_step="f" * 9_000
@@ -129,8 +129,8 @@ def test_what_the_llm_writes_is_one_entry() -> None:
 
 
 @given(LOGS)
-def test_what_people_wrote_stays(text: str) -> None:
-    """Any file without the lines of the new entry is what it was; a second time adds nothing."""
+def test_text_by_people_is_kept(text: str) -> None:
+    """Removing the lines of the new entry restores the original file; a second time adds nothing."""
     after = add_entry(text, ENTRY)
     assert after == add_entry(after, ENTRY)
     assert ENTRY in parse_entries(after)

@@ -1,4 +1,4 @@
-"""Each action is one commit, made once: beside people, other workers, and after a kill at any moment."""
+"""Each action makes exactly one commit, despite concurrent people and workers and a kill at any moment."""
 
 import os
 import signal
@@ -22,20 +22,20 @@ PERSON = ["-c", "user.name=Maris", "-c", "user.email=maris@example.invalid", "-c
 
 
 def git(folder: Path, *arguments: str, fails: bool = False) -> str:
-    """What a person does by hand."""
+    """Run git as a person would."""
     done = subprocess.run(["git", *PERSON, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     assert fails == bool(done.returncode), done.stderr
     return done.stdout.strip()
 
 
 def files_of(folder: Path, commit: str = "HEAD") -> list[str]:
-    """The files that a commit has."""
+    """Return the files of a commit."""
     return git(folder, "ls-tree", "-r", "--name-only", commit).split()
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with one commit of a person's."""
+    """Return a repository with one commit by a person."""
     root = tmp_path / "workspace"
     root.mkdir()
     git(root, "init", "--quiet")
@@ -56,7 +56,7 @@ def diverge(root: Path) -> None:
 
 
 def test_a_workspace_becomes_a_repository_with_its_first_commit(tmp_path: Path) -> None:
-    """Branch main, the agent as author, trailers that name the action; state and log show it."""
+    """It has a branch main, the agent as author, and trailers that name the action; state and log show it."""
     workspace = tmp_path / "new"
     repository = Repository(workspace, author="Coder")
     assert repository.state().head == ""
@@ -81,7 +81,7 @@ def test_a_workspace_becomes_a_repository_with_its_first_commit(tmp_path: Path) 
 
 
 def test_an_empty_workspace_has_nothing_to_commit(tmp_path: Path) -> None:
-    """Its new repository is sound, for people too, and takes the first file that comes."""
+    """Its new repository is valid, also for people, and accepts the first file."""
     repository = Repository(tmp_path)
     assert (repository.commit_manual_changes("k").made, repository.state().problem) == (False, "")
     assert git(tmp_path, "status", "--porcelain") == ""
@@ -90,7 +90,7 @@ def test_an_empty_workspace_has_nothing_to_commit(tmp_path: Path) -> None:
 
 
 def test_an_action_happens_once(root: Path) -> None:
-    """With the key committed already, the change does not run again; another key is another action."""
+    """If its key is committed already, the change does not run again; another key is another action."""
     repository = Repository(root)
     first = repository.commit_once("k.1", "One", change=lambda: (root / "b").touch())
     again = repository.commit_once("k.1", "One", change=lambda: pytest.fail("it ran again"))
@@ -106,7 +106,7 @@ def test_an_action_happens_once(root: Path) -> None:
 
 
 def test_a_change_that_fails_commits_nothing(root: Path) -> None:
-    """What the change raises is raised, and the next attempt commits what both have done."""
+    """The exception of the change is raised, and the next attempt commits the changes of both attempts."""
     repository = Repository(root)
 
     def broken() -> None:
@@ -119,8 +119,8 @@ def test_a_change_that_fails_commits_nothing(root: Path) -> None:
     assert repository.commit_once("k", "One", change=lambda: (root / "c").touch()).paths == ("b", "c")
 
 
-def test_what_people_changed_is_a_commit_of_its_own(root: Path) -> None:
-    """Edits by hand, staged or not, are taken in first, once, and named."""
+def test_manual_changes_are_committed_separately(root: Path) -> None:
+    """Edits by hand, staged or not, are committed first, once, with the files' names."""
     (root / "a.txt").write_text("by hand")
     (root / "b.txt").touch()
     git(root, "add", "b.txt")
@@ -128,16 +128,16 @@ def test_what_people_changed_is_a_commit_of_its_own(root: Path) -> None:
     (root / "e.txt").touch()
     repository = Repository(root)
     assert repository.state().dirty == ("a.txt", "b.txt", "c d.txt", "e.txt")
-    taken = repository.commit_manual_changes("iteration-1")
-    assert taken.subject == "Commit changes made by hand: a.txt, b.txt, c d.txt and 1 more"
+    commit = repository.commit_manual_changes("iteration-1")
+    assert commit.subject == "Commit changes made by hand: a.txt, b.txt, c d.txt and 1 more"
     (root / "a.txt").write_text("the agent's")
-    assert repository.commit_manual_changes("iteration-1").hash == taken.hash
+    assert repository.commit_manual_changes("iteration-1").hash == commit.hash
     assert repository.state().dirty == ("a.txt",)
     assert git(root, "log", "--format=%an").split("\n") == ["Agent (Holdfast)", "Maris"]
 
 
-def test_ignored_and_unfinished_files_stay_out(root: Path) -> None:
-    """What .gitignore names is not committed, nor what is just being written."""
+def test_ignored_and_temporary_files_are_not_committed(root: Path) -> None:
+    """Files named in .gitignore and temporary files being written are left out."""
     (root / ".gitignore").write_text("*.log\n")
     (root / "x.log").touch()
     (root / ".holdfast-0123.tmp").touch()
@@ -147,8 +147,8 @@ def test_ignored_and_unfinished_files_stay_out(root: Path) -> None:
     assert Repository(root).commit_manual_changes("k").paths == (".gitignore",)
 
 
-def test_repositories_inside_are_not_swallowed(root: Path) -> None:
-    """With commits or without, they are left out, and said to be; what is beside them is committed."""
+def test_nested_repositories_are_not_committed(root: Path) -> None:
+    """With or without commits, they are left out and reported; the files beside them are committed."""
     for name in ("empty", "full *"):
         (root / name).mkdir()
         git(root / name, "init", "--quiet")
@@ -162,8 +162,8 @@ def test_repositories_inside_are_not_swallowed(root: Path) -> None:
     assert Repository(root).state().dirty == ()
 
 
-def test_a_workspace_below_a_repository_uses_it(root: Path) -> None:
-    """Only what is below the workspace is seen and committed; what a person staged elsewhere stays staged."""
+def test_a_workspace_inside_a_repository_uses_it(root: Path) -> None:
+    """Only files in the workspace are seen and committed; files that a person staged elsewhere stay staged."""
     (root / "a.txt").write_text("by hand")
     git(root, "add", "a.txt")
     workspace = root / "ws"
@@ -183,7 +183,7 @@ def test_a_workspace_below_a_repository_uses_it(root: Path) -> None:
 
 
 def test_a_linked_work_tree_is_a_repository_too(root: Path) -> None:
-    """A work tree of its own branch commits there, and its state is its own."""
+    """A work tree commits to its own branch and has its own state."""
     linked = root.parent / "linked"
     git(root, "worktree", "add", "--quiet", "-b", "side", str(linked))
     (linked / "b.txt").touch()
@@ -196,7 +196,7 @@ def test_a_linked_work_tree_is_a_repository_too(root: Path) -> None:
 
 
 def test_a_workspace_that_a_repository_ignores_has_its_own(root: Path) -> None:
-    """A repository further up that ignores the workspace is not the agent's to commit to."""
+    """If an outer repository ignores the workspace, the agent does not commit to it."""
     (root / ".gitignore").write_text("runs/\n")
     workspace = root / "runs" / "one"
     workspace.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_a_workspace_that_a_repository_ignores_has_its_own(root: Path) -> None:
 
 
 def test_neither_hooks_nor_the_persons_name_are_used(root: Path) -> None:
-    """A commit of ours runs no program of the repository's, is not signed, and has our author."""
+    """The agent's commit runs no hook of the repository, is not signed, and has the agent as author."""
     for name in ("pre-commit", "commit-msg", "post-commit"):
         hook = root / ".git" / "hooks" / name
         hook.parent.mkdir(exist_ok=True)
@@ -231,8 +231,8 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", ["evil", "e=v i.l"])
-def test_nothing_that_the_repository_names_is_run(name: str, root: Path) -> None:
-    """A filter that an agent has put into the repository's configuration does not run; its files stay out."""
+def test_no_program_of_the_repositorys_configuration_runs(name: str, root: Path) -> None:
+    """A filter that an agent put into the configuration does not run; its files are not committed."""
     ran = root.parent / "ran"
     for key in ("clean", "smudge", "process"):
         git(root, "config", f"filter.{name}.{key}", f"touch '{ran}'; cat")
@@ -251,8 +251,8 @@ def test_nothing_that_the_repository_names_is_run(name: str, root: Path) -> None
 
 
 @pytest.mark.parametrize("words", [*STATES, "a bisect is under way", "HEAD is detached", "conflicts"])
-def test_nothing_is_touched_in_the_middle_of_something(words: str, root: Path) -> None:
-    """While a person has something under way, neither the files nor the index nor HEAD change."""
+def test_an_unfinished_git_operation_is_left_alone(words: str, root: Path) -> None:
+    """During a person's merge, rebase or similar, neither the files nor the index nor HEAD change."""
     diverge(root)
     if words in STATES:
         (arguments,) = STATES[words]
@@ -278,8 +278,8 @@ def test_nothing_is_touched_in_the_middle_of_something(words: str, root: Path) -
     assert before == (git(root, "status", "--porcelain"), (root / "a.txt").read_bytes(), git(root, "rev-parse", "HEAD"))
 
 
-def test_what_is_no_usable_repository_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bare, broken or with a broken index, or without git on the machine: words, and nothing is changed."""
+def test_an_unusable_repository_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare or broken repository, a broken index or a missing git gives a message and changes nothing."""
     bare = root.parent / "bare"
     bare.mkdir()
     git(bare, "init", "--quiet", "--bare")
@@ -301,8 +301,8 @@ def test_what_is_no_usable_repository_is_a_problem(root: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", ["index.lock", "HEAD.lock", "refs/heads/main.lock"])
-def test_a_lock_that_was_left_behind_is_removed(name: str, root: Path) -> None:
-    """No git is running, and the file is old: the commit goes on."""
+def test_an_abandoned_lock_is_removed(name: str, root: Path) -> None:
+    """If no git is running and the lock file is old, the commit proceeds."""
     lock = root / ".git" / name
     lock.touch()
     os.utime(lock, (time.time() - 60, time.time() - 60))
@@ -311,25 +311,25 @@ def test_a_lock_that_was_left_behind_is_removed(name: str, root: Path) -> None:
     assert not lock.exists()
 
 
-def test_a_lock_that_is_in_use_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a git is at work in the repository its lock stays; who holds it is said, and then it goes on."""
+def test_a_lock_in_use_is_respected(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While git runs in the repository, its lock stays and the error names the process; then the commit proceeds."""
     monkeypatch.setattr(locks, "LOCK_SECONDS", 0.2)
     lock = root / ".git" / "index.lock"
     lock.touch()
     os.utime(lock, (time.time() - 60, time.time() - 60))
     (root / "b").touch()
-    with subprocess.Popen(["git", "cat-file", "--batch"], cwd=root, stdin=subprocess.PIPE) as at_work:
-        with pytest.raises(RepositoryBusy, match=rf"index.lock \(process {at_work.pid}\)"):
+    with subprocess.Popen(["git", "cat-file", "--batch"], cwd=root, stdin=subprocess.PIPE) as running_git:
+        with pytest.raises(RepositoryBusy, match=rf"index.lock \(process {running_git.pid}\)"):
             Repository(root).commit_once("k", "One")
         assert lock.exists()
-        assert at_work.stdin is not None
-        at_work.stdin.close()
-        at_work.wait()
+        assert running_git.stdin is not None
+        running_git.stdin.close()
+        running_git.wait()
     assert Repository(root).commit_once("k", "One").made
 
 
-def test_another_worker_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own lock is held by one at a time; after a while the others are told."""
+def test_a_commit_waits_for_another_worker(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holdfast's own lock has one holder at a time; after a time limit, the others get an error."""
     monkeypatch.setattr(locks, "WAIT_SECONDS", 0.1)
     with (
         locks.exclusive(root / ".git"),
@@ -380,7 +380,7 @@ else:
     for pid in [child("a", 1), child("b", 1)]:
         assert os.waitpid(pid, 0)[1] == 0
 """
-"""Workers of their own: killed at random moments, or two at once."""
+"""A program that runs workers: one killed at random moments, or two at once."""
 
 
 def run(workspace: Path, mode: str) -> None:
@@ -390,8 +390,8 @@ def run(workspace: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "names"), [("kill", ["a"]), ("both", ["a", "b"])])
-def test_kills_and_company_change_nothing_in_the_end(mode: str, names: list[str], root: Path) -> None:
-    """Ten kills at random moments, or two processes at once: each task is done, told of and committed exactly once."""
+def test_kills_and_concurrent_workers_lose_and_repeat_nothing(mode: str, names: list[str], root: Path) -> None:
+    """After ten random kills, or with two processes, each task is done, logged and committed exactly once."""
     (root / TASKS).write_text("".join(f"- [ ] {n}\n  - [ ] Test {name}\n" for name in names for n in range(4)))
     Repository(root).commit_manual_changes("plan")
 
@@ -407,25 +407,25 @@ def test_kills_and_company_change_nothing_in_the_end(mode: str, names: list[str]
     git(root, "fsck", "--strict")
 
 
-def test_what_a_killed_worker_was_committing_is_committed_once(root: Path) -> None:
-    """Killed in the middle of it, it leaves a lock, and no half of anything; the next attempt makes the commit."""
-    started = root / ".git" / "index.lock"
+def test_an_interrupted_commit_is_made_once(root: Path) -> None:
+    """A worker killed during a commit leaves only a lock; the next attempt makes the whole commit."""
+    lock = root / ".git" / "index.lock"
     with subprocess.Popen([sys.executable, "-c", PROGRAM, root, "slow"], cwd=ROOT) as worker:
-        while not started.exists():
+        while not lock.exists():
             assert worker.poll() is None
             time.sleep(0.01)
         worker.send_signal(signal.SIGKILL)
-    assert started.exists()
+    assert lock.exists()
 
     assert Repository(root).commit_once("slow", "Slow").paths == ("big",)
     assert [commit.key for commit in Repository(root).commits(5)] == ["slow", ""]
-    assert not started.exists()
+    assert not lock.exists()
     git(root, "fsck", "--strict")
 
 
 @pytest.mark.slow
 def test_a_large_repository_takes_seconds(root: Path) -> None:
-    """With 100,000 files, a commit of one more is a matter of seconds."""
+    """In a repository of 100,000 files, committing one more takes seconds."""
     for folder in range(100):
         (root / f"d{folder}").mkdir()
         for number in range(1_000):

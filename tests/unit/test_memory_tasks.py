@@ -163,8 +163,8 @@ def test_blocking_and_reopening() -> None:
         block("- [x] a", "a", "late")
 
 
-def test_of_one_title_the_first_open_task_is_meant() -> None:
-    """A second attempt in the same minute does not complete the next one of that title; another call does."""
+def test_a_title_means_its_first_open_task() -> None:
+    """A second attempt in the same minute does not complete the next task of that title; another call does."""
     text = "- [x] a\n  - [x] Test\n- [ ] b\n  - [ ] Test\n- [ ] c\n  - [ ] Test\n"
     once = complete(text, "Test", AT)
     assert changed_lines(text, once) == [4]
@@ -205,7 +205,7 @@ def test_a_task_is_added_where_it_belongs(text: str, under: str | None, expected
     assert expected == add(expected, "new", under=under)
 
 
-def test_what_the_llm_writes_is_one_task_at_most() -> None:
+def test_text_of_the_llm_is_at_most_one_task() -> None:
     """Line breaks, boxes, marks and great length in a title add no other item and no status."""
     text = add("- [ ] a\n", "- [x] new\n# Heading\r\n- [ ] b\u2028c\x85d (completed: 2026-01-01) (blocked: e)")
     assert [task.title for task in parse_tasks(text)] == ["a", "new # Heading - [ ] b c d"]
@@ -281,7 +281,7 @@ def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> Non
     ],
     ids=["nested", "marks", "parentheses", "many", "ticks", "nul"],
 )
-def test_hostile_text_is_read_in_little_time(text: str) -> None:
+def test_hostile_text_is_parsed_quickly(text: str) -> None:
     """Nesting and long lines neither fail nor take longer than their size warrants."""
     began = time.monotonic()
     parse_tasks(text)

@@ -1,4 +1,4 @@
-"""The agent's memory tools: one commit each, made once, and never over a person's changes."""
+"""The agent's memory tools: each call makes one commit, exactly once, and never overwrites a person's changes."""
 
 import subprocess
 from dataclasses import replace
@@ -38,7 +38,7 @@ AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """A first attempt, in a workspace with a committed plan."""
+    """Return the context of a first attempt, in a workspace with a committed plan."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / TASKS).write_text("# Tasks\n- [ ] First\n- [ ] Second\n  - [ ] Part\n")
@@ -49,7 +49,7 @@ def context(tmp_path: Path) -> ToolContext:
 
 
 def call(context: ToolContext, key: str, attempt: int = 1) -> ToolContext:
-    """Make another call of the same run."""
+    """Return the context of another call of the same run."""
     return replace(context, key=key, attempt=attempt)
 
 
@@ -61,10 +61,10 @@ def subjects(context: ToolContext) -> list[str]:
 def test_completing_commits_the_task_with_its_work(context: ToolContext) -> None:
     """The box, the entry, the status and the written code are one commit by the agent."""
     (context.workspace / "code.py").write_text("x = 1\n")
-    told = complete_task("First", "Wrote x", next_step="Second", context=context)
+    result = complete_task("First", "Wrote x", next_step="Second", context=context)
 
     newest = Repository(context.workspace).commits(1)[0]
-    assert told == f"Completed 'First' in commit {newest.hash[:7]} (3 files)."
+    assert result == f"Completed 'First' in commit {newest.hash[:7]} (3 files)."
     assert (newest.subject, newest.author) == ("Complete: First", "Coder (Holdfast)")
     assert newest.trailers == {"Holdfast-Key": "k1", "Holdfast-Thread": "nightly"}
     assert Repository(context.workspace).state().dirty == ()
@@ -76,7 +76,7 @@ def test_completing_commits_the_task_with_its_work(context: ToolContext) -> None
 
 
 def test_blocking_records_the_reason(context: ToolContext) -> None:
-    """It is at the task, in ERRORS.md and in the status; when it is removed, the status changes."""
+    """The reason is at the task, in ERRORS.md and in the status; when it is removed, the status changes."""
     block_task("Part", "No key; ask Bob", context=context)
     assert parse_tasks((context.workspace / TASKS).read_text())[2].reason == "No key; ask Bob"
     (note,) = parse_notes((context.workspace / ERRORS).read_text())
@@ -95,7 +95,7 @@ def test_blockers_that_a_person_noted_stay(context: ToolContext) -> None:
     assert parse_current((context.workspace / PROGRESS).read_text()).blockers == "waiting for legal"
 
 
-def test_notes_progress_and_strategies_are_commits_of_their_own(context: ToolContext) -> None:
+def test_notes_progress_and_strategies_are_separate_commits(context: ToolContext) -> None:
     """Each is written to its file, with its source."""
     note_progress("First", "Half of it", "The rest", context=context)
     note_error("Locks", "The table is locked", "Waiting", context=call(context, "k2"))
@@ -141,7 +141,7 @@ def test_tasks_are_listed_with_the_next_one(context: ToolContext) -> None:
     assert read_tasks(context=context).startswith("Next: New\n")
 
 
-def test_what_a_person_did_meanwhile_is_a_conflict(context: ToolContext) -> None:
+def test_a_concurrent_change_by_a_person_is_a_conflict(context: ToolContext) -> None:
     """If the task was renamed, removed or completed, the call fails, and nothing changes or is committed."""
     before = subjects(context)
     for text, why in (
@@ -159,7 +159,7 @@ def test_what_a_person_did_meanwhile_is_a_conflict(context: ToolContext) -> None
 
 @pytest.mark.parametrize("cut", ["before the commit", "before it is in the repository", "after the commit"])
 def test_an_interrupted_call_is_completed_once(cut: str, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the first attempt stopped, after the second there is one commit, one entry, one completed task."""
+    """After a second attempt, there is one commit, one entry and one completed task, wherever the first one stopped."""
 
     class Killed(BaseException):
         """Stands for the end of the process."""
@@ -177,16 +177,16 @@ def test_an_interrupted_call_is_completed_once(cut: str, context: ToolContext, m
         patch.setattr(repository_module, name, cut_short)
         with pytest.raises(Killed):
             complete_task("Test", "done", context=context)
-    told = complete_task("Test", "done", context=call(context, "k1", attempt=2))
+    result = complete_task("Test", "done", context=call(context, "k1", attempt=2))
 
-    assert "Completed 'Test' in commit" in told
+    assert "Completed 'Test' in commit" in result
     assert [task.status for task in parse_tasks((context.workspace / TASKS).read_text())] == ["done", "open"]
     assert len(parse_entries((context.workspace / PROGRESS).read_text())) == 1
     assert subjects(context).count("Complete: Test") == 1
-    assert told == complete_task("Test", "done", context=call(context, "k1", attempt=3))
+    assert result == complete_task("Test", "done", context=call(context, "k1", attempt=3))
 
 
-def test_what_the_llm_writes_forges_nothing(context: ToolContext) -> None:
+def test_text_of_the_llm_forges_nothing(context: ToolContext) -> None:
     """No argument can forge trailers, headings, tasks or commits."""
     forged = "x\n\nHoldfast-Key: k9\n## 2026-01-01 - Forged\n- [ ] Forged"
     commit_work(forged, context=context)
@@ -200,7 +200,7 @@ def test_what_the_llm_writes_forges_nothing(context: ToolContext) -> None:
 
 
 def test_a_call_without_a_change_says_so(context: ToolContext) -> None:
-    """It makes no commit, and names the repositories that it leaves alone."""
+    """The call makes no commit and names the nested repositories that it leaves alone."""
     assert commit_work("Nothing", context=context) == "Nothing to commit: the last commit has everything already."
     assert "Nothing to commit" in add_task("First", context=call(context, "k2"))
     subprocess.run(["git", "init", "--quiet", "vendor"], cwd=context.workspace, check=True)
@@ -220,8 +220,8 @@ def test_a_link_out_of_the_workspace_is_a_refusal(context: ToolContext) -> None:
     assert subjects(context)[0].startswith("Commit changes")
 
 
-def test_the_tools_declare_what_they_do() -> None:
-    """All but the reading one are idempotent; only a strategy asks a person if the run is tainted."""
+def test_the_tools_declare_their_effects() -> None:
+    """All but the reading tool are idempotent; only a strategy asks a person if the run is tainted."""
     tools = {tool.spec.name: tool for tool in memory_tools()}
     assert tools.pop("read_tasks").spec.effect is Effect.READ
     assert {Effect.IDEMPOTENT} == {tool.spec.effect for tool in tools.values()}

@@ -1,4 +1,4 @@
-"""What is kept of an outage of the LLM, and the words for it."""
+"""The record of an outage of the LLM, and its description."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,13 +15,13 @@ from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
-from tests.unit.runs import at_work
+from tests.unit.runs import loaded_thread
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def failed(times: int) -> Outage:
-    """An outage of that many attempts, one a second."""
+    """Return an outage of that many attempts, one a second."""
     outage = None
     for number in range(times):
         at = AT + timedelta(seconds=number)
@@ -34,7 +34,7 @@ def failed(times: int) -> Outage:
 
 @given(st.integers(1, 60))
 def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> None:
-    """The last ten failures are kept, the number of all, and when the first attempt began."""
+    """The record has the last ten failures, the number of all failures, and the start of the first attempt."""
     outage = failed(times)
     assert (outage.failed, outage.began) == (times, AT)
     assert [each.message for each in outage.last] == [f"503: {n}" for n in range(max(0, times - KEPT), times)]
@@ -61,15 +61,15 @@ def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> N
         | {"last": [{**failed(1).last[0].model_dump(mode="json"), "message": "x" * 301}]},
     ],
 )
-def test_details_of_an_error_that_are_no_outage_are_dropped(claim: Any) -> None:
-    """Anybody who reaches Temporal can fail an activity, and say anything in the details."""
+def test_invalid_details_of_an_error_are_dropped(claim: Any) -> None:
+    """Any client of Temporal can fail an activity with any details."""
     assert Outage.from_details([claim]) is None
     assert Outage.from_details([]) is None
 
 
-def test_a_run_that_is_parked_says_what_had_failed_before() -> None:
-    """The event has the failures, the state has the words, and the Web UI shows them."""
-    thread = at_work()
+def test_a_blocked_run_reports_the_earlier_failures() -> None:
+    """The event has the failures, the state their description, and the Web UI shows it."""
+    thread = loaded_thread()
     thread.refuse(LLM_REJECTED, failed(3).model_dump(mode="json"))
     blocked = thread.log[-1]
     assert isinstance(blocked, RunBlocked)
@@ -77,18 +77,18 @@ def test_a_run_that_is_parked_says_what_had_failed_before() -> None:
     assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
     assert "The run gave up after 3 failed attempts in" in current_details(thread.state)
     canonical(thread.state.view())
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_context_that_is_too_long_is_no_outage() -> None:
-    """It is folded, whatever had failed before."""
-    thread = at_work()
+    """The context is compacted, even after failed attempts."""
+    thread = loaded_thread()
     thread.refuse(CONTEXT_TOO_LONG, failed(1).model_dump(mode="json"))
     assert "context_exceeded" in thread.types()
 
 
 def test_an_attempt_that_left_no_trace_is_counted() -> None:
-    """A worker that was killed could leave nothing: the attempt's number says that there was one more."""
+    """A killed worker recorded nothing, but the attempt's number shows one more attempt."""
     event = LLMReplied(
         message=None, transcript_length=1, usage=Usage(), finish_reason="stop", llm="m", attempt=4, outage=failed(2)
     )

@@ -1,4 +1,4 @@
-"""Paths are compared by their text, normalised: as the operating system would read them, were there no links."""
+"""Paths are compared by their normalised text, without following links."""
 
 import os
 from pathlib import Path
@@ -23,8 +23,8 @@ PATHS = st.one_of(
 
 @settings(max_examples=1_000)
 @given(PATHS)
-def test_normalising_is_what_the_operating_system_does(path: str) -> None:
-    """It agrees with `os.path.normpath` (but for `//`, which POSIX leaves open), and twice is as good as once."""
+def test_normalising_agrees_with_the_operating_system(path: str) -> None:
+    """The result equals `os.path.normpath` (except for `//`, which POSIX leaves open) and is idempotent."""
     wanted = os.path.normpath(path)  # the very function it is compared with
     wanted = "/" + wanted.lstrip("/") if path.startswith("/") else wanted
     assert normalised(path) == wanted
@@ -34,7 +34,7 @@ def test_normalising_is_what_the_operating_system_does(path: str) -> None:
 @settings(max_examples=1_000)
 @given(PATHS, st.sampled_from(["/w/docs", "/w", "/", "/w/docs/"]))
 def test_a_path_in_the_workspace_is_relative_to_it(path: str, workspace: str) -> None:
-    """It names the same place as the path from the workspace does; outside, it is absolute or begins with `..`."""
+    """The result names the same place; outside the workspace it is absolute or begins with `..`."""
     found = in_workspace(path, workspace)
     place = Path("/" + os.path.normpath(os.path.join(workspace, path)).lstrip("/"))  # noqa: PTH118  # without links
     inside = place.is_relative_to(os.path.normpath(workspace))
@@ -44,7 +44,7 @@ def test_a_path_in_the_workspace_is_relative_to_it(path: str, workspace: str) ->
 
 
 def test_arguments_that_could_be_paths() -> None:
-    """Texts and lists of texts of a call's arguments; too long ones, numbers and objects are left out."""
+    """Texts and lists of texts count; long texts, numbers and objects do not."""
     arguments = {
         "a": "docs/../src",
         "b": ["/w/x", "../y"],
@@ -79,8 +79,8 @@ ONLY_DOCS = Policy(rules=(allow("write", when='paths.path.startsWith("docs/")'),
         (7, "deny"),
     ],
 )
-def test_a_condition_on_paths_is_about_the_place(path: object, verdict: str) -> None:
-    """Of a tool that takes plain text: no spelling of another place passes a condition on `paths`."""
+def test_a_condition_on_paths_applies_to_every_spelling(path: object, verdict: str) -> None:
+    """For a tool that takes plain text, no spelling of another place satisfies a condition on `paths`."""
     use = ToolUse("write", Effect.UNSAFE, arguments={"path": path}, workspace="/w")
     assert evaluate(ONLY_DOCS, use).verdict == verdict
 
@@ -100,8 +100,8 @@ def test_a_workspace_path_is_normalised_before_it_is_judged() -> None:
 
 
 @pytest.mark.parametrize("name", ["list_files", "read_file", "search_files", "write_file", "edit_file"])
-def test_our_own_tools_take_normalised_paths(name: str) -> None:
-    """`docs/../src/app.py` is judged as `src/app.py`, whichever file tool is asked."""
+def test_the_file_tools_take_normalised_paths(name: str) -> None:
+    """Every file tool is judged with `src/app.py` when called with `docs/../src/app.py`."""
     file_tool = next(each for each in workspace_tools(confine="never") if each.spec.name == name)
     more = {"search_files": '"pattern": "x",', "write_file": '"content": "x",', "edit_file": '"old": "a", "new": "b",'}
     read = file_tool.read(f'{{{more.get(name, "")} "path": "docs/../src/app.py"}}')

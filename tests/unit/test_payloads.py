@@ -1,4 +1,4 @@
-"""What is written into history: lean, readable by anybody, and sealed where only our own processes may say it."""
+"""Payloads in history: lean, readable by any client, and sealed where only Holdfast's processes may write them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ KEY, OTHER = bytes(32), bytes(range(32))
 
 
 def at(workflow_id: str, *, seals: Seals | None = None, codec: EncryptionCodec | None = None) -> DataConverter:
-    """The converter of a process of ours, for one workflow's values."""
+    """Return the converter of a Holdfast process for one workflow's values."""
     made = build_converter(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
     return made.with_context(WorkflowSerializationContext(namespace="n", workflow_id=workflow_id))
 
@@ -44,16 +44,16 @@ async def test_defaults_are_left_out_and_come_back_on_reading() -> None:
         assert read.model_dump() == value.model_dump()
 
 
-async def test_what_is_no_model_is_encoded_as_ever() -> None:
-    """Bytes, plain JSON and nothing at all."""
+async def test_other_values_are_encoded_as_before() -> None:
+    """Bytes, plain JSON and None have Temporal's own encoding."""
     for value in (b"\x00raw", {"a": [1, None]}, "text", None):
         (payload,) = await data_converter.encode([value])
         assert await data_converter.decode([payload]) == [value]
 
 
 @pytest.mark.parametrize("value", [*VALUES, Page(b"a\nb"), View({"a": 1})], ids=lambda value: type(value).__name__)
-async def test_a_sealed_value_is_good_in_its_place_alone(value: Any) -> None:
-    """Another workflow, another kind of value, another key, altered bytes, no seal at all: none is decoded as it."""
+async def test_a_sealed_value_is_valid_only_in_its_place(value: Any) -> None:
+    """Another workflow, kind of value or key, altered bytes or a missing seal make it invalid."""
     kind = type(value)
     (payload,) = await at("t").encode([value])
     assert await at("t").decode([payload], [kind]) == [value]
@@ -67,14 +67,14 @@ async def test_a_sealed_value_is_good_in_its_place_alone(value: Any) -> None:
         (build_converter(EncryptionCodec(), Seals({"a": KEY})), payload),
     ):
         (opened,) = await converter.decode([given_], [kind])
-        assert is_unsealed(opened), "it was taken for what it says"
+        assert is_unsealed(opened), "a forged value was accepted"
     other = ToolOutcome if kind is not ToolOutcome else LLMReply
     assert is_unsealed((await at("t").decode([payload], [other]))[0])
 
 
 @given(st.binary(max_size=60))
-async def test_no_made_up_seal_is_valid(made_up: bytes) -> None:
-    """Any bytes in the place of a seal: refused, or an unknown key."""
+async def test_no_forged_seal_is_valid(made_up: bytes) -> None:
+    """Any bytes in place of a seal are refused or name an unknown key."""
     (payload,) = await at("t").encode([VALUES[0]])
     payload.metadata[SEAL] = made_up
     try:
@@ -85,7 +85,7 @@ async def test_no_made_up_seal_is_valid(made_up: bytes) -> None:
 
 
 async def test_keys_rotate() -> None:
-    """The first key seals, all verify; a key that is gone is an error, so that another worker takes the task."""
+    """The first key seals and all keys verify; a missing key is an error, so that another worker takes the task."""
     (old,) = await at("t").encode([VALUES[0]])
     both = Seals({"b": OTHER, "a": KEY})
     (new,) = await at("t", seals=both).encode([VALUES[0]])
@@ -95,8 +95,8 @@ async def test_keys_rotate() -> None:
         await at("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
 
 
-async def test_what_a_start_says_of_its_seal_does_not_count() -> None:
-    """`sealed` is set by who decodes; what cannot be decoded says why, and fails no workflow task."""
+async def test_a_starts_own_claim_of_a_seal_is_ignored() -> None:
+    """The decoder sets `sealed`; an undecodable value carries the reason and fails no workflow task."""
     claiming = Payload(metadata={"encoding": b"json/plain"}, data=b'{"task":"t","sealed":true}')
     (start,) = await at("t").decode([claiming], [RunInput])
     assert not start.sealed
@@ -106,7 +106,7 @@ async def test_what_a_start_says_of_its_seal_does_not_count() -> None:
 
 
 async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
-    """A ciphertext of another workflow is refused, and so is a sealed one in plain text, unless allowed."""
+    """A ciphertext of another workflow is refused, and so is a sealed value in plain text unless allowed."""
     key = EncryptionKey("k", OTHER, "")
     codec = EncryptionCodec([key])
     (payload,) = await at("t", codec=codec).encode([VALUES[0]])

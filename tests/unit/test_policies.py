@@ -1,4 +1,4 @@
-"""Policies as files: what they may say, and how every problem is told with its place."""
+"""Policies as files: what they may contain, and how each problem is reported with its place."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -33,12 +33,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 
 
 def read(text: str | bytes) -> Policy:
-    """The policy in a file of that text."""
+    """Return the policy in a file with that text."""
     return read_policy(text if isinstance(text, bytes) else text.encode(), name="p.yaml")
 
 
 def problems(text: str | bytes) -> list[str]:
-    """What is wrong with a file, line by line."""
+    """Return the problems of a file, line by line."""
     with pytest.raises(PolicyError) as caught:
         read(text)
     assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
@@ -66,8 +66,8 @@ rules:
 """
 
 
-def test_a_file_says_what_python_says() -> None:
-    """The policy of a file equals the same one written in Python, and has its hash."""
+def test_a_file_equals_the_same_policy_in_python() -> None:
+    """A policy in a file equals the same policy written in Python and has the same hash."""
     made = Policy(
         signatures="required",
         approvers=(
@@ -96,8 +96,8 @@ def test_a_file_says_what_python_says() -> None:
 
 
 @given(POLICIES)
-def test_a_policy_survives_a_file(policy: Policy) -> None:
-    """Written as YAML or as JSON, a policy of printable text comes back as it was, with the same hash."""
+def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
+    """A policy of printable text, written as YAML or as JSON, is read back equal and with the same hash."""
     for text in (yaml.safe_dump(policy.model_dump(mode="json"), allow_unicode=True), policy.model_dump_json()):
         again = read(text)
         assert again == policy
@@ -155,16 +155,16 @@ def test_a_policy_survives_a_file(policy: Policy) -> None:
         ("terms: {remind_every: -5}", None),
     ],
 )
-def test_a_problem_is_told_with_its_place(text: str | bytes, lines: list[str] | None) -> None:
-    """File, line, column and field, and what would do; None where the words are YAML's or pydantic's."""
+def test_a_problem_is_reported_with_its_place(text: str | bytes, lines: list[str] | None) -> None:
+    """The error gives file, line, column, field and remedy; None where YAML or pydantic words the message."""
     found = problems(text)
     if lines is not None:
         assert found == lines
     assert all(line.startswith("p.yaml") for line in found)
 
 
-def test_all_problems_are_told_at_once() -> None:
-    """Nobody should have to correct one line to hear of the next."""
+def test_all_problems_are_reported_at_once() -> None:
+    """A file with several problems gives one error that lists them all."""
     text = (
         "approvers:\n  - {name: alice, keys: [ed25519:xx]}\n  - {nam: bob}\n"
         "rules:\n  - {ask: pay, when: 'args.cents > ('}\n  - {deny: x, efect: read}\n"
@@ -181,8 +181,8 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
-def test_names_that_nobody_has_are_told_in_their_place() -> None:
-    """In every list of names, with what was meant."""
+def test_unknown_names_are_reported_in_their_place() -> None:
+    """Every list of names is checked, and the error suggests a similar name."""
     text = (
         "approvers: [{name: alice, roles: [finance]}]\n"
         "terms: {by: [finanse], veto: [bob], escalate: [{after: 1d, by: [alic]}]}\n"
@@ -196,30 +196,30 @@ def test_names_that_nobody_has_are_told_in_their_place() -> None:
     ]
 
 
-def test_what_the_policy_itself_refuses_has_a_place_too() -> None:
-    """Nothing that `Policy` refuses gets past the file's reader."""
+def test_the_policys_own_checks_are_reported_with_a_place() -> None:
+    """The reader of the file reports everything that `Policy` refuses."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
         "p.yaml:2:13: signatures: they are required, but nobody has a key"
     ]
 
 
-def test_aliases_cannot_make_much_of_little() -> None:
-    """A few lines that stand for a billion values are refused before they are written out."""
+def test_nested_aliases_are_refused() -> None:
+    """A few lines whose aliases stand for a billion values are refused before they are expanded."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     assert any("100,000 values" in line for line in problems("\n".join(lines)))
 
 
-def test_a_file_is_bounded() -> None:
-    """A megabyte, and conditions of some thousand characters: much longer ones would end the process."""
+def test_a_files_size_is_limited() -> None:
+    """A file may have a megabyte and a condition some thousand characters; much longer ones could crash the process."""
     assert problems(b"#" * (MAX_BYTES + 1)) == [f"p.yaml: the file has more than {MAX_BYTES:,} bytes"]
     long = "1" + "+1" * CONDITION_CHARS
     assert "longer than 4,000 characters" in problems(f"rules: [{{ask: x, when: '{long} > 0'}}]")[0]
 
 
-def test_a_file_that_is_not_there_is_a_problem_like_any_other(tmp_path: Path) -> None:
-    """One kind of error for everything that keeps a policy from being used."""
+def test_a_missing_file_is_a_policy_error(tmp_path: Path) -> None:
+    """Everything that makes a policy unusable raises the same type of error."""
     with pytest.raises(PolicyError, match="No such file"):
         load_policy(tmp_path / "policy.yaml")
     with pytest.raises(PolicyError, match="directory"):
@@ -241,20 +241,20 @@ _FILES = (
 @example(b'"\\UFFFFFFFF"')
 @example(b"? [a]: b")
 @example(b"{? {a: b} : c}")
-def test_no_file_leads_to_another_error(data: bytes) -> None:
-    """Whatever is in a file: a policy, or `PolicyError` that says what is wrong."""
+def test_any_file_gives_a_policy_or_a_policy_error(data: bytes) -> None:
+    """Any bytes give a policy or a `PolicyError` that says what is wrong."""
     with suppress(PolicyError):
         assert isinstance(read(data), Policy)
 
 
 @pytest.mark.parametrize("name", ["production", "development"])
-def test_the_examples_are_policies(name: str) -> None:
-    """What is copied from works."""
+def test_the_examples_are_valid_policies(name: str) -> None:
+    """Every example can be copied and used as it is."""
     assert load_policy(EXAMPLES / f"{name}.yaml").rules
 
 
-def test_the_example_for_production_wants_signatures_and_two_people() -> None:
-    """Signed decisions, a quorum for what cannot be taken back, and somebody to turn to when nobody answers."""
+def test_the_example_for_production_requires_signatures_and_two_people() -> None:
+    """It has signed decisions, a quorum for irreversible effects, and an escalation for undecided requests."""
     policy = load_policy(EXAMPLES / "production.yaml")
     verdict = evaluate(policy, ToolUse(tool="pay", effect=Effect.UNSAFE, arguments={"cents": 100_001}))
     assert policy.signatures == "required"
@@ -265,21 +265,21 @@ def test_the_example_for_production_wants_signatures_and_two_people() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("30s", 30), ("15m", 900), ("4h", 14_400), ("7d", 604_800), ("1.5h", 5_400)]
 )
-def test_a_span_of_time_has_a_unit(text: str, seconds: float) -> None:
-    """Without one it is in seconds."""
+def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
+    """A duration without a unit is in seconds."""
     assert read_seconds(text) == seconds
     assert read_seconds(span_text(seconds)) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "d", "-1h", "1y", "1h30m", "٣d", "1e9"])
-def test_what_is_no_span_of_time_is_refused(text: str) -> None:
-    """Nothing is guessed."""
+def test_an_invalid_duration_is_refused(text: str) -> None:
+    """No value is guessed."""
     with pytest.raises(ValueError, match="not a duration"):
         read_seconds(text)
 
 
-def test_a_policy_takes_the_place_of_every_agents_own() -> None:
-    """Rules can name agents; the catalog given stays as it is."""
+def test_a_policy_replaces_those_of_all_agents() -> None:
+    """Rules can name agents; the given catalog is not changed."""
     own = Policy(rules=(allow(),))
     catalog = Catalog(agents=[Agent(name="a", instructions="", policy=own), Agent(name="b", instructions="")])
     policy = Policy(rules=(deny(),))

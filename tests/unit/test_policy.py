@@ -1,4 +1,4 @@
-"""Policies: ordered rules, the first match decides, and what holds where none matches."""
+"""Policies: ordered rules, of which the first match decides, and the defaults if none matches."""
 
 from contextlib import suppress
 
@@ -14,8 +14,8 @@ from tests.unit.policies import CONDITIONS, POLICIES, USES, rules
 
 
 def use(tool: str = "anything", effect: Effect = Effect.UNSAFE, **more: object) -> ToolUse:
-    """A call, of the strictest effect."""
-    return ToolUse(tool=tool, effect=effect, **more)  # type: ignore[arg-type]  # as the test gives them
+    """Return a call; by default its effect is of the strictest class."""
+    return ToolUse(tool=tool, effect=effect, **more)  # type: ignore[arg-type]  # fields of any kind
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def test_the_first_match_decides_and_is_named() -> None:
 
 
 def test_patterns_are_case_sensitive() -> None:
-    """On every platform alike: a verdict must replay."""
+    """Patterns match in the same way on every platform, because a verdict must replay."""
     assert evaluate(Policy(rules=(allow("Pay"),)), use("pay")).verdict == "ask"
 
 
-def test_a_rule_may_be_about_an_agent_and_a_depth() -> None:
-    """Delegated runs can be held shorter than those that a person has started."""
+def test_a_rule_may_name_an_agent_and_a_depth() -> None:
+    """Sub-agents can have stricter rules than runs that a person started."""
     rule = Rule(verdict="deny", agent="rel*", depth=1)
     assert evaluate(Policy(rules=(rule,)), use(agent="releaser", depth=1)).verdict == "deny"
     assert evaluate(Policy(rules=(rule,)), use(agent="releaser", depth=0)).verdict == "ask"
@@ -60,14 +60,14 @@ def test_a_rule_may_be_about_an_agent_and_a_depth() -> None:
         ("has(args.force) && args.force", {}, "ask"),
     ],
 )
-def test_a_condition_is_about_the_arguments(when: str, arguments: object, verdict: str) -> None:
-    """A rule with a condition applies where that is met."""
+def test_a_condition_reads_the_arguments(when: str, arguments: object, verdict: str) -> None:
+    """A rule with a condition applies only if the condition is true."""
     assert evaluate(Policy(rules=(deny("pay", when=when),)), use("pay", arguments=arguments)).verdict == verdict
 
 
 @pytest.mark.parametrize("arguments", [{}, {"cents": "many"}, None, [], {"cents": None}, {"cents": {}}])
-def test_a_condition_without_an_answer_fails_closed(arguments: object) -> None:
-    """A rule that denies or asks counts, one that allows does not; and the verdict says why."""
+def test_a_condition_that_cannot_be_evaluated_fails_closed(arguments: object) -> None:
+    """A rule that denies or asks then applies, one that allows does not; the verdict says why."""
     call = use("pay", arguments=arguments)
     denied = evaluate(Policy(rules=(deny("pay", when="args.cents > 1"), allow())), call)
     assert denied.verdict == "deny"
@@ -77,22 +77,22 @@ def test_a_condition_without_an_answer_fails_closed(arguments: object) -> None:
 
 
 @pytest.mark.parametrize("when", ["cents > 1", "args.cents >", "nope(args)", "'", "args.x.startsWith(y)"])
-def test_a_condition_that_can_never_have_an_answer_is_refused(when: str) -> None:
-    """A slip of the pen is found when the policy is read, not when somebody pays."""
+def test_a_condition_that_can_never_be_evaluated_is_refused(when: str) -> None:
+    """Such a mistake is found when the policy is read, not at the first call."""
     with pytest.raises(ValueError, match="when"):
         ask("pay", when=when)
 
 
 @given(CONDITIONS, USES)
-def test_a_condition_has_an_answer_or_fails_as_such(when: str, call: ToolUse) -> None:
-    """Whatever the expression, and whatever the LLM writes: true, false, or `ConditionFailed`."""
+def test_a_condition_gives_a_boolean_or_fails(when: str, call: ToolUse) -> None:
+    """Any expression and any arguments give true, false or `ConditionFailed`."""
     with suppress(ConditionFailed):
         assert holds(when, call.variables) in (True, False)
 
 
 @given(CONDITIONS, USES)
 def test_every_call_gets_a_verdict(when: str, call: ToolUse) -> None:
-    """`evaluate` is total; a rule that denies fails closed, a rule that allows does not open."""
+    """`evaluate` is total: an error in a condition makes a denying rule apply and an allowing rule not."""
     try:
         check_condition(when)
     except ValueError:
@@ -108,15 +108,15 @@ def test_every_call_gets_a_verdict(when: str, call: ToolUse) -> None:
 
 @given(st.lists(rules(), max_size=6), USES)
 def test_rules_after_the_first_match_change_nothing(given_rules: list[Rule], call: ToolUse) -> None:
-    """Cutting a policy off after the rule that decides gives the same verdict."""
+    """Removing all rules after the deciding one gives the same verdict."""
     whole = Policy(rules=tuple(given_rules))
     tried = len(explain(whole, call).judged)
     assert evaluate(Policy(rules=whole.rules[:tried]), call) == evaluate(whole, call)
 
 
 @given(POLICIES, USES)
-def test_an_explanation_ends_where_the_verdict_comes_from(policy: Policy, call: ToolUse) -> None:
-    """All rules before the one that decides do not apply, and that one does; without one, the default decides."""
+def test_an_explanation_ends_with_the_deciding_rule(policy: Policy, call: ToolUse) -> None:
+    """Only the deciding rule applies, and none before it does; without a match, the default decides."""
     explanation = explain(policy, call)
     assert explanation.verdict == evaluate(policy, call)
     assert not any(judged.applies for judged in explanation.judged[:-1])
@@ -128,8 +128,8 @@ def test_an_explanation_ends_where_the_verdict_comes_from(policy: Policy, call: 
 
 
 @given(POLICIES)
-def test_a_policy_survives_its_own_json(policy: Policy) -> None:
-    """What is recorded is what was meant, with the same hash."""
+def test_a_policy_survives_a_round_trip_through_json(policy: Policy) -> None:
+    """A policy read back from its JSON is equal and has the same hash."""
     again = Policy.model_validate_json(policy.model_dump_json())
     assert again == policy
     assert again.hash == policy.hash
@@ -149,13 +149,13 @@ ALICE = Approver(name="alice", roles=("finance",))
         ({"approvers": (ALICE,), "signatures": "required"}, "nobody has a key"),
     ],
 )
-def test_a_policy_that_nobody_could_meet_is_refused(fields: dict[str, object], words: str) -> None:
-    """Names that nobody has, and terms that nobody can meet, are found when the policy is made."""
+def test_a_policy_that_cannot_be_satisfied_is_refused(fields: dict[str, object], words: str) -> None:
+    """Unknown names and terms that no approver can meet are found when the policy is created."""
     with pytest.raises(ValueError, match=words):
         Policy.model_validate(fields)
 
 
-def test_who_may_decide_grows_with_each_escalation() -> None:
-    """Those who were asked first stay."""
+def test_each_escalation_adds_approvers() -> None:
+    """The approvers who were asked first may still decide."""
     terms = Terms(by=("a",), escalate=(Escalation(after=1, by=("b",)), Escalation(after=2, by=("c",))))
     assert [terms.who(level) for level in range(3)] == [("a",), ("a", "b"), ("a", "b", "c")]

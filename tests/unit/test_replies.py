@@ -1,4 +1,4 @@
-"""What a provider may answer, and what is made of it. Nothing it sends can break a run."""
+"""What a provider may answer, and how it is read. No answer can break a run."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -29,12 +29,12 @@ def read(body: bytes | dict[str, Any]) -> LLMReply:
 
 
 def answer(message: Any, **choice: Any) -> dict[str, Any]:
-    """A body with one choice."""
+    """Return a body with one choice."""
     return {"model": "m", "choices": [{"message": message, **choice}]}
 
 
-def test_a_plain_reply_is_taken_as_it_is() -> None:
-    """Text, usage and the name of what answered."""
+def test_a_plain_reply_is_read() -> None:
+    """The reply has text, usage and the name of the answering model."""
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
     reply = read(answer({"content": "hi"}, finish_reason="stop") | {"usage": usage})
     assert reply.message is not None
@@ -42,15 +42,15 @@ def test_a_plain_reply_is_taken_as_it_is() -> None:
     assert (reply.usage.prompt_tokens, reply.usage.cached_tokens, reply.usage.completion_tokens) == (9, 4, 2)
 
 
-def test_calls_without_an_id_or_with_the_same_one_get_one_of_ours() -> None:
-    """Every call can be answered, and no two answers can be mixed up."""
+def test_missing_and_duplicate_call_ids_are_replaced() -> None:
+    """Every call can then be answered, and no two answers can be confused."""
     call = {"function": {"name": "look", "arguments": "{}"}}
     reply = read(answer({"tool_calls": [call, call | {"id": "a"}, call | {"id": "a"}, call | {"id": ""}]}))
     assert reply.message is not None
     assert [each.id for each in reply.message.tool_calls] == ["call_3_0", "a", "call_3_2", "call_3_3"]
 
 
-def test_arguments_sent_as_an_object_are_understood() -> None:
+def test_arguments_may_be_an_object() -> None:
     """Some endpoints do not encode arguments twice."""
     reply = read(answer({"tool_calls": [{"id": "a", "function": {"name": "look", "arguments": {"x": 1}}}]}))
     assert reply.message is not None
@@ -58,7 +58,7 @@ def test_arguments_sent_as_an_object_are_understood() -> None:
 
 
 def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
-    """Null and empty fields and output-only ones are dropped; reasoning is kept."""
+    """Null, empty and output-only fields are dropped; reasoning is kept."""
     message = {"content": "x", "refusal": None, "annotations": [1], "audio": {"id": 1}, "reasoning_content": "hm"}
     reply = read(answer(message))
     assert reply.message is not None
@@ -77,38 +77,38 @@ def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
         (answer({"content": "and"}, finish_reason="length"), "cut off"),
     ],
 )
-def test_a_reply_that_cannot_be_used_says_why(body: bytes | dict[str, Any], words: str) -> None:
+def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) -> None:
     """The reason is a sentence the LLM can act on."""
     assert words in read(body).rejected
 
 
 @given(ANY | st.dictionaries(st.sampled_from(["choices", "usage", "model"]), ANY))
 def test_any_json_is_read_without_an_exception(body: Any) -> None:
-    """Whatever JSON comes, there is a reply, and Temporal can record it."""
+    """Any JSON gives a reply that Temporal can record."""
     to_json(read(json.dumps(body).encode()))
 
 
 @given(st.dictionaries(st.sampled_from(["content", "tool_calls", "refusal", "role", "reasoning"]), ANY))
 def test_any_message_is_read_without_an_exception(message: Any) -> None:
-    """The same for what is inside a choice."""
+    """Any content of a choice gives a reply that Temporal can record."""
     to_json(read(answer(message)))
 
 
 @given(st.binary())
 def test_any_bytes_are_read_without_an_exception(body: bytes) -> None:
-    """The same for what is no JSON at all."""
+    """Bytes that are not JSON give a reply that Temporal can record."""
     assert read(body).message is None or b"content" in body
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
-    """Legal in JSON, in no encoding: it must not reach the history."""
+def test_a_lone_surrogate_is_replaced() -> None:
+    """JSON allows it but no encoding does, so it must not reach the history."""
     reply = read(b'{"choices": [{"message": {"content": "a\\ud800b"}}]}')
     assert reply.message is not None
     assert reply.message.text == "a?b"
 
 
-def test_deep_nesting_is_no_way_to_crash_a_worker() -> None:
-    """A hundred thousand brackets are a reply that cannot be used."""
+def test_deep_nesting_does_not_crash_a_worker() -> None:
+    """A reply of a hundred thousand brackets is unusable."""
     assert "holds no reply" in read(b"[" * 100_000).rejected
 
 
@@ -126,8 +126,8 @@ def test_deep_nesting_is_no_way_to_crash_a_worker() -> None:
         ({}, None),
     ],
 )
-def test_retry_after_is_respected_within_reason(headers: dict[str, str], seconds: float | None) -> None:
-    """Seconds or milliseconds, bounded; what is no time is ignored."""
+def test_retry_after_is_respected_within_bounds(headers: dict[str, str], seconds: float | None) -> None:
+    """The header has seconds or milliseconds and is bounded; an invalid value is ignored."""
     expected = None if seconds is None else timedelta(seconds=seconds)
     assert retry_after(headers) == expected
 

@@ -43,13 +43,13 @@ from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import agent_spec, at_work, calls, says, through_json
+from tests.unit.runs import agent_spec, calls, loaded_thread, says, through_json
 
 REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def of(events: list[AgentEvent], kind: Any) -> list[Any]:
+def events_of(events: list[AgentEvent], kind: Any) -> list[Any]:
     """Return the events of that kind."""
     return [event for event in events if isinstance(event, kind)]
 
@@ -107,8 +107,8 @@ def test_every_call_is_answered_once_and_in_call_order(seed: int) -> None:
 def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
     """The LLM sees the task and people's messages in every Temporal run, also after compactions."""
     thread = play(seed).thread
-    texts = {event.position: event.content for event in of(thread.log, UserMessageReceived)}
-    shown_from = {event.message: event.position for event in of(thread.log, MessageTaken)} | {1: 1}
+    texts = {event.position: event.content for event in events_of(thread.log, UserMessageReceived)}
+    shown_from = {event.message: event.position for event in events_of(thread.log, MessageTaken)} | {1: 1}
     for message, position in shown_from.items():
         content = texts[message]
         text = content if isinstance(content, str) else content[0]["text"]
@@ -117,14 +117,14 @@ def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
                 assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
 
 
-# The log, the record, and what can be rebuilt from them.
+# The log, the record, and what is rebuilt from them.
 
 
 @given(SEEDS)
 def test_one_log_over_all_temporal_runs(seed: int) -> None:
     """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are folds of it."""
     thread = play(seed).thread
-    thread.check_whole()
+    thread.check_consistent()
     if thread.intact:
         assert len(thread.record) == len(thread.log), "a run that has ended is in the record, whole"
 
@@ -236,7 +236,7 @@ def test_no_effect_is_started_twice(seed: int) -> None:
     thread = play(seed).thread
     assert set(thread.attempts.values()) <= {1}
     keys: dict[str, int] = {}
-    for event in of(thread.log, ToolCallStarted):
+    for event in events_of(thread.log, ToolCallStarted):
         assert keys.setdefault(event.key, event.number) == event.number
     assert len(set(keys.values())) == len(keys)
 
@@ -245,15 +245,15 @@ def test_no_effect_is_started_twice(seed: int) -> None:
 def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
     """Calls are counted from 1 through the thread; when it has ended, each has one result."""
     log = play(seed).thread.log
-    numbers = [event.number for event in of(log, ToolCallRequested)]
+    numbers = [event.number for event in events_of(log, ToolCallRequested)]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert sorted(event.number for event in of(log, ToolCallFinished)) == numbers
+    assert sorted(event.number for event in events_of(log, ToolCallFinished)) == numbers
 
 
 @given(SEEDS)
 def test_requests_are_numbered_from_one_without_gaps(seed: int) -> None:
     """Approval request ids are short, unique and in order."""
-    ids = [event.request.id for event in of(play(seed).thread.log, ApprovalRequested | ReconcileRequested)]
+    ids = [event.request.id for event in events_of(play(seed).thread.log, ApprovalRequested | ReconcileRequested)]
     assert ids == [str(number) for number in range(1, len(ids) + 1)]
 
 
@@ -261,7 +261,7 @@ def test_requests_are_numbered_from_one_without_gaps(seed: int) -> None:
 def test_every_decision_that_was_accepted_counts_once(seed: int) -> None:
     """Each decision answered with `accepted` is in the log, once for each request, in order."""
     played = play(seed)
-    accepted = [event for event in of(played.thread.log, DecisionReceived) if event.outcome == "accepted"]
+    accepted = [event for event in events_of(played.thread.log, DecisionReceived) if event.outcome == "accepted"]
     assert [event.request for event in accepted] == played.accepted
     assert len(set(played.accepted)) == len(played.accepted)
 
@@ -271,14 +271,14 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
     """A message is rejected to its sender, or reaches the LLM: once, and before a run completes."""
     played = play(seed)
     log = played.thread.log
-    received = [event.position for event in of(log, UserMessageReceived) if event.position != 1]
-    taken = [event.message for event in of(log, MessageTaken)]
+    received = [event.position for event in events_of(log, UserMessageReceived) if event.position != 1]
+    taken = [event.message for event in events_of(log, MessageTaken)]
     assert len(set(taken)) == len(taken)
     left = {waiting.message for waiting in played.thread.state.inbox.waiting}
     assert set(taken) | left == set(received)
     assert not left or played.thread.state.outcome != "completed"
-    texts = Counter(json.dumps(event.content) for event in of(log, UserMessageReceived))
-    for text, outcome in played.said.items():
+    texts = Counter(json.dumps(event.content) for event in events_of(log, UserMessageReceived))
+    for text, outcome in played.sent_messages.items():
         assert sum(count for content, count in texts.items() if text in content) == (
             outcome in ("accepted", "queued", "interrupting")
         )
@@ -332,8 +332,8 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
-    """A summary stands for what its writer was shown; what came after stays in the transcript, word for word."""
+def test_a_compaction_loses_no_unanswered_message(seed: int) -> None:
+    """A summary replaces what the LLM was shown; later messages stay in the transcript, word for word."""
     whole = Transcript(keep_all=True)
     originals: dict[int, bytes] = {}
     length = 0
@@ -352,7 +352,7 @@ def test_a_fold_loses_no_message_that_was_not_answered(seed: int) -> None:
             length += whole.length - before
 
 
-def pictured(text: str, size: int = 10, kind: str = "image_url") -> list[dict[str, Any]]:
+def content_with_file(text: str, size: int = 10, kind: str = "image_url") -> list[dict[str, Any]]:
     """Return content with an image, or another file, of that many bytes."""
     return [{"type": "text", "text": text}, {"type": kind, kind: {"url": "data:;base64," + "A" * size}}]
 
@@ -366,27 +366,27 @@ def pictured(text: str, size: int = 10, kind: str = "image_url") -> list[dict[st
 def test_images_survive_every_compaction_or_are_named(
     messages: list[tuple[int, str]], task: int | None, elsewhere: bool
 ) -> None:
-    """The task's blocks and, as far as there is room, those of later messages follow each summary byte for byte."""
-    given_task: Any = "the task" if task is None else pictured("the task", task)
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
+    """The task's blocks and, within the limit, those of later messages follow each summary byte for byte."""
+    given_task: Any = "the task" if task is None else content_with_file("the task", task)
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
     said: list[Any] = []
     for step, (size, kind) in enumerate(messages):
-        content: Any = pictured(f"said {step}", size, kind) if kind else f"said {step}"
+        content: Any = content_with_file(f"said {step}", size, kind) if kind else f"said {step}"
         assert thread.say(content) == "queued"
         said.append(content)
         for _ in ("the reply under way", "the one to the message"):
             thread.reply(calls("look", first=thread.state.calls.count))
             thread.finish(thread.state.calls.count)
-    for fold in range(2):
-        while not thread.asks_fold():
+    for count in range(2):
+        while not thread.summarizing():
             long = Usage(prompt_tokens=2_000)
             thread.reply(calls("look", first=1_000 + thread.state.steps.count).model_copy(update={"usage": long}))
-            thread.crowded = elsewhere
+            thread.continue_suggested = elsewhere
             thread.finish(thread.state.calls.count)
             while thread.waiting(ArchiveRequest):
                 thread.archive()
-            thread.crowded = False
-        thread.reply(says(f"summary {fold}"))
+            thread.continue_suggested = False
+        thread.reply(says(f"summary {count}"))
         summary_message, *others = [message["content"] for message in thread.messages()]
         if task is not None:
             assert others[0] == given_task
@@ -400,45 +400,47 @@ def test_images_survive_every_compaction_or_are_named(
         carried = [content for content in others if isinstance(content, list)]
         assert len(json.dumps(carried)) < 1_050_000
         assert len(thread.run.transcript.base.model_dump_json()) < 1_100_000, "each is carried once"
-        thread.check_whole()
+        thread.check_consistent()
     assert max([0, *thread.snapshots]) < MAX_BYTES
 
 
 def test_the_newest_images_survive_and_the_task_always_does() -> None:
-    """If there is no room for all, the oldest follow-up's are left out, and named with their message."""
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)), task=pictured("the task", 500_000))
+    """If they do not all fit, the oldest follow-up's blocks are left out and named with their message."""
+    thread = loaded_thread(
+        agent_spec(limits=Limits(compaction_tokens=1_000)), task=content_with_file("the task", 500_000)
+    )
     for step in range(5):
         if step in (0, 2):
-            assert thread.say(pictured(f"said {step // 2}", 400_000, "file")) == "queued"
+            assert thread.say(content_with_file(f"said {step // 2}", 400_000, "file")) == "queued"
         thread.reply(calls("look", first=step).model_copy(update={"usage": Usage(prompt_tokens=1_000 * (step // 4))}))
         thread.finish(step + 1)
     thread.reply(says("so far"))
     summary_message, *others = [message["content"] for message in thread.messages()]
-    assert others == [pictured("the task", 500_000), pictured("said 1", 400_000, "file")]
-    (older, newer) = (event.position for event in of(thread.log, UserMessageReceived)[1:])
+    assert others == [content_with_file("the task", 500_000), content_with_file("said 1", 400_000, "file")]
+    (older, newer) = (event.position for event in events_of(thread.log, UserMessageReceived)[1:])
     assert f"- said 0[file]\n  [file of message {older}: in the log, and left out here]" in summary_message
     assert f"- [message {newer}, with file: see below]" in summary_message
 
 
 def test_an_unanswered_message_with_an_image_is_there_once() -> None:
     """A compaction that keeps unanswered messages does not repeat their images after the summary."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look"))
-    thread.say(pictured("look at this"))
+    thread.say(content_with_file("look at this"))
     thread.finish(1)
     thread.refuse(CONTEXT_TOO_LONG)
     thread.reply(says("so far"))
     contents = [message["content"] for message in thread.messages()]
-    assert contents.count(pictured("look at this")) == 1
+    assert contents.count(content_with_file("look at this")) == 1
     assert "see below" in contents[0]
 
 
 def test_text_in_blocks_is_bounded_like_any_text() -> None:
     """A megabyte of text in content blocks would be in every snapshot twice."""
-    thread = at_work()
-    assert thread.say(pictured("x" * 200_000)) == "too_long"
+    thread = loaded_thread()
+    assert thread.say(content_with_file("x" * 200_000)) == "too_long"
     assert thread.say([{}] * 100_000) == "too_long"
-    assert thread.say(pictured("x" * 190_000, 700_000)) == "queued"
+    assert thread.say(content_with_file("x" * 190_000, 700_000)) == "queued"
 
 
 def test_the_plays_have_everything_in_them() -> None:
@@ -446,11 +448,11 @@ def test_the_plays_have_everything_in_them() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(60):
         kinds.update(play(seed).thread.types())
-        kinds.update(outcome for outcome in play(seed).said.values())
+        kinds.update(outcome for outcome in play(seed).sent_messages.values())
         kinds["conflict"] += not play(seed).thread.intact
-        kinds["kept"] += any(event.kept for event in of(play(seed).thread.log, ContextCompacted))
+        kinds["kept"] += any(event.kept for event in events_of(play(seed).thread.log, ContextCompacted))
         kinds["closed"] += play(seed).terminated
-        kinds.update(event.outcome for event in of(play(seed).thread.log, DecisionReceived))
+        kinds.update(event.outcome for event in events_of(play(seed).thread.log, DecisionReceived))
     for kind in Event.__subclasses__():
         assert kinds[kind.model_fields["type"].default] > 5, kind
     for wanted in (
@@ -469,60 +471,60 @@ def test_the_plays_have_everything_in_them() -> None:
 
 def test_a_request_that_does_not_fit_is_compacted_twice_then_blocks() -> None:
     """Section 13: compact the answered messages, then all, then wait for a person; `retry` asks once more."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1, "a result")
     thread.refuse(CONTEXT_TOO_LONG)
-    assert thread.asks_fold()
+    assert thread.summarizing()
     thread.reply(says("so far"))
     assert thread.messages()[1:] != [], "what was not answered yet stays"
     assert thread.messages()[-1]["content"] == "a result"
     thread.refuse(CONTEXT_TOO_LONG)
-    assert not thread.asks_fold()
+    assert not thread.summarizing()
     assert len(thread.messages()) == 1
     thread.refuse(CONTEXT_TOO_LONG)
     assert thread.state.blocked
     assert thread.state.blocked.cause == CONTEXT_TOO_LONG
     thread.signal("retry", {"by": "bob"})
-    assert (thread.asks_llm(), thread.state.status) == (True, "running")
+    assert (thread.calling_llm(), thread.state.status) == (True, "running")
     thread.reply(says("done"))
     assert thread.state.outcome == "completed"
 
 
 def test_a_task_that_does_not_fit_blocks_and_each_retry_asks_once_more() -> None:
     """There is nothing to compact; the run waits until a person has configured a larger window."""
-    thread = at_work()
+    thread = loaded_thread()
     for _ in range(3):
         thread.refuse(CONTEXT_TOO_LONG)
         assert thread.state.status == "blocked"
         thread.signal("retry")
-        assert thread.asks_llm()
+        assert thread.calling_llm()
     thread.reply(says("done"))
     assert thread.state.outcome == "completed"
 
 
 def test_a_compaction_whose_request_does_not_fit_has_no_summary() -> None:
     """If not even the answered part fits, the run continues with what survives verbatim."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1)
     thread.refuse(CONTEXT_TOO_LONG)
     thread.refuse(CONTEXT_TOO_LONG)
-    (folded,) = of(thread.log, ContextCompacted)
-    assert "There is no summary" in folded.summary_message
-    assert "the task" in folded.summary_message
-    assert thread.asks_llm()
+    (compaction,) = events_of(thread.log, ContextCompacted)
+    assert "There is no summary" in compaction.summary_message
+    assert "the task" in compaction.summary_message
+    assert thread.calling_llm()
 
 
 def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_every_step() -> None:
     """A reported size over the limit leads to one compaction; the step after it shows whether it helped."""
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1_000)))
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)))
     long = Usage(prompt_tokens=990, completion_tokens=10)
     folds = []
     for step in range(6):
         thread.reply(calls("look", first=step).model_copy(update={"usage": long}))
         thread.finish(step + 1)
-        folds.append(thread.asks_fold())
+        folds.append(thread.summarizing())
         if folds[-1]:
             thread.reply(says("so far"))
     assert folds == [False, True, False, True, False, True]
@@ -534,38 +536,38 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
 def test_a_snapshot_is_bounded_however_long_the_thread() -> None:
     """After hundreds of steps with denials, messages and compactions, the snapshot has the same size."""
     limits = Limits(max_steps=10_000, compaction_tokens=1_000)
-    thread = at_work(agent_spec(limits=limits))
+    thread = loaded_thread(agent_spec(limits=limits))
     for step in range(400):
-        thread.crowded = False
+        thread.continue_suggested = False
         if step % 7 == 0:
             thread.say(f"and mind {step}" + "x" * 2_000)
         usage = Usage(prompt_tokens=2_000 if step % 20 == 19 else 10)
         thread.reply(calls("look", "wipe", first=step * 10).model_copy(update={"usage": usage}))
-        thread.crowded = step % 10 == 0
+        thread.continue_suggested = step % 10 == 0
         thread.finish(step * 2 + 1, "a result " * 20)
         while thread.waiting(ArchiveRequest):
             thread.archive()
-        if thread.asks_fold():
+        if thread.summarizing():
             thread.reply(says(f"summary at {step} " + "x" * 1_000))
     assert len(thread.snapshots) > 30
     assert max(thread.snapshots) < 250_000
     assert max(thread.snapshots[-10:]) < 1.1 * max(thread.snapshots[-20:-10])
-    thread.crowded = False
+    thread.continue_suggested = False
     thread.reply(says("done"))
     thread.archive()
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_run_continues_as_new_in_the_middle_of_a_step() -> None:
     """Of three calls one has run and two wait for a person: the next Temporal run has them unchanged."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay", "look", "pay"))
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.finish(2, "seen")
     first = thread.run
     thread.archive()
     assert thread.run is not first
-    thread.crowded = False
+    thread.continue_suggested = False
     assert [request.id for request in thread.state.authority.requests] == ["1", "2"]
     thread.decide("2")
     thread.finish(3, "paid 3")
@@ -573,81 +575,81 @@ def test_a_run_continues_as_new_in_the_middle_of_a_step() -> None:
     thread.finish(1, "paid 1")
     results = [message["content"] for message in thread.messages() if message["role"] == "tool"]
     assert results == ["paid 1", "seen", "paid 3"]
-    assert thread.asks_llm()
+    assert thread.calling_llm()
 
 
-def test_what_arrives_while_the_record_is_written_travels_in_the_snapshot() -> None:
+def test_inputs_during_an_archive_are_in_the_snapshot() -> None:
     """A decision and a message between the last archive and the next Temporal run are neither lost nor repeated."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay"))
     thread.archive()
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.signal("what?")
     assert thread.waiting(ArchiveRequest)
     assert thread.decide("1") == "accepted"
     assert thread.say("hello") == "queued"
-    assert thread.at_tools == [], "nothing is started where the run does not stay"
-    thread.crowded = False
+    assert thread.running_calls == [], "nothing is started where the run does not stay"
+    thread.continue_suggested = False
     thread.archive()
-    assert thread.at_tools == [1] or thread.snapshots
-    thread.check_whole()
+    assert thread.running_calls == [1] or thread.snapshots
+    thread.check_consistent()
 
 
 def test_a_cancellation_that_comes_with_the_last_archive_is_not_lost() -> None:
     """In one workflow task the archive returns and the run is cancelled: it does not continue as new."""
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay"))
     thread.archive()
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.signal("what?")
-    with thread.at_once():
+    with thread.one_workflow_task():
         thread.archive()
         thread.cancel()
     thread.archive()
     assert (thread.state.outcome, thread.snapshots) == ("cancelled", [])
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_a_sleep_that_ends_with_the_last_archive_ends_in_the_next_run() -> None:
-    """In one workflow task: the archive returns, the idle limit is over. Nothing is recorded behind the snapshot."""
-    thread = at_work(idle_limit=10)
+    """If the archive returns and the idle limit ends in one workflow task, nothing is recorded after the snapshot."""
+    thread = loaded_thread(idle_limit=10)
     thread.reply(says("done"))
     thread.archive()
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.signal("what?")
-    with thread.at_once():
+    with thread.one_workflow_task():
         thread.archive()
         thread.wake()
-    thread.crowded = False
-    thread.check_whole()
+    thread.continue_suggested = False
+    thread.check_consistent()
     thread.archive()
     thread.wake()
     while not thread.closed:
         thread.archive()
     assert thread.state.outcome == "completed"
-    thread.check_whole()
+    thread.check_consistent()
 
 
-def test_a_snapshot_that_is_too_large_stays_and_is_written_down_once() -> None:
-    """A reply of almost a megabyte waits for a person: the run goes on where it is, and asks for nothing needless."""
-    thread = at_work()
+def test_a_run_with_an_oversized_snapshot_does_not_continue_as_new() -> None:
+    """While a reply of almost a megabyte waits for a person, the run stays where it is and asks for nothing else."""
+    thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"x": "y" * 850_000}))
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     while thread.waiting(ArchiveRequest):
         thread.archive()
     assert not thread.snapshots
     assert thread.state.status == "waiting_approval"
     thread.decide("1", "deny")
-    assert thread.asks_llm(), "it goes on here, for one step"
+    assert thread.calling_llm(), "the same run makes one more step"
 
 
-# Threads that are continued.
+# Threads that are re-opened.
 
 
-def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> None:
-    """An effect under way is settled, a request is closed, a message that waited is taken; the numbers go on."""
-    thread = at_work()
+def test_a_thread_closed_from_outside_resumes() -> None:
+    """A running effect is settled, its request closed and a waiting message taken; the numbering continues."""
+    thread = loaded_thread()
     thread.reply(calls("look", "pay", "pay"))
     thread.decide("2")
     thread.say("wait for me")
@@ -658,7 +660,7 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
     assert thread.decide("1") == "unknown_request"
     thread.load_thread()
     thread.load()
-    assert thread.at_tools == [3]
+    assert thread.running_calls == [3]
     (settling,) = thread.waiting(ToolRequest)
     assert isinstance(settling, Call)
     assert isinstance(settling.request, ToolRequest)
@@ -671,16 +673,16 @@ def test_a_thread_that_was_closed_from_outside_begins_again_where_it_was() -> No
         "go on",
         "early",
     ]
-    statuses = {event.number: event.status for event in of(thread.log, ToolCallFinished)}
+    statuses = {event.number: event.status for event in events_of(thread.log, ToolCallFinished)}
     assert statuses == {1: "cancelled", 2: "cancelled", 3: "ok"}
     thread.reply(calls("look"))
-    assert thread.at_tools == [4]
-    thread.check_whole()
+    assert thread.running_calls == [4]
+    thread.check_consistent()
 
 
 @given(SEEDS, st.data())
 def test_a_thread_has_ended_when_its_last_run_has(seed: int, data: st.DataObject) -> None:
-    """After each event: `has_ended` is what the state says, also behind signals that came late."""
+    """After each event, `has_ended` agrees with the state, also after late signals."""
     log = play(seed).thread.log
     length = data.draw(st.integers(1, len(log)))
     events = log[:length]
@@ -688,9 +690,9 @@ def test_a_thread_has_ended_when_its_last_run_has(seed: int, data: st.DataObject
     assert has_ended(event.type for event in reversed(events)) == ended
 
 
-def test_what_reaches_a_run_while_it_closes_is_written_down() -> None:
-    """A signal after the end of the run is in the record, behind it, and the thread has ended all the same."""
-    thread = at_work()
+def test_inputs_to_a_closing_run_are_recorded() -> None:
+    """A signal after the end of the run is in the record after the end, and the thread has still ended."""
+    thread = loaded_thread()
     thread.reply(says("done"))
     for name in ("approve", "retry", "say", "delegate_authority", "what?"):
         thread.signal(name, {"request": "1", "by": "alice", "message": "late", "to": "bob", "seconds": 60})
@@ -707,7 +709,7 @@ def test_what_reaches_a_run_while_it_closes_is_written_down() -> None:
     assert not has_ended(reversed(thread.types()))
 
 
-# Whatever arrives.
+# Any input.
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None), max_size=20)
 FIELDS = ["message", "by", "when_busy", "request", "decision", "reason", "digest", "result", "type", "text"]
@@ -735,7 +737,7 @@ MESSAGES = st.fixed_dictionaries(
 @example("say", '{"message": [{"text": "x", "y": ' + "[" * 300 + "]" * 300 + "}]}", False, True)
 @example("say", {"message": [{"text": "x", "y": json.loads("[" * 190 + "]" * 190)}]}, False, False)
 def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bool, update: bool) -> None:
-    """Whatever JSON a signal or update brings is recorded so that state, snapshot and record hold it unchanged."""
+    """Any JSON in a signal or update is recorded so that state, snapshot and record keep it unchanged."""
     if as_text:
         payload = json.dumps(payload)
     else:
@@ -743,20 +745,20 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
             payload = ANY.validate_json(json.dumps(payload))  # what the SDK cannot decode, it drops
         except ValidationError:
             return
-    thread = at_work()
+    thread = loaded_thread()
     thread.reply(calls("pay", "look"))
     if update and name in ("say", "decide"):
         to_json(thread.update(name, payload))
     elif name != "\ud800":
         thread.signal(name, payload)
-    thread.finish(2) if 2 in thread.at_tools else None
+    thread.finish(2) if 2 in thread.running_calls else None
     to_json(thread.state.view())
     current_details(thread.state).encode()
     snapshot = RunSnapshot(state=thread.state, transcript=thread.run.transcript.base, tail=tuple(thread.log))
     assert through_json(snapshot) == snapshot
     page = thread.run.log.page(0)
     assert read_lines("t", 0, page.split(b"\n")) == thread.log
-    thread.check_whole()
+    thread.check_consistent()
 
 
 @given(st.text(st.characters(codec=None), max_size=30))
@@ -764,9 +766,9 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
 @example('{"x": "\\ud800"}')
 @example('{"x": NaN}')
 @example("[" * 5_000)
-def test_no_arguments_of_any_shape_break_what_people_are_shown(arguments: str) -> None:
-    """Whatever the LLM wrote, `show`, `pending` and the Web UI can tell it, even where it is no JSON to some."""
-    thread = at_work()
+def test_any_arguments_can_be_shown(arguments: str) -> None:
+    """`show`, `pending` and the Web UI can show any arguments, even if some parsers reject them."""
+    thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=arguments.encode("utf-8", "replace").decode())
     thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
     assert thread.state.status == "waiting_approval"
@@ -774,28 +776,28 @@ def test_no_arguments_of_any_shape_break_what_people_are_shown(arguments: str) -
     current_details(thread.state).encode()
 
 
-def test_an_interrupt_gives_up_the_llm_call_under_way_and_no_other() -> None:
-    """The request that was under way is made anew with the message; what it is answered late counts no more."""
-    thread = at_work()
+def test_an_interrupt_cancels_only_the_llm_call_in_progress() -> None:
+    """The request is repeated with the message, and a late reply to the first one is ignored."""
+    thread = loaded_thread()
     (first,) = thread.waiting(LLMRequest)
     assert thread.say("stop, do this", when_busy="interrupt") == "interrupting"
     (second,) = thread.waiting(LLMRequest)
     assert second is not first
     assert thread.messages()[-1]["content"] == "stop, do this"
     thread.run.ended(first.id, says("late"))
-    assert not of(thread.log, type(None))
+    assert not events_of(thread.log, type(None))
     assert "llm_replied" not in thread.types()
 
 
 @pytest.mark.parametrize("when_busy", ["queue", "interrupt"])
-def test_a_message_during_a_fold_waits_for_it(when_busy: str) -> None:
-    """The summary is not given up for it: the request after the fold has the message."""
-    thread = at_work(agent_spec(limits=Limits(compaction_tokens=1)))
+def test_a_message_during_a_compaction_waits_for_it(when_busy: str) -> None:
+    """The summary is completed, and the next request has the message."""
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1)))
     for step in range(2):
         thread.reply(calls("look", first=step))
         thread.finish(step + 1)
-    (fold,) = thread.waiting(LLMRequest)
+    (compaction,) = thread.waiting(LLMRequest)
     thread.say("and this", when_busy=when_busy)
-    assert thread.waiting(LLMRequest) == [fold]
+    assert thread.waiting(LLMRequest) == [compaction]
     thread.reply(says("so far"))
     assert thread.messages()[-1]["content"] == "and this"

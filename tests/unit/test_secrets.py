@@ -1,4 +1,4 @@
-"""A tool gets the secrets that it declares, and no text gives them away."""
+"""A tool gets the secrets that it declares, and no text reveals them."""
 
 import base64
 import json
@@ -34,12 +34,12 @@ def refund(context: ToolContext) -> str:
 
 
 def context(secrets: Secrets = NO_SECRETS) -> ToolContext:
-    """The context of a call."""
+    """Return the context of a call."""
     return ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1, secrets=secrets)
 
 
 def test_a_tool_gets_what_it_declares() -> None:
-    """The value is there at the moment of use; the LLM sees nothing of it, nor does the recorded spec."""
+    """The value is available when it is used; neither the LLM nor the recorded spec contains it."""
     secrets = read_secrets([charge], {"STRIPE_KEY": KEY, "OTHER": "x" * 20})
     given = context(secrets.only(charge.secrets))
     assert charge.function(**bind(charge.function, {"cents": 5}, given)) == f"5 with {KEY}"
@@ -48,7 +48,7 @@ def test_a_tool_gets_what_it_declares() -> None:
 
 
 def test_a_tool_gets_nothing_that_it_does_not_declare() -> None:
-    """Whatever the environment and the other tools have: the error says what to write."""
+    """The environment and the other tools' secrets do not matter; the error says what to declare."""
     secrets = read_secrets([charge, refund], {"STRIPE_KEY": KEY, "BANK_PIN": "1234", "HOME": "/root"})
     given = context(secrets.only(charge.secrets))
     for name in ("BANK_PIN", "HOME"):
@@ -57,7 +57,7 @@ def test_a_tool_gets_nothing_that_it_does_not_declare() -> None:
 
 
 def test_every_missing_secret_is_named_with_its_tools() -> None:
-    """One error for all of them; a blank variable counts as absent."""
+    """One error names all of them; a blank variable counts as missing."""
     with pytest.raises(SettingsError) as caught:
         read_secrets([charge, refund], {"STRIPE_KEY": "  "})
     lines = str(caught.value).splitlines()
@@ -68,7 +68,7 @@ def test_every_missing_secret_is_named_with_its_tools() -> None:
 
 
 def test_secrets_show_names_only() -> None:
-    """Neither the context nor what it holds tells a value, in `repr`, `str` or a traceback."""
+    """Neither the context nor its secrets reveal a value in `repr` or `str`."""
     given = context(Secrets({"STRIPE_KEY": KEY}))
     assert KEY not in f"{given!r} {given} {given.secrets!r} {given.secrets}"
     assert "STRIPE_KEY" in repr(given.secrets)
@@ -76,7 +76,7 @@ def test_secrets_show_names_only() -> None:
 
 @pytest.mark.parametrize("secrets", ["STRIPE_KEY", ("",), ("STRIPE-KEY",), (7,)])
 def test_a_declaration_that_names_no_variables_is_refused(secrets: Any) -> None:
-    """A lone string would be a tuple of letters."""
+    """A string in place of a tuple would be read as single letters."""
     with pytest.raises(ToolSignatureError, match="write a tuple of names"):
 
         @tool(secrets=secrets)
@@ -84,8 +84,8 @@ def test_a_declaration_that_names_no_variables_is_refused(secrets: Any) -> None:
             """Act."""
 
 
-def test_a_tool_that_could_not_ask_is_refused() -> None:
-    """Secrets come by the context, of the function or of its check."""
+def test_a_tool_with_secrets_needs_a_context() -> None:
+    """Secrets are read from the context of the function or of its check."""
     with pytest.raises(ToolSignatureError, match="add `context: ToolContext`"):
 
         @tool(secrets=("STRIPE_KEY",))
@@ -107,8 +107,8 @@ def test_a_tool_that_could_not_ask_is_refused() -> None:
     before=st.text(max_size=5),
     after=st.text(max_size=5),
 )
-def test_a_value_is_found_however_a_text_writes_it(value: str, before: str, after: str) -> None:
-    """As it is, as JSON, as `repr`, in an URL: `[secret NAME]` takes its place."""
+def test_a_value_is_redacted_in_every_encoding(value: str, before: str, after: str) -> None:
+    """Plain, as JSON, as `repr` or in a URL, the value is replaced by `[secret NAME]`."""
     redact = Secrets({"STRIPE_KEY": value}).redact
     secret = value.strip()
     for form in (
@@ -125,20 +125,20 @@ def test_a_value_is_found_however_a_text_writes_it(value: str, before: str, afte
     assert "[secret STRIPE_KEY]" in redact(before + secret + after)
 
 
-def test_short_values_are_not_looked_for() -> None:
-    """A pin of four digits would turn up in every other number."""
+def test_short_values_are_not_redacted() -> None:
+    """A pin of four digits would match parts of other numbers."""
     secrets = Secrets({"BANK_PIN": "1234567", "STRIPE_KEY": "12345678"})
     assert secrets.redact("1234567, and 12345678") == "1234567, and [secret STRIPE_KEY]"
 
 
-def test_a_value_within_another_does_not_spoil_it() -> None:
-    """The longest is found first, and both names come out right."""
+def test_overlapping_values_are_redacted() -> None:
+    """The longest value is replaced first, and both names are correct."""
     secrets = Secrets({"SHORT": "abcdefgh"}) | Secrets({"LONG": "abcdefgh-ijkl"})
     assert secrets.redact("abcdefgh-ijkl abcdefgh") == "[secret LONG] [secret SHORT]"
 
 
 def test_a_process_redacts_its_own_keys() -> None:
-    """The LLM's key, the database's password and encryption keys; a password that is a plain word only in its URL."""
+    """These are the LLM's key, the database's password and encryption keys; a plain word only within its URL."""
     key = "A" * 43 + "="
     settings = Settings.from_env(
         {
@@ -148,8 +148,8 @@ def test_a_process_redacts_its_own_keys() -> None:
         },
         root=Path("/srv"),
     )
-    told = own_secrets(settings).redact(f"sk-hunter2-1 postgresql://ann:hunter2%2F22@db/runs hunter2/22 {key}")
-    assert told == (
+    redacted = own_secrets(settings).redact(f"sk-hunter2-1 postgresql://ann:hunter2%2F22@db/runs hunter2/22 {key}")
+    assert redacted == (
         "[secret OPENAI_API_KEY] postgresql://[secret DATABASE_URL]db/runs [secret DATABASE_URL] "
         "[secret HOLDFAST_ENCRYPTION_KEYS]"
     )
@@ -160,8 +160,8 @@ def test_a_process_redacts_its_own_keys() -> None:
     )
 
 
-def told_of(environ: dict[str, str], text: str) -> str:
-    """A text as a process with that environment would record it."""
+def redact_in(environ: dict[str, str], text: str) -> str:
+    """Return a text as a process with that environment would record it."""
     return own_secrets(Settings.from_env(environ, root=Path("/srv")), environ).redact(text)
 
 
@@ -182,24 +182,24 @@ def told_of(environ: dict[str, str], text: str) -> str:
     ],
 )
 def test_every_secret_of_the_environment_is_redacted(name: str, value: str, secret: str) -> None:
-    """Whatever variable holds it, in which program's: plain, and in base64."""
+    """Secrets in variables of any program are redacted, plain and in base64."""
     for text in (secret, base64.b64encode(secret.encode()).decode()):
-        assert secret not in (told := told_of({name: value}, f"<{text}>"))
-        assert told.startswith("<[secret "), told
+        assert secret not in (redacted := redact_in({name: value}, f"<{text}>"))
+        assert redacted.startswith("<[secret "), redacted
 
 
 @pytest.mark.parametrize("name", ["HOLDFAST_FLEET_KEYS", "HOLDFAST_ENCRYPTION_KEYS"])
 def test_every_key_is_redacted_in_every_spelling(name: str) -> None:
-    """Keys are bytes: base64 of either alphabet, with padding or without, and hex."""
+    """A key is redacted in base64 of either alphabet, with or without padding, and in hex."""
     secret = bytes(range(200, 232))
     text = base64.b64encode(secret).decode()
     environ = {name: f"new:{base64.b64encode(bytes(32)).decode()},old:{text}"}
     for spelling in (text, text.rstrip("="), base64.urlsafe_b64encode(secret).decode(), secret.hex()):
-        assert f"<[secret {name}]" == told_of(environ, f"<{spelling}>").rstrip(">=")
+        assert f"<[secret {name}]" == redact_in(environ, f"<{spelling}>").rstrip(">=")
 
 
 def test_secrets_in_files_are_redacted(tmp_path: Path) -> None:
-    """A private key of TLS line by line, a key to sign with, and a file of passwords; their paths stay readable."""
+    """TLS keys are redacted line by line, signing keys and password files too; their paths stay readable."""
     lines = ["-----BEGIN PRIVATE KEY-----", "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49", "AwEHBG0wawIBAQQg4711"]
     pem = "\n".join([*lines, "-----END PRIVATE KEY-----", ""])
     (tmp_path / "tls.key").write_text(pem)
@@ -211,17 +211,19 @@ def test_secrets_in_files_are_redacted(tmp_path: Path) -> None:
         "HOLDFAST_KEY": str(tmp_path / "sign.key"),
         "PGPASSFILE": str(tmp_path / "pgpass"),
     }
-    told = told_of(environ, f"{pem} TEMPAgEAMBMGByqGSM49AgEGCCqGSM49 ed25519:cHJpdmF0ZSBrZXkgb2YgYWxpY2U= pass:word-1")
+    redacted = redact_in(
+        environ, f"{pem} TEMPAgEAMBMGByqGSM49AgEGCCqGSM49 ed25519:cHJpdmF0ZSBrZXkgb2YgYWxpY2U= pass:word-1"
+    )
     for secret in ("AgEAMBMGByqGSM49", "AwEHBG0wawIBAQQg4711", "cHJpdmF0ZSBrZXkgb2Y", "pass:word-1"):
-        assert secret not in told
-    assert told_of(environ, f"cannot read {tmp_path}/tls.key") == f"cannot read {tmp_path}/tls.key"
+        assert secret not in redacted
+    assert redact_in(environ, f"cannot read {tmp_path}/tls.key") == f"cannot read {tmp_path}/tls.key"
 
 
 @given(value=st.binary(min_size=12, max_size=40), before=st.binary(max_size=7), after=st.binary(max_size=7))
-def test_a_value_is_found_in_base64_wherever_it_begins(value: bytes, before: bytes, after: bytes) -> None:
-    """Basic authentication encodes a name before the password: no three bytes of the value are left in the clear."""
+def test_a_value_is_redacted_at_any_offset_in_base64(value: bytes, before: bytes, after: bytes) -> None:
+    """Basic authentication encodes a name before the password; no three bytes of the value remain."""
     secret = value.hex()[:24]
     encoded = base64.b64encode(before + secret.encode() + after).decode()
-    told = Secrets({"PASSWORD": secret}).redact(encoded)
-    assert "[secret PASSWORD]" in told
-    assert len(told.replace("[secret PASSWORD]", "")) <= len(encoded) - len(secret)
+    redacted = Secrets({"PASSWORD": secret}).redact(encoded)
+    assert "[secret PASSWORD]" in redacted
+    assert len(redacted.replace("[secret PASSWORD]", "")) <= len(encoded) - len(secret)

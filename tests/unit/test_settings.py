@@ -1,4 +1,4 @@
-"""Settings come from the environment alone, and a bad value is named before anything starts."""
+"""Settings come only from the environment, and an invalid value is reported before anything starts."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ROOT = Path("/srv/holdfast")
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
-    """Without any variable, everything has a default, and the scripted LLM stands in."""
+    """Every setting has a default, and the scripted LLM is used."""
     settings = Settings.from_env({}, root=ROOT)
 
     assert settings.home == ROOT / ".holdfast"
@@ -64,18 +64,18 @@ def test_each_variable_sets_its_field() -> None:
 @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "DATABASE_URL", "HOLDFAST_CATALOG", "HOLDFAST_HOME"])
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_a_blank_variable_counts_as_absent(name: str, blank: str) -> None:
-    """Compose files pass variables on as empty strings; that is the same as not setting them."""
+    """Compose files pass unset variables as empty strings."""
     assert Settings.from_env({}, root=ROOT) == Settings.from_env({name: blank}, root=ROOT)
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "OPENAI_BASE_URL"])
-def test_a_key_or_an_endpoint_ends_the_scripted_llm(variable: str) -> None:
-    """A local endpoint often needs no key, so either of the two means a real language model."""
+def test_a_key_or_an_endpoint_replaces_the_scripted_llm(variable: str) -> None:
+    """A local endpoint often needs no key, so either of the two selects a real LLM."""
     assert not Settings.from_env({variable: "http://localhost/v1"}, root=ROOT).scripted
 
 
-def test_a_home_is_absolute_and_knows_the_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The state folder means the same place after a change of directory."""
+def test_a_home_is_absolute_and_may_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The state folder stays the same after a change of directory."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -95,7 +95,7 @@ def test_a_home_is_absolute_and_knows_the_tilde(monkeypatch: pytest.MonkeyPatch,
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_variable(variable: str, value: str, words: str) -> None:
-    """The error names the variable, and what would do."""
+    """The error names the variable and a valid value."""
     with pytest.raises(SettingsError) as caught:
         Settings.from_env({variable: value}, root=ROOT)
 
@@ -103,14 +103,14 @@ def test_a_bad_value_is_refused_by_the_name_of_its_variable(variable: str, value
     assert words in str(caught.value)
 
 
-def test_all_bad_values_are_told_at_once() -> None:
-    """Nobody should have to correct one variable to hear of the next."""
+def test_all_bad_values_are_reported_at_once() -> None:
+    """One error lists them all."""
     with pytest.raises(SettingsError, match=r"HOLDFAST_CATALOG=x (.|\n)*HOLDFAST_LOG_FORMAT=y "):
         Settings.from_env({"HOLDFAST_CATALOG": "x", "HOLDFAST_LOG_FORMAT": "y"}, root=ROOT)
 
 
 def test_secrets_are_not_shown() -> None:
-    """Neither `repr` nor an error, nor what it was raised from, shows a key or a database password."""
+    """Neither `repr` nor an error nor its cause shows a key or a database password."""
     settings = Settings.from_env(
         {"DATABASE_URL": "postgres://u:hunter2@db/x", "OPENAI_API_KEY": "sk-hunter2"}, root=ROOT
     )

@@ -1,4 +1,4 @@
-"""Keys and what is signed with them: by whom, over what, and in which writing."""
+"""Signing keys, and what a signature covers: by whom, over what, and in which encoding."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from holdfast.authority.signatures import encode_key, is_signed, public_key, sig
 from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.errors import Refused, SettingsError
 from holdfast.runtime.encryption.signing_keys import check_shown, make_key, read_key, readable_by_others, signed
-from tests.unit.runs import at_work, calls
+from tests.unit.runs import calls, loaded_thread
 
 ALICE = encode_key(bytes([1]) * 32)
 
 
-def test_a_key_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Only they can read it, it signs, and no file is ever overwritten, not even through a link."""
+def test_a_key_file_is_private(tmp_path: Path) -> None:
+    """Only its owner can read it, it can sign, and no file is overwritten, even through a link."""
     path = tmp_path / "alice.key"
     public = make_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -27,16 +27,16 @@ def test_a_key_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert is_signed(public, said.signature, said.signed_bytes("t"))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
-    for taken in (path, link):
+    for existing in (path, link):
         with pytest.raises(SettingsError, match="keys are never overwritten"):
-            make_key(taken)
+            make_key(existing)
     assert public_key(read_key(path)) == public
     assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("text", ["", "ed25519:", "ed25519:x", "secret", "ed25519:" + "A" * 100, "é"])
-def test_what_is_no_key_is_not_shown(text: str, tmp_path: Path) -> None:
-    """It could be one but for a slip."""
+def test_an_invalid_key_is_not_shown(text: str, tmp_path: Path) -> None:
+    """The text may be a real key with a typing error."""
     path = tmp_path / "k"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
@@ -48,8 +48,8 @@ def test_what_is_no_key_is_not_shown(text: str, tmp_path: Path) -> None:
         read_key(tmp_path / "none")
 
 
-def test_what_cannot_be_read_is_not_signed() -> None:
-    """The run says what is wrong with it."""
+def test_an_invalid_statement_is_not_signed() -> None:
+    """The run reports what is wrong with it."""
     assert signed({"decision": "perhaps"}, Decision, thread="t", private=ALICE) == {"decision": "perhaps"}
 
 
@@ -58,8 +58,8 @@ def test_what_cannot_be_read_is_not_signed() -> None:
     [{"arguments": {"cents": 1}}, {"tool": "look"}, {"digest": "d" * 64}, {"effect_key": "k"}, {"epoch": 1}],
 )
 def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
-    """A request that shows one thing and has the digest of another is not signed, and the error says so."""
-    thread = at_work()
+    """A request whose digest does not match what it shows is not signed, and the error says so."""
+    thread = loaded_thread()
     thread.reply(calls("pay"))
     (request,) = thread.state.authority.requests
     check_shown(request.view())
@@ -67,9 +67,9 @@ def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
         check_shown(request.view() | lie)
 
 
-def test_a_signature_and_a_key_have_one_writing() -> None:
-    """Padding, the other alphabet, white space and bits that mean nothing are refused: a copy is a copy."""
-    key, message = public_key(ALICE), b"said"
+def test_a_signature_and_a_key_have_one_encoding() -> None:
+    """Padding, the other alphabet, white space and unused bits are refused, so each has only one encoding."""
+    key, message = public_key(ALICE), b"message"
     signature = sign(ALICE, message)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     bits = alphabet[alphabet.index(signature[-1]) ^ 1]

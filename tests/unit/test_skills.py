@@ -1,4 +1,4 @@
-"""Skills: read from folders, whatever is in them, and what of a workspace's an agent gets."""
+"""Skills: how they are read from folders of any content, and which skills of a workspace an agent gets."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ NOTES = "---\nname: release-notes\ndescription: Use it when you write release no
 
 
 def skill(name: str, *, files: int = 1) -> Skill:
-    """A skill with that many files."""
+    """Return a skill with that many files."""
     text = NOTES.replace("release-notes", name).encode()
     return Skill(name, f"Use it for {name}.", {"SKILL.md": text, **{f"f{n}": b"x" for n in range(1, files)}})
 
@@ -46,7 +46,7 @@ def put(folder: Path, text: str | bytes = NOTES) -> Path:
 
 
 def test_a_folder_of_skills_is_read_by_name(tmp_path: Path) -> None:
-    """Each folder is a skill with all of its files; what begins with a dot or an underscore is none of it."""
+    """Each folder is a skill with all of its files, except those whose names begin with a dot or an underscore."""
     put(tmp_path / "b-notes")
     put(tmp_path / "a", NOTES.replace("release-notes", "audit").replace("\n", "\r\n"))
     (tmp_path / "a" / "scripts").mkdir()
@@ -67,8 +67,8 @@ def test_a_folder_of_skills_is_read_by_name(tmp_path: Path) -> None:
     )
 
 
-def test_a_description_over_several_lines_is_told_on_one() -> None:
-    """It becomes one line of the prompt, and can begin no other."""
+def test_a_description_becomes_one_line() -> None:
+    """A description over several lines becomes one line of the prompt and cannot start another."""
     text = "---\nname: a\ndescription: >-\n  Use it\n  when\n\n  ## asked\n---"
     assert read_front_matter(text, file="f") == ("a", "Use it when ## asked")
 
@@ -106,8 +106,8 @@ BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nname: a\ndescription: d"
         (b"---\nname: \xff\n---\n", "is not UTF-8 text"),
     ],
 )
-def test_a_skill_file_that_cannot_be_used_is_refused(text: str | bytes, words: str, tmp_path: Path) -> None:
-    """Whatever is in it, the error names the file and says what to change."""
+def test_an_unusable_skill_file_is_refused(text: str | bytes, words: str, tmp_path: Path) -> None:
+    """The error names the file and says what to change."""
     put(tmp_path / "notes", text)
     with pytest.raises(SkillInvalid, match=words) as refused:
         load_skills(tmp_path)
@@ -116,7 +116,7 @@ def test_a_skill_file_that_cannot_be_used_is_refused(text: str | bytes, words: s
 
 @given(st.text() | st.text(alphabet="-:a \n[]{}&*!\"'|>#").map(lambda text: f"---\n{text}\n---\n"))
 def test_any_text_is_a_skill_or_a_typed_error(text: str) -> None:
-    """Nothing that a person may write into a SKILL.md ends in another error."""
+    """Any text in a SKILL.md gives a skill or the typed error."""
     try:
         name, description = read_front_matter(text, file="f")
     except SkillInvalid:
@@ -125,8 +125,8 @@ def test_any_text_is_a_skill_or_a_typed_error(text: str) -> None:
     assert "\n" not in description
 
 
-def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """The worker does not start, and hears which folder lacks what."""
+def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
+    """The worker does not start, and the error says which folder lacks what."""
     with pytest.raises(SkillInvalid, match=r"cannot be read from .*nowhere: No such file"):
         load_skills(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -134,8 +134,8 @@ def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_skills(tmp_path)
 
 
-def test_a_skill_has_bounds() -> None:
-    """100 files, 1 MB a file, 5 MB in all: beyond them it is refused by name."""
+def test_a_skills_size_is_limited() -> None:
+    """A skill with over 100 files, 1 MB in a file or 5 MB in all is refused by name."""
     text = {"SKILL.md": NOTES.encode()}
     assert skill_from_files(text | {f"f{n}": b"" for n in range(MAX_FILES - 1)}, where="s").name == "release-notes"
     with pytest.raises(SkillInvalid, match="s has more than 100 files"):
@@ -147,8 +147,8 @@ def test_a_skill_has_bounds() -> None:
 
 
 @pytest.mark.parametrize("name", ["huge", "link", "pipe", "linked folder", "bad\udcffname"])
-def test_what_is_no_plain_file_makes_a_skill_unusable(name: str, tmp_path: Path) -> None:
-    """A link could lead anywhere, a pipe would hang, a huge file fill memory: none of them is read."""
+def test_only_regular_files_make_a_skill(name: str, tmp_path: Path) -> None:
+    """Links may lead anywhere, a pipe would block and a huge file fill memory, so none of them is read."""
     folder = put(tmp_path / "notes")
     match name:
         case "huge":
@@ -167,19 +167,19 @@ def test_what_is_no_plain_file_makes_a_skill_unusable(name: str, tmp_path: Path)
     assert str(refused.value).encode()
 
 
-def test_a_broken_skill_of_a_workspace_is_left_out_and_told(tmp_path: Path) -> None:
-    """A run begins whatever is in its workspace; the prompt says in a line what was left out and why."""
+def test_a_broken_skill_of_a_workspace_is_reported(tmp_path: Path) -> None:
+    """The run can begin; one line of the prompt says what was left out and why."""
     skills = tmp_path / ".agents" / "skills"
     put(skills / "broken", "no fences")
     put(skills / "notes")
     (skills / "no-skill").mkdir()
-    (skills / "away").symlink_to("/etc")
+    (skills / "linked").symlink_to("/etc")
     (skills / "file").touch()
 
-    away, broken, notes = workspace_skills(tmp_path)
+    broken, linked, notes = workspace_skills(tmp_path)
 
     assert isinstance(notes, Skill)
-    assert away == unusable("away", ".agents/skills/away is a link; put the skill there itself")
+    assert linked == unusable("linked", ".agents/skills/linked is a link; put the skill there itself")
     assert isinstance(broken, SkillSpec)
     assert (broken.name, broken.files) == ("broken", {})
     assert broken.description.startswith(".agents/skills/broken/SKILL.md has no front matter")
@@ -187,7 +187,7 @@ def test_a_broken_skill_of_a_workspace_is_left_out_and_told(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("there", ["nothing", "a file", "a link out", "a loop"])
 def test_a_workspace_without_skills_has_none(there: str, tmp_path: Path) -> None:
-    """Nothing is there, or something else is, or it leads out of the workspace: no error either way."""
+    """A missing folder, a file in its place or a link out of the workspace is no error."""
     match there:
         case "a file":
             (tmp_path / ".agents").touch()
@@ -199,16 +199,16 @@ def test_a_workspace_without_skills_has_none(there: str, tmp_path: Path) -> None
     assert [each.name for each in found] == ([".agents/skills"] if "link" in there or "loop" in there else [])
 
 
-def test_a_catalogs_skill_wins_over_a_workspaces() -> None:
-    """Whoever writes to a workspace cannot take the place of what a person put into the catalog."""
+def test_a_catalogs_skill_replaces_a_workspaces() -> None:
+    """A skill in a workspace cannot replace one of the same name in the catalog."""
     own, other, third = skill("a"), skill("a", files=2), skill("b")
     usable, left_out = add_workspace_skills([own], [other, third])
     assert usable == [own, third]
     assert left_out == [unusable("a", "there is another skill of this name")]
 
 
-def test_there_is_room_for_so_many() -> None:
-    """A run records each file: a hundred skills and a thousand files; what a workspace has beyond is left out."""
+def test_the_number_of_skills_and_files_is_limited() -> None:
+    """Beyond a hundred skills or a thousand files, skills of the workspace are left out, as a run records each file."""
     own = [skill(f"s{n}", files=10) for n in range(MAX_SKILLS - 1)]
     assert not limit_excess([*own, skill("last", files=10)])
     usable, left_out = add_workspace_skills(own, [skill("big", files=11), skill("last")])
@@ -216,16 +216,16 @@ def test_there_is_room_for_so_many() -> None:
     assert "100 skills, 1,000 files" in left_out[0].description
 
 
-def test_only_the_very_files_of_the_catalog_are_vouched_for() -> None:
-    """A skill of the same name with another byte in it is not what a person put there."""
+def test_only_identical_files_count_as_the_catalogs() -> None:
+    """A skill of the same name with other content does not count as the catalog's."""
     own = skill("a", files=2)
     assert are_catalog_files(own.spec.files.values(), [own])
     assert not are_catalog_files([address_of(b"other")], [own])
 
 
 @pytest.mark.parametrize("path", [".agents/STRATEGIES.md", "sub/.Agents/skills/a/SKILL.md"])
-def test_what_instructs_later_runs_is_not_written_by_file_tools(path: str, tmp_path: Path) -> None:
-    """An agent changes its own instructions only where somebody is asked; whoever has asked says so."""
+def test_file_tools_do_not_write_instructions_for_later_runs(path: str, tmp_path: Path) -> None:
+    """Only a caller that has obtained approval may write them and says so with `instructions`."""
     (tmp_path / ".agents").mkdir()
     (tmp_path / ".agents" / "STRATEGIES.md").write_text("old")
     context = ToolContext(thread="t", workspace=tmp_path, key="k", attempt=1)

@@ -25,7 +25,7 @@ from holdfast.run.contracts import ArchiveRequest, ToolRequest
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, at_work, calls, says
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
 HOUR = 3_600
 RETURNED = ("ok", "failed", "undone")
@@ -40,7 +40,7 @@ def looks(thread: Thread) -> bool:
 def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
     """An approval arrives late."""
     thread.reply(calls("pay"))
-    thread.verified("as it was")
+    thread.finish_verification("as it was")
     passes()
     thread.decide("1")
 
@@ -48,7 +48,7 @@ def wait_for_a_person(thread: Thread, passes: Callable[[], None]) -> None:
 def wait_for_a_denial(thread: Thread, passes: Callable[[], None]) -> None:
     """A denial arrives late, and the LLM continues with it."""
     thread.reply(calls("pay"))
-    thread.verified("as it was")
+    thread.finish_verification("as it was")
     passes()
     thread.decide("1", "deny")
 
@@ -83,7 +83,7 @@ def wait_for_a_retry(thread: Thread, passes: Callable[[], None]) -> None:
 def begin_again(thread: Thread, passes: Callable[[], None]) -> None:
     """The thread is closed and re-opened."""
     thread.reply(calls("pay"))
-    thread.verified("as it was")
+    thread.finish_verification("as it was")
     passes()
     thread.reopen()
     thread.load_thread()
@@ -108,11 +108,11 @@ def test_after_any_long_pause_the_world_is_verified_first(
     wait: Callable[[Thread, Callable[[], None]], None], hours: float, strangers: bool
 ) -> None:
     """The time since the agent acted counts; a refused signal in between does not reset it."""
-    thread = at_work(SPEC, idle_limit=30 * 86_400)
+    thread = loaded_thread(SPEC, idle_limit=30 * 86_400)
 
     def passes() -> None:
         for _ in range(4):
-            thread.passes(hours=hours / 4)
+            thread.advance(hours=hours / 4)
             if strangers:
                 thread.signal("approve", {"request": "99", "by": "mallory"})
                 thread.signal("what?")
@@ -121,46 +121,46 @@ def test_after_any_long_pause_the_world_is_verified_first(
     wait(thread, passes)
     assert looks(thread) == (hours > 1)
     if hours > 1:
-        assert not thread.at_tools
-        assert not thread.asks_llm()
-        thread.verified("as it was")
+        assert not thread.running_calls
+        assert not thread.calling_llm()
+        thread.finish_verification("as it was")
         (verified,) = [event for event in thread.log if isinstance(event, StateVerified)]
         assert verified.paused_seconds == pytest.approx(hours * HOUR, abs=5)
-    assert thread.at_tools or thread.asks_llm(), "then it goes on"
+    assert thread.running_calls or thread.calling_llm(), "then it goes on"
     while thread.waiting(ArchiveRequest):
         thread.archive()
-    thread.check_whole()
+    thread.check_consistent()
 
 
 def test_an_agent_without_verify_tools_continues_at_once() -> None:
     """There is no extra call and no extra event; also if the agent before had such tools."""
-    thread = at_work(SPEC)
+    thread = loaded_thread(SPEC)
     thread.reply(calls("pay"))
-    thread.verified("as it was")
-    thread.passes(hours=26)
+    thread.finish_verification("as it was")
+    thread.advance(hours=26)
     thread.spec = agent_spec()
     thread.reopen()
     thread.load_thread()
     thread.load()
     assert not looks(thread)
-    assert thread.asks_llm()
+    assert thread.calling_llm()
 
 
 def test_a_pause_without_events_counts_too() -> None:
     """The permanent record is unavailable for a day: no event was recorded meanwhile."""
-    thread = at_work(SPEC)
+    thread = loaded_thread(SPEC)
     thread.say("and now?")
     thread.reply(calls("look"))
-    thread.crowded = True
+    thread.continue_suggested = True
     thread.finish(1)
     thread.at += timedelta(hours=26)
-    thread.crowded = False
+    thread.continue_suggested = False
     thread.archive()
     assert looks(thread)
     assert "message_taken" not in thread.types()
-    thread.verified("as it was")
-    assert thread.asks_llm()
-    thread.check_whole()
+    thread.finish_verification("as it was")
+    assert thread.calling_llm()
+    thread.check_consistent()
 
 
 @given(SEEDS)

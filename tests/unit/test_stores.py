@@ -1,4 +1,4 @@
-"""Reading the record back, and addresses."""
+"""Lines read from the permanent record, and addresses of content."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def recorded(*texts: str) -> tuple[list[AgentEvent], list[bytes]]:
-    """A log in which somebody says these texts, and its lines."""
+    """Return a log with these messages, and its lines."""
     log = EventLog()
     for text in texts:
         log.append(UserMessageReceived(content=text), at=AT)
@@ -28,27 +28,27 @@ def recorded(*texts: str) -> tuple[list[AgentEvent], list[bytes]]:
 
 
 def altered(line: bytes, **changes: object) -> bytes:
-    """The line with other values."""
+    """Return the line with other values."""
     return canonical(json.loads(line) | changes)
 
 
 @given(st.lists(st.text(st.characters(codec=None)), max_size=4))
-def test_lines_are_read_as_the_events_they_were(texts: list[str]) -> None:
-    """The events that were recorded come back, whatever they hold."""
+def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
+    """The recorded events are read back with any content."""
     events, lines = recorded(*texts)
     assert read_lines("t", 0, lines) == events
 
 
-def test_reading_goes_on_from_the_last_digest() -> None:
-    """The first line of a page is checked against the digest before it, where that is known."""
+def test_a_page_is_checked_against_the_digest_before_it() -> None:
+    """Given the digest before a page, its first line is verified too."""
     events, lines = recorded("a", "b", "c")
     assert read_lines("t", 1, lines[1:], head=events[0].digest) == events[1:]
     with pytest.raises(RecordUnreadable, match="event 1 of thread t was altered"):
         read_lines("t", 1, lines[1:], head=GENESIS)
 
 
-def test_without_the_digest_before_it_the_first_line_is_trusted() -> None:
-    """The lines after it are checked all the same."""
+def test_without_an_earlier_digest_the_first_line_is_not_checked() -> None:
+    """The lines after it are still verified."""
     events, lines = recorded("a", "b", "c")
     assert read_lines("t", 1, lines[1:]) == events[1:]
     with pytest.raises(RecordUnreadable, match="event 2 of thread t was altered"):
@@ -59,14 +59,14 @@ def test_without_the_digest_before_it_the_first_line_is_trusted() -> None:
 
 @pytest.mark.parametrize("changes", [{"content": "x"}, {"digest": "0" * 64}, {"digest": None}, {"unheard": "of"}])
 def test_an_altered_line_is_named(changes: dict[str, object]) -> None:
-    """The first line whose digest does not follow is named; fields that nobody knows count, too."""
+    """The error names the first line whose digest does not follow; unknown fields count too."""
     _, lines = recorded("a", "b", "c")
     with pytest.raises(RecordUnreadable, match=r"event 1 of thread t .*restore the record from a backup"):
         read_lines("t", 0, [lines[0], altered(lines[1], **changes), lines[2]])
 
 
 def test_a_missing_line_is_named() -> None:
-    """A gap is found by position, a thread's first page included."""
+    """A gap is detected by position, including one at the start of the thread."""
     _, lines = recorded("a", "b", "c")
     with pytest.raises(RecordUnreadable, match="event 1 of thread t is missing: the line in its place has position 2"):
         read_lines("t", 0, [lines[0], lines[2]])
@@ -92,7 +92,7 @@ def test_a_missing_line_is_named() -> None:
     ],
 )
 def test_a_line_that_does_not_decode_is_named(line: bytes) -> None:
-    """Whatever stands in a line, the error says which line it is, in few words, and does not quote its content."""
+    """The error names the line briefly and does not quote its content."""
     with pytest.raises(RecordUnreadable, match="event 3 of thread t does not decode") as error:
         read_lines("t", 3, [line])
     assert "999" not in str(error.value)
@@ -100,7 +100,7 @@ def test_a_line_that_does_not_decode_is_named(line: bytes) -> None:
 
 
 def test_fields_of_a_newer_release_verify() -> None:
-    """The digest is computed over what is kept, not over what this release makes of it."""
+    """The digest covers the stored line, including fields that this release does not use."""
     stored = {
         "schema_version": 1,
         "type": "message_taken",
@@ -116,22 +116,22 @@ def test_fields_of_a_newer_release_verify() -> None:
 
 
 def test_an_address_is_the_sha_256_of_the_content() -> None:
-    """Anybody can compute an address, and take it apart."""
+    """Any program can compute and parse an address."""
     address = address_of(b"content")
     assert address == f"sha256:{hashlib.sha256(b'content').hexdigest()}"
     assert digest_of(address) == address.removeprefix("sha256:")
 
 
 @pytest.mark.parametrize("address", ["", "sha256:", "sha256:" + 64 * "G", "sha256:" + 64 * "A", 64 * "0", "a" * 10**6])
-def test_what_is_no_address_is_refused_in_few_words(address: str) -> None:
-    """An address may come from an LLM: it is checked, and an endless one is not repeated."""
+def test_an_invalid_address_is_refused_briefly(address: str) -> None:
+    """An address may come from an LLM, so it is checked and a long one is not quoted in full."""
     with pytest.raises(ArtifactNotFound, match="is not an artifact address") as error:
         digest_of(address)
     assert len(str(error.value)) < 250
 
 
-def test_the_conformance_suite_needs_no_test_library_to_be_imported() -> None:
-    """A worker with the scripted LLM imports `holdfast.testing`; pytest is not there in production."""
+def test_holdfast_testing_imports_without_pytest() -> None:
+    """A worker with the scripted LLM imports `holdfast.testing` in production, where pytest is not installed."""
     program = "import sys, holdfast.testing; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "holdfast.testing.conformance" in loaded

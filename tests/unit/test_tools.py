@@ -41,7 +41,7 @@ def search(  # noqa: D417  # `tag` is described by its annotation, `context` is 
 
 
 def test_signature_and_docstring_become_the_schema() -> None:
-    """Names, types, defaults, choices and descriptions reach the LLM; the context does not."""
+    """The schema has names, types, defaults, choices and descriptions; it omits the context."""
     assert search.spec.description == "Search the archive.\n\nSlower with `deep`."
     assert search.spec.parameters == {
         "type": "object",
@@ -57,13 +57,13 @@ def test_signature_and_docstring_become_the_schema() -> None:
 
 
 def test_arguments_arrive_typed_and_with_the_context() -> None:
-    """Parsed arguments and the context are what the function declares."""
+    """The function gets parsed arguments and its context."""
     arguments = search.parse('{"query": "x", "limit": 3}')
     assert search(**bind(search.function, arguments, CONTEXT)) == "x 3 fast  t"
 
 
-def test_no_arguments_at_all_may_be_empty_text() -> None:
-    """Some LLMs send nothing where there is nothing to send."""
+def test_empty_text_means_no_arguments() -> None:
+    """Some LLMs send empty text for a tool without parameters."""
 
     @tool
     def ping() -> str:
@@ -71,7 +71,7 @@ def test_no_arguments_at_all_may_be_empty_text() -> None:
         return "pong"
 
     assert ping.parse("") == {}
-    assert ping.spec.effect is Effect.UNSAFE, "a tool that says nothing of its effect is trusted least"
+    assert ping.spec.effect is Effect.UNSAFE, "a tool without a declared effect has the strictest class"
 
 
 @pytest.mark.parametrize(
@@ -85,21 +85,21 @@ def test_no_arguments_at_all_may_be_empty_text() -> None:
         ("[]", "should be an object"),
     ],
 )
-def test_arguments_that_do_not_fit_are_explained(arguments: str, words: str) -> None:
-    """The LLM reads which argument is wrong, and how."""
+def test_invalid_arguments_are_explained(arguments: str, words: str) -> None:
+    """The error tells the LLM which argument is wrong and why."""
     with pytest.raises(ArgumentsInvalid, match=words.replace("(", r"\(")):
         search.parse(arguments)
 
 
 @given(st.text())
-def test_no_text_of_an_llm_breaks_the_parser(text: str) -> None:
-    """Whatever the arguments are, they fit, or there is an explanation."""
+def test_any_text_is_parsed_or_explained(text: str) -> None:
+    """Any text gives valid arguments or an explanation."""
     with suppress(ArgumentsInvalid):
         search.parse(text)
 
 
 def test_parameter_names_cannot_collide_with_pydantic() -> None:
-    """A tool may call its parameters what it likes."""
+    """A tool may use any parameter names."""
 
     @tool(effect="read")
     def odd(schema: str, model_config: int, copy: bool, _x: str, self: str) -> str:
@@ -134,12 +134,12 @@ def test_nested_models_work_as_parameters_and_results() -> None:
     [("as it is", "as it is"), (None, "null"), ({"a": [1]}, '{"a": [1]}'), (Path("x"), '"x"'), ("\ud800", "?")],
 )
 def test_results_become_text(value: Any, text: str) -> None:
-    """Text verbatim, everything else as JSON, and nothing that cannot be encoded."""
+    """Text is kept verbatim, other values become JSON, and every result can be encoded."""
     assert result_text(value) == text
 
 
 class NotJSON:
-    """Nothing JSON can hold."""
+    """A value that JSON cannot represent."""
 
 
 def untyped(x) -> None:  # type: ignore[no-untyped-def]
@@ -159,7 +159,7 @@ def positional(x: int, /) -> None:
 
 
 def opaque(x: NotJSON) -> None:
-    """Take what JSON cannot hold."""
+    """Take a value that JSON cannot represent."""
 
 
 def callback(x: Callable[[], int]) -> None:
@@ -167,11 +167,11 @@ def callback(x: Callable[[], int]) -> None:
 
 
 def default(x: Any = NotJSON()) -> None:  # noqa: B008  # the point of the test
-    """Have a default that JSON cannot hold."""
+    """Have a default that JSON cannot represent."""
 
 
 def unresolved(x: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821  # the point of the test
-    """Name a type that is not there."""
+    """Name a type that does not exist."""
 
 
 def generator(x: int) -> Any:
@@ -183,26 +183,26 @@ def generator(x: int) -> Any:
     "function", [untyped, starred, keywords, positional, opaque, callback, default, unresolved, generator]
 )
 def test_a_function_that_cannot_be_a_tool_is_named_with_the_reason(function: Callable[..., Any]) -> None:
-    """The message says which function, and what about it."""
+    """The error names the function and the reason."""
     with pytest.raises(ToolSignatureError, match=f"tool '{function.__name__}'"):
         tool(function)
 
 
 @pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])
-def test_effect_and_check_must_go_together(options: dict[str, Any]) -> None:
+def test_effect_and_check_must_match(options: dict[str, Any]) -> None:
     """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are refused."""
     with pytest.raises(ToolSignatureError, match="tool 'act'"):
         tool(name="act", **options)(lambda: None)
 
 
 @pytest.mark.parametrize("name", ["with space", "dotted.name", "x" * 65, "größe"])
-def test_a_name_that_the_api_refuses_is_refused_at_once(name: str) -> None:
-    """Better here than by the provider, in the middle of a run."""
+def test_a_name_that_the_api_rejects_is_refused(name: str) -> None:
+    """An invalid name is refused on definition, before the provider would reject it during a run."""
     with pytest.raises(ToolSignatureError, match="up to 64 letters"):
         tool(name=name)(lambda: None)
 
 
-def test_a_tool_is_still_the_function_it_was() -> None:
-    """Tools are called directly in a user's own tests."""
+def test_a_tool_can_be_called_as_a_function() -> None:
+    """Users can call their tools directly in their own tests."""
     assert isinstance(search, Tool)
     assert search("a", context=CONTEXT) == "a 10 fast  t"

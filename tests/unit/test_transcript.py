@@ -22,14 +22,14 @@ JSON = st.recursive(
 
 @given(st.text())
 def test_a_message_is_one_line_of_json(text: str) -> None:
-    """Encoded messages hold no line break, so a page can be split at them; and nothing in them is lost."""
+    """Encoded messages contain no line break, so a page can be split at them; nothing is lost."""
     encoded = encode(UserMessage(content=text))
     assert b"\n" not in encoded
     assert json.loads(encoded) == {"role": "user", "content": text}
 
 
-def test_what_the_provider_wants_back_is_sent_back() -> None:
-    """Fields we do not know, of the message and of its calls, are part of the encoded message."""
+def test_unknown_fields_of_a_message_are_sent_back() -> None:
+    """Unknown fields of a message and of its calls are part of the encoded message."""
     call = ToolCall(id="c", name="look", arguments="{}", extra={"extra_content": {"signature": "s"}})
     message = AssistantMessage(tool_calls=(call,), extra={"reasoning_content": "hm"})
     wire = json.loads(encode(message))
@@ -37,7 +37,7 @@ def test_what_the_provider_wants_back_is_sent_back() -> None:
     assert wire["tool_calls"][0]["extra_content"] == {"signature": "s"}
 
 
-def test_a_whole_request_is_the_json_the_api_wants() -> None:
+def test_a_request_is_valid_json() -> None:
     """Prefix and messages, joined as bytes, are one valid request."""
     spec = agent_spec(llm_options={"temperature": 0})
     body = json.loads(request_body(request_prefix(spec), [encode(UserMessage(content="hi"))]))
@@ -47,7 +47,7 @@ def test_a_whole_request_is_the_json_the_api_wants() -> None:
 
 
 def test_an_agent_without_tools_sends_none() -> None:
-    """The API refuses an empty list of tools."""
+    """The API rejects an empty list of tools."""
     assert "tools" not in json.loads(request_body(request_prefix(agent_spec(tools=())), []))
 
 
@@ -62,13 +62,13 @@ def test_pages_together_are_everything_and_none_is_too_large(lines: list[bytes])
 
 
 def test_a_line_larger_than_a_page_has_a_page_of_its_own() -> None:
-    """Nothing is too large to be read."""
+    """Every line can be read, whatever its size."""
     assert page([b"x" * (PAGE_BYTES + 1), b"y"]) == b"x" * (PAGE_BYTES + 1)
 
 
 @given(st.text(max_size=400), st.integers(20, 200))
 def test_clipping_keeps_head_and_tail_and_counts_the_rest(text: str, limit: int) -> None:
-    """Short text is untouched; of long text the first and last part remain, `limit` characters in all."""
+    """Short text is unchanged; of long text the first and last part remain, `limit` characters in all."""
     clipped = clip(text, limit)
     if len(text) <= limit:
         assert clipped == text
@@ -80,7 +80,7 @@ def test_clipping_keeps_head_and_tail_and_counts_the_rest(text: str, limit: int)
 
 
 def test_pages_of_a_transcript_start_where_asked() -> None:
-    """A reader that has n messages asks from n on."""
+    """A reader that has n messages requests the page from n on."""
     transcript = Transcript()
     transcript.add(UserMessageReceived(content="a", position=1))
     transcript.add(UserMessageReceived(content="b", position=2))
@@ -90,7 +90,7 @@ def test_pages_of_a_transcript_start_where_asked() -> None:
 
 
 @given(JSON)
-def test_the_digest_is_of_the_meaning(value: object) -> None:
-    """Two spellings of the same JSON have one digest, and it survives a round trip."""
+def test_the_digest_covers_the_meaning(value: object) -> None:
+    """Two spellings of the same JSON have one digest, which survives a round trip."""
     assert digest(json.loads(json.dumps(value))) == digest(value)
     assert json.loads(canonical(value)) == value

@@ -1,4 +1,4 @@
-"""Events of every release decode: step by step to today's schema, or with words that say why not."""
+"""Events of every release are upcast step by step to the current schema, or refused with the reason."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,18 @@ from tests.unit.runs import NOW
 
 RENAMED = Upcaster("run_unblocked", 1, "`who` became `by`", lambda event: {**event, "by": event["who"]})
 TRIMMED = Upcaster("run_unblocked", 2, "`by` without white space", lambda event: {**event, "by": event["by"].strip()})
-TABLE = (TRIMMED, RENAMED)  # the order in the table is not the order of the steps
+TABLE = (TRIMMED, RENAMED)  # not in the order of versions
 KNOWN = {**CURRENT, "run_unblocked": 3}
 
 
 def stored(**fields: Any) -> str:
-    """A line of a record."""
-    told = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
-    return json.dumps({name: value for name, value in (told | fields).items() if value is not None})
+    """Return a line of a record."""
+    values = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
+    return json.dumps({name: value for name, value in (values | fields).items() if value is not None})
 
 
 def faults(upcasters: Sequence[Upcaster], current: Mapping[str, int]) -> list[str]:
-    """What is wrong with a table: steps that are missing, there twice, without a summary, or lead nowhere."""
+    """Return the faults of a table: upcasters that are missing, duplicated, without a summary or superfluous."""
     steps = [(upcaster.type, upcaster.version) for upcaster in upcasters]
     wanted = {(kind, version) for kind, latest in current.items() for version in range(1, latest)}
     found = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]
@@ -37,15 +37,15 @@ def faults(upcasters: Sequence[Upcaster], current: Mapping[str, int]) -> list[st
 
 @given(SEEDS)
 def test_every_event_of_a_run_decodes_to_itself(seed: int) -> None:
-    """What the log writes today is read today, field by field, digest included."""
+    """The current release reads back every event that it writes, digest included."""
     run = play(seed).thread.run
     lines = run.log.page(0).split(b"\n")
     assert run.log.events == [decode_event(line) for line in lines]
     assert run.log.events[0] == decode_event(lines[0].decode())
 
 
-def test_an_old_event_is_brought_up_step_by_step() -> None:
-    """Each version is led to the next, in the order of versions, from wherever the event stands."""
+def test_an_old_event_is_upcast_step_by_step() -> None:
+    """An event of any version passes through each later version in order."""
     assert decode_event(stored(), upcasters=TABLE, current=KNOWN) == RunUnblocked(
         schema_version=3, position=7, by="bob"
     )
@@ -56,7 +56,7 @@ def test_an_old_event_is_brought_up_step_by_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "it is not JSON"),
         (b"\xff\xfe\xfd", "it is not JSON"),
@@ -87,39 +87,39 @@ def test_an_old_event_is_brought_up_step_by_step() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_says_what_is_wrong(line: bytes | str, said: str) -> None:
-    """Every failure is one kind of error, which names the event and the fault."""
+def test_an_unreadable_event_is_explained(line: bytes | str, message: str) -> None:
+    """Every failure is an `EventUnreadable` that names the event and the fault."""
     with pytest.raises(EventUnreadable) as raised:
         decode_event(line, upcasters=TABLE, current=KNOWN)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(("table", "count"), [((TRIMMED,), "no"), ((*TABLE, RENAMED), "2")])
 def test_a_gap_in_the_upcasters_is_named(table: tuple[Upcaster, ...], count: str) -> None:
-    """A step that is missing, or there twice, is a fault of ours, and told as one."""
+    """A missing or duplicated upcaster is reported as an error in Holdfast."""
     with pytest.raises(EventUnreadable, match=f"{count} upcasters lead from version 1 to 2"):
         decode_event(stored(), upcasters=table, current=KNOWN)
 
 
 def test_an_upcast_event_keeps_its_digest() -> None:
-    """What a step adds is there, and the digest stays the one of the line as it was stored."""
+    """Upcasting adds fields; the digest remains that of the stored line."""
     log = EventLog()
     log.append(RunUnblocked(by="bob"), at=NOW)
-    reason = Upcaster("run_unblocked", 1, "a reason is required", lambda event: {**event, "reason": "not told"})
+    reason = Upcaster("run_unblocked", 1, "a reason is required", lambda event: {**event, "reason": "not given"})
     event = decode_event(log.page(0), upcasters=(reason,), current={**CURRENT, "run_unblocked": 2})
     assert (event.digest, event.schema_version) == (log.events[0].digest, 2)
     assert isinstance(event, RunUnblocked)
-    assert (event.by, event.reason) == ("bob", "not told")
+    assert (event.by, event.reason) == ("bob", "not given")
 
 
 def test_every_version_that_was_ever_written_has_one_upcaster() -> None:
-    """For each type of event and each version below today's there is one step, with a summary, and no other."""
+    """Each type of event has exactly one upcaster with a summary for each earlier version."""
     assert faults(UPCASTERS, CURRENT) == []
     assert {"run_started", "run_finished", "llm_replied"} <= CURRENT.keys()
 
 
 def test_the_check_of_the_table_can_fail() -> None:
-    """A missing, a doubled, a wordless and a useless upcaster are each found."""
+    """A missing, a duplicated, an undocumented and a superfluous upcaster are each found."""
     assert faults(TABLE, KNOWN) == []
     assert faults((TRIMMED,), KNOWN) == ["('run_unblocked', 1): 0 upcasters"]
     assert faults((*TABLE, RENAMED), KNOWN) == ["('run_unblocked', 1): 2 upcasters"]

@@ -1,4 +1,4 @@
-"""Votes and lent rights, whatever people do in whatever order: `holdfast.authority.votes`, `holdfast.run.rights`."""
+"""Votes and delegated authority in any order of actions: `holdfast.authority.votes`, `holdfast.run.rights`."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,8 +16,8 @@ from holdfast.base.replacing import replace
 from holdfast.log.events import DecisionReceived
 from holdfast.run.contracts import ToolRequest
 from holdfast.run.rights import STATEMENTS
-from tests.unit.runs import Thread, agent_spec, at_work, calls, says
-from tests.unit.test_authority import asked, clerk, last, pays, started
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.unit.test_authority import awaiting_approval, call_starts, clerk, last_decision, pays
 
 NAMES = ("ann", "ben", "cid", "dot", "eve")
 KEYS = {name: encode_key(bytes([number]) * 32) for number, name in enumerate(NAMES, start=40)}
@@ -28,87 +28,89 @@ WHO = st.sampled_from(NAMES)
 DO = st.one_of(
     st.tuples(st.just("vote"), WHO, st.sampled_from(["approve", "approve", "respond"]), st.booleans()),
     st.tuples(st.just("edit"), WHO, st.integers(1, 3)),
-    st.tuples(st.just("lend"), WHO, WHO),
+    st.tuples(st.just("delegate"), WHO, WHO),
     st.tuples(st.just("revoke"), WHO, WHO),
     st.tuples(st.just("say"), WHO),
 )
 
 
-def signed(kind: type[Signed], by: str, **said: Any) -> dict[str, Any]:
-    """A statement, signed by who says it."""
-    said = {"by": by, **said}
-    return {**said, "signature": sign(KEYS[by], kind.model_validate(said).signed_bytes("t"))}
+def signed(kind: type[Signed], by: str, **fields: Any) -> dict[str, Any]:
+    """Return a statement signed by its author."""
+    fields = {"by": by, **fields}
+    return {**fields, "signature": sign(KEYS[by], kind.model_validate(fields).signed_bytes("t"))}
 
 
 @settings(max_examples=150)
 @given(st.integers(2, 4), st.booleans(), st.lists(DO, min_size=4, max_size=25))
-def test_nothing_is_decided_by_fewer_people_than_the_quorum(quorum: int, others: bool, done: list[Any]) -> None:
-    """However rights are lent and taken back, minds changed and arguments edited: so many people with standing rights
-    have given the same answer to what runs, none of whom has asked for it, where that is the rule.
+def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: list[Any]) -> None:
+    """Under any delegations, revocations, changed votes and edits, a decision has a quorum of equal answers, each with
+    its own authority, and none from a requester where the policy forbids that.
     """
-    terms = Terms(by=("some", "dot"), quorum=quorum, requester_may_decide=not others)
-    thread = asked(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
+    terms = Terms(by=("some", "dot"), quorum=quorum, requester_may_decide=not others_only)
+    thread = awaiting_approval(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
     seen: dict[str, tuple[Any, str]] = {}
-    lent: set[tuple[str, str]] = set()
+    delegated: set[tuple[str, str]] = set()
     requesters: set[str] = set()
     arguments: Any = {"cents": 5}
-    for kind, by, *more in done:
-        if kind == "lend":
-            told = thread.update("delegate_authority", {"by": by, "to": more[0], "seconds": 3_600})
-            lent |= {(by, more[0])} if told["outcome"] == "accepted" else set()
+    for kind, by, *more in actions:
+        if kind == "delegate":
+            answer = thread.update("delegate_authority", {"by": by, "to": more[0], "seconds": 3_600})
+            delegated |= {(by, more[0])} if answer["outcome"] == "accepted" else set()
         elif kind == "revoke":
             if thread.update("revoke", {"by": by, "delegated_to": more[0]})["outcome"] == "accepted":
-                lent.discard((by, more[0]))
+                delegated.discard((by, more[0]))
                 seen = {who: vote for who, vote in seen.items() if (vote[1], who) != (by, more[0])}
         elif kind == "say":
             thread.say("and?", by=by)
             requesters.add(by)
-            seen = {who: vote for who, vote in seen.items() if not others or by not in (who, vote[1])}
+            seen = {who: vote for who, vote in seen.items() if not others_only or by not in (who, vote[1])}
         else:
-            said = {"decision": more[0], "remember": more[1]} if kind == "vote" else {"arguments": {"cents": more[0]}}
-            said |= {"result": "so"} if said.get("decision") == "respond" else {}
-            outcome = thread.decide("1", by=by, **said)
+            decision: dict[str, Any] = {"arguments": {"cents": more[0]}}
+            if kind == "vote":
+                decision = {"decision": more[0], "remember": more[1]}
+            decision |= {"result": "so"} if decision.get("decision") == "respond" else {}
+            outcome = thread.decide("1", by=by, **decision)
             if outcome not in ("accepted", "waiting_for_quorum"):
                 continue
-            if "arguments" in said and said["arguments"] != arguments:
-                arguments, seen = said["arguments"], {}
-            right = last(thread).right or by
-            assert right == by or (right, by) in lent
+            if "arguments" in decision and decision["arguments"] != arguments:
+                arguments, seen = decision["arguments"], {}
+            right = last_decision(thread).right or by
+            assert right == by or (right, by) in delegated
             assert right in ("ann", "ben", "cid", "dot")
-            assert not others or not {by, right} & requesters
-            seen[by] = said.get("decision", "approve"), right
-            alike = [who for who, (answer, _) in seen.items() if answer == seen[by][0]]
+            assert not others_only or not {by, right} & requesters
+            seen[by] = decision.get("decision", "approve"), right
+            alike = [who for who, (given, _) in seen.items() if given == seen[by][0]]
             assert (outcome == "accepted") == (len(alike) >= quorum)
             assert len({right for _, right in seen.values()}) == len(seen)
             if outcome == "accepted":
                 break
-    assert len(started(thread)) == bool(thread.waiting(ToolRequest))
-    thread.check_whole()
+    assert len(call_starts(thread)) == bool(thread.waiting(ToolRequest))
+    thread.check_consistent()
 
 
 @settings(max_examples=100)
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["lend", "revoke", "variant", "wait"])), max_size=30))
-def test_a_signed_delegation_lends_once_whatever_arrives(done: list[tuple[int, str]]) -> None:
-    """Replayed, in other writings, before and after it was taken back, in any order: each lends once, and a right that
-    was taken back is only lent again by another statement.
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["delegate", "revoke", "variant", "wait"])), max_size=30))
+def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, str]]) -> None:
+    """A delegation that is replayed, also in another spelling or after its revocation, applies once; after a
+    revocation, only another statement delegates again.
     """
-    thread = asked(Policy(approvers=PEOPLE, signatures="required"))
+    thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     ends = [(thread.at + timedelta(hours=hours)).isoformat() for hours in range(1, 4)]
     made = [signed(AuthorityDelegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
     used: set[int] = set()
     standing: dict[str, int] = {}
-    for number, what in done:
-        lend, to = made[number], str(made[number]["to"])
-        if what == "wait":
-            thread.passes(minutes=10)
-        elif what == "revoke":
+    for number, action in actions:
+        delegation, to = made[number], str(made[number]["to"])
+        if action == "wait":
+            thread.advance(minutes=10)
+        elif action == "revoke":
             outcome = thread.update("revoke", signed(Revocation, "ann", delegated_to=to))["outcome"]
             assert (outcome == "accepted") == (to in standing)
             standing.pop(to, None)
         else:
-            sent = lend if what == "lend" else {**lend, "by": "ANN ", "reason": " "}
+            sent = delegation if action == "delegate" else {**delegation, "by": "ANN ", "reason": " "}
             outcome = thread.update("delegate_authority", sent)["outcome"]
-            late = lend["until"] <= thread.at.isoformat()
+            late = delegation["until"] <= thread.at.isoformat()
             assert outcome == ("too_late" if late else "duplicate" if number in used else "accepted")
             if outcome == "accepted":
                 used.add(number)
@@ -119,12 +121,12 @@ def test_a_signed_delegation_lends_once_whatever_arrives(done: list[tuple[int, s
             if to in [right.to for right in thread.state.authority.delegations]
         }
         assert {right.to for right in thread.state.authority.delegations if right.until > thread.at} <= set(standing)
-    thread.check_whole()
+    thread.check_consistent()
 
 
-def test_signed_statements_are_refused_and_not_forgotten_when_there_are_too_many() -> None:
-    """At the bound a new one is turned away until an old one has ended; a replay is still known."""
-    thread = asked(Policy(approvers=PEOPLE, signatures="required"))
+def test_too_many_signed_statements_are_refused() -> None:
+    """At the limit, a new statement is refused until an old one has expired; replays are still detected."""
+    thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     end = thread.at + timedelta(hours=1)
     first = signed(AuthorityDelegation, "ann", to="ben", until=end.isoformat())
     assert thread.update("delegate_authority", first)["outcome"] == "accepted"
@@ -137,17 +139,17 @@ def test_signed_statements_are_refused_and_not_forgotten_when_there_are_too_many
     more = signed(AuthorityDelegation, "ann", to="cid", until=(end + timedelta(hours=1)).isoformat())
     assert thread.update("delegate_authority", more)["outcome"] == "too_many"
     assert thread.update("delegate_authority", first)["outcome"] == "duplicate"
-    thread.passes(hours=1.1)
+    thread.advance(hours=1.1)
     assert thread.update("delegate_authority", more)["outcome"] == "accepted"
     assert len(thread.state.authority.used_statements) < STATEMENTS
 
 
-def doubtful(quorum: int, rule: str = "ask") -> Thread:
-    """A thread in which nobody knows whether a payment happened."""
+def with_unknown_outcome(quorum: int, rule: str = "ask") -> Thread:
+    """Return a thread with a payment whose outcome is unknown."""
     terms = Terms(by=("some",), quorum=quorum)
     own = Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE)
     lenient = Policy(rules=(allow("pay"),), approvers=PEOPLE, terms=terms)
-    thread = asked(own if rule == "ask" else lenient)
+    thread = awaiting_approval(own if rule == "ask" else lenient)
     for name in ("ann", "ben")[: quorum if rule == "ask" else 0]:
         thread.decide("1", by=name)
     thread.finish(1, "lost", "unknown")
@@ -155,24 +157,24 @@ def doubtful(quorum: int, rule: str = "ask") -> Thread:
 
 
 @pytest.mark.parametrize("rule", ["ask", "allow"])
-@pytest.mark.parametrize("word", ["happened", "absent", "undo", "abandon"])
-def test_what_became_of_a_call_is_said_by_as_many_as_let_it_run(word: Any, rule: str) -> None:
-    """The terms of the call's own rule; for a call that was allowed without asking, those of the policy."""
-    thread = doubtful(2, rule)
+@pytest.mark.parametrize("kind", ["happened", "absent", "undo", "abandon"])
+def test_an_unknown_outcome_needs_the_same_quorum_as_the_call(kind: Any, rule: str) -> None:
+    """The terms of the call's own rule apply; for a call that was allowed without asking, those of the policy."""
+    thread = with_unknown_outcome(2, rule)
     (request,) = thread.state.authority.requests
     assert (request.terms.quorum, request.terms.by) == (2, ("some",))
-    assert thread.decide(request.id, word, by="dot") == "not_entitled"
-    assert thread.decide(request.id, word, by="ann") == "waiting_for_quorum"
-    assert thread.decide(request.id, word, by="ann") == "duplicate"
-    other: DecisionKind = "abandon" if word != "abandon" else "happened"
+    assert thread.decide(request.id, kind, by="dot") == "not_entitled"
+    assert thread.decide(request.id, kind, by="ann") == "waiting_for_quorum"
+    assert thread.decide(request.id, kind, by="ann") == "duplicate"
+    other: DecisionKind = "abandon" if kind != "abandon" else "happened"
     assert thread.decide(request.id, other, by="cid") == "waiting_for_quorum"
-    assert thread.decide(request.id, word, by="ben") == "accepted"
-    thread.check_whole()
+    assert thread.decide(request.id, kind, by="ben") == "accepted"
+    thread.check_consistent()
 
 
-def test_a_remembered_call_keeps_the_terms_of_the_rule_it_lifts() -> None:
-    """What became of it is said by those who decide on such calls, not by anybody."""
-    thread = asked(Policy(rules=(ask("pay", terms=Terms(by=("some",), quorum=2)),), approvers=PEOPLE))
+def test_a_remembered_call_keeps_the_terms_of_its_rule() -> None:
+    """The approvers of the original rule resolve the unknown outcome of a remembered call."""
+    thread = awaiting_approval(Policy(rules=(ask("pay", terms=Terms(by=("some",), quorum=2)),), approvers=PEOPLE))
     for name in ("ann", "ben"):
         thread.decide("1", by=name, remember=True)
     thread.finish(1)
@@ -182,8 +184,8 @@ def test_a_remembered_call_keeps_the_terms_of_the_rule_it_lifts() -> None:
 
 
 def test_each_epoch_of_an_effect_has_a_digest_of_its_own() -> None:
-    """What was said of the first attempt is not said of the second."""
-    thread = doubtful(1)
+    """A decision about the first attempt does not count for the second."""
+    thread = with_unknown_outcome(1)
     first = thread.state.authority.requests[0]
     assert thread.decide(first.id, "absent", by="ann", digest=first.digest) == "accepted"
     thread.finish(1, "lost again", "unknown")
@@ -193,30 +195,30 @@ def test_each_epoch_of_an_effect_has_a_digest_of_its_own() -> None:
     assert thread.decide(second.id, "absent", by="ann", digest=second.digest) == "accepted"
 
 
-def test_a_remembered_rule_counts_while_its_approvals_do() -> None:
-    """A key that is taken out of the policy, or a person who asks, takes their rule with it."""
+def test_a_remembered_rule_ends_when_its_approver_makes_a_request() -> None:
+    """If requesters may not decide, a message from the approver voids the remembered rule."""
     policy = Policy(
         rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required"
     )
-    thread = asked(policy)
+    thread = awaiting_approval(policy)
     (request,) = thread.state.authority.requests
     payload: dict[str, Any] = {"decision": "approve", "request": "1", "digest": request.digest, "remember": True}
     assert thread.update("decide", signed(Decision, "ann", **payload))["outcome"] == "accepted"
     thread.finish(1)
     thread.reply(pays(cents=5))
-    assert thread.at_tools == [2]
+    assert thread.running_calls == [2]
     thread.finish(2)
-    said = signed(Message, "ann", message="again", id="1", until=(thread.at + timedelta(hours=1)).isoformat())
-    assert thread.update("say", said)["outcome"] == "queued"
+    message = signed(Message, "ann", message="again", id="1", until=(thread.at + timedelta(hours=1)).isoformat())
+    assert thread.update("say", message)["outcome"] == "queued"
     thread.reply(pays(cents=5))
     assert thread.state.status == "waiting_approval"
 
 
-def test_a_rule_does_not_outlive_the_key_that_made_it() -> None:
-    """The thread goes on under a policy that knows another key of hers: the call asks again."""
+def test_a_remembered_rule_ends_with_its_key() -> None:
+    """If the thread resumes under a policy with another key for the approver, the call asks again."""
     policy = Policy(rules=(ask("pay"),), approvers=PEOPLE, signatures="required")
     for changed, at_tools in ((False, [2]), (True, [])):
-        thread = asked(policy)
+        thread = awaiting_approval(policy)
         (request,) = thread.state.authority.requests
         payload: dict[str, Any] = {"decision": "approve", "request": "1", "digest": request.digest, "remember": True}
         thread.update("decide", signed(Decision, "ann", **payload))
@@ -230,21 +232,21 @@ def test_a_rule_does_not_outlive_the_key_that_made_it() -> None:
         thread.load_thread()
         thread.load()
         thread.reply(pays(cents=5))
-        assert thread.at_tools == at_tools
+        assert thread.running_calls == at_tools
 
 
-def test_a_stand_in_makes_no_rule() -> None:
-    """A right is lent for a while: what is decided with it holds once."""
-    thread = asked(Policy(rules=(ask("pay", terms=Terms(by=("ann",))),), approvers=PEOPLE))
+def test_a_delegate_cannot_remember_a_decision() -> None:
+    """A delegation is temporary, so a decision made with it applies once."""
+    thread = awaiting_approval(Policy(rules=(ask("pay", terms=Terms(by=("ann",))),), approvers=PEOPLE))
     thread.update("delegate_authority", {"by": "ann", "to": "ben", "seconds": 60})
     answer = thread.update("decide", {"decision": "approve", "request": "1", "by": "ben", "remember": True})
     assert (answer["outcome"], answer["explanation"][:14]) == ("accepted", "not remembered")
     assert thread.state.authority.rules == ()
 
 
-def test_what_a_request_shows_has_its_digest() -> None:
-    """Whoever signs recomputes it from tool and arguments; other arguments have another."""
-    thread = asked()
+def test_a_requests_view_reproduces_its_digest() -> None:
+    """A signer can recompute the digest from the tool and arguments shown; other arguments give another digest."""
+    thread = awaiting_approval()
     (request,) = thread.state.authority.requests
     view = request.view()
     assert shown_digest(view) == request.digest
@@ -252,8 +254,8 @@ def test_what_a_request_shows_has_its_digest() -> None:
     assert shown_digest({**view, "tool": "wipe"}) != request.digest
 
 
-def test_who_asked_is_not_known_after_an_unsigned_message() -> None:
-    """It came before the agent was loaded, so nobody could refuse it: nobody may approve, and everybody deny."""
+def test_the_requester_is_unknown_after_an_unsigned_message() -> None:
+    """Such a message, accepted before the agent was loaded, makes approval impossible; approvers may still deny."""
     policy = Policy(terms=Terms(requester_may_decide=False), approvers=PEOPLE, signatures="required")
     thread = Thread(clerk(policy), by="dot")
     assert thread.say("pay", by="zed") == "queued"
@@ -267,8 +269,8 @@ def test_who_asked_is_not_known_after_an_unsigned_message() -> None:
     assert thread.update("decide", signed(Decision, "ann", decision="deny", **payload))["outcome"] == "accepted"
 
 
-def test_a_run_that_nobody_vouches_for_fails_where_it_matters_who_asks() -> None:
-    """Started by none of our own processes, under a policy that wants to know: it fails as soon as that is known."""
+def test_a_run_without_proof_of_its_origin_fails_if_the_requester_matters() -> None:
+    """If the policy depends on the requester and none of Holdfast's processes started the run, it fails on loading."""
     policy = Policy(terms=Terms(requester_may_decide=False), approvers=PEOPLE, signatures="required")
     for spec, outcome in ((clerk(policy), "failed"), (clerk(), None)):
         thread = Thread(spec)
@@ -281,19 +283,19 @@ def test_a_run_that_nobody_vouches_for_fails_where_it_matters_who_asks() -> None
             assert "starter.py start" in thread.state.result
 
 
-def test_a_request_is_not_decided_by_who_asks_after_they_have_voted() -> None:
-    """Ann votes, and then asks for more: her vote is gone."""
+def test_a_vote_is_void_once_its_voter_makes_a_request() -> None:
+    """Ann's vote no longer counts after she sends a message."""
     terms = Terms(quorum=2, requester_may_decide=False)
-    thread = asked(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
+    thread = awaiting_approval(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
     assert thread.decide("1", by="ann") == "waiting_for_quorum"
     thread.say("and quickly", by="Ann")
     assert thread.decide("1", by="ben") == "waiting_for_quorum"
     assert thread.decide("1", by="cid") == "accepted"
 
 
-def test_a_decision_by_signal_says_what_an_update_says() -> None:
-    """A guard of this module: outcomes are recorded the same, whichever way a decision comes."""
-    thread = at_work(agent_spec())
+def test_a_decision_by_signal_is_recorded_like_one_by_update() -> None:
+    """The recorded outcome is the same for signals and updates."""
+    thread = loaded_thread(agent_spec())
     thread.reply(calls("pay"))
     thread.signal("approve", {"request": "1", "by": "Alice"})
     received = [event for event in thread.log if isinstance(event, DecisionReceived)]

@@ -1,4 +1,4 @@
-"""Worker identities: text that says which process it is, and is read by nobody else's rules."""
+"""Worker identities: text that names a process exactly."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,19 +16,19 @@ identities = st.builds(
 
 @given(identities)
 def test_an_identity_is_read_as_it_was_written(identity: WorkerIdentity) -> None:
-    """Whatever the machine is called, the text names the same process again."""
+    """For any host name, the text names the same process again."""
     assert parse_identity(str(identity)) == identity
 
 
 @given(st.text() | identities.flatmap(lambda identity: st.text(max_size=3).map(lambda more: f"{identity}{more}")))
-def test_what_reads_is_exactly_what_was_written(text: str) -> None:
-    """No second spelling is taken for an identity: no sign, no leading zero, no space, no digits of other scripts."""
+def test_an_identity_has_one_spelling(text: str) -> None:
+    """A sign, a leading zero, a space or digits of other scripts are refused."""
     identity = parse_identity(text)
     assert identity is None or str(identity) == text
 
 
-def test_a_machine_is_named_as_short_as_people_need_it() -> None:
-    """Every step's history repeats the name: its domain goes, and the beginning of one that is long."""
+def test_the_host_name_is_shortened() -> None:
+    """Every step's history repeats the name, so its domain and the beginning of a long name are dropped."""
     assert host_in_identity("build-7") == "build-7"
     assert host_in_identity("ip-10-0-12-34.eu-central-1.compute.internal") == "ip-10-0-12-34"
     assert host_in_identity("holdfast-worker-7d9f8b6c5-x2x4z") == "t-worker-7d9f8b6c5-x2x4z"
@@ -36,8 +36,8 @@ def test_a_machine_is_named_as_short_as_people_need_it() -> None:
     assert host_in_identity("") == host_in_identity(".local") == "-"
 
 
-def test_the_identities_of_others_are_nobodys() -> None:
-    """Temporal's own form, other programs', and near misses do not parse."""
+def test_other_programs_identities_are_not_parsed() -> None:
+    """Temporal's own form, other programs' forms and near misses do not parse."""
     ours = "hf:build-7:3f1c9a2b7d5e8046:4711:8834112"
     assert parse_identity(ours) is not None
     for other in (

@@ -1,4 +1,4 @@
-"""The file tools stay inside the workspace, return bounded text, and change a file once or not at all."""
+"""The file tools stay inside the workspace, return bounded text, and change a file completely or not at all."""
 
 import inspect
 import os
@@ -36,7 +36,7 @@ from holdfast.tools.effects import Effect
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A workspace with a neighbour that it must not reach."""
+    """Return a workspace with files beside it that it must not reach."""
     (tmp_path / "secret.txt").write_text("secret needle")
     root = tmp_path / "workspace"
     root.mkdir()
@@ -45,17 +45,17 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def context(root: Path) -> ToolContext:
-    """A first attempt in that workspace."""
+    """Return the context of a first attempt in that workspace."""
     return ToolContext(thread="t", workspace=root, key="k", attempt=1)
 
 
-def again(context: ToolContext) -> ToolContext:
-    """The second attempt of the same call."""
+def second_attempt(context: ToolContext) -> ToolContext:
+    """Return the context of a second attempt of the same call."""
     return ToolContext(thread=context.thread, workspace=context.workspace, key=context.key, attempt=2)
 
 
-def outside(root: Path) -> dict[str, str | None]:
-    """Everything beside the workspace."""
+def outside_content(root: Path) -> dict[str, str | None]:
+    """Return the content of everything beside the workspace."""
     return {
         str(path.relative_to(root.parent)): path.read_text() if path.is_file() else None
         for path in root.parent.rglob("*")
@@ -63,8 +63,8 @@ def outside(root: Path) -> dict[str, str | None]:
     }
 
 
-def with_links(root: Path) -> None:
-    """Every way out that a link can make."""
+def add_links(root: Path) -> None:
+    """Create every kind of link that leads out of the workspace."""
     (root / "sub").mkdir()
     (root / "out").symlink_to(root.parent)
     (root / "sub" / "up").symlink_to("../..")
@@ -108,15 +108,17 @@ TOOLS: list[Callable[..., Any]] = [
         "{workspace}-sibling/file",
     ],
 )
-def test_ways_out_are_refused(use: Callable[..., Any], path: str, root: Path, context: ToolContext) -> None:
-    """No tool follows a path out, by whatever turn it leads there, and nothing outside changes."""
-    with_links(root)
-    before = outside(root)
+def test_paths_out_of_the_workspace_are_refused(
+    use: Callable[..., Any], path: str, root: Path, context: ToolContext
+) -> None:
+    """No tool follows a path that leads out, and nothing outside changes."""
+    add_links(root)
+    before = outside_content(root)
 
     with pytest.raises(OutsideWorkspace, match="leads outside the workspace"):
         use(path.format(parent=root.parent, workspace=root), context)
 
-    assert before == outside(root)
+    assert before == outside_content(root)
 
 
 PIECES = st.sampled_from(
@@ -137,10 +139,10 @@ PATHS = st.one_of(
 )
 @given(path=PATHS)
 def test_any_path_stays_inside_or_is_refused(path: str, root: Path, context: ToolContext) -> None:
-    """For any path at all: each tool refuses it, or touches the workspace only."""
+    """For any path, each tool refuses it or touches only the workspace."""
     if not (root / "sub").exists():
-        with_links(root)
-    before = outside(root)
+        add_links(root)
+    before = outside_content(root)
 
     for use in (TOOLS[0], TOOLS[1], TOOLS[3], TOOLS[4]):
         try:
@@ -148,18 +150,18 @@ def test_any_path_stays_inside_or_is_refused(path: str, root: Path, context: Too
         except (OSError, ValueError, OutsideWorkspace, NotAFile, NotText, EditRefused):
             continue
 
-    assert before == outside(root)
+    assert before == outside_content(root)
 
 
 @pytest.mark.parametrize("path", ["nul\0byte", "\ud800", "x/" * 3000])
-def test_what_cannot_be_a_path(path: str, root: Path) -> None:
-    """A text that cannot name a file is refused in words, not with the system's error."""
+def test_an_invalid_path_is_refused(path: str, root: Path) -> None:
+    """Text that cannot name a file is refused with a plain message instead of the system's error."""
     with pytest.raises(ValueError, match=r"cannot be a path|file names cannot have"):
         inside(root, path)
 
 
-def test_an_overlong_name(context: ToolContext) -> None:
-    """A name that is too long for the file system is an error that names it."""
+def test_an_overlong_name_is_refused(context: ToolContext) -> None:
+    """The error for a name too long for the file system contains the name."""
     with pytest.raises(OSError, match=r"^x+: File name too long"):
         write_file("x" * 300, "text", context=context)
 
@@ -175,10 +177,10 @@ def test_an_overlong_name(context: ToolContext) -> None:
         ("circle", "circle is a link that leads in a circle; name a file or a folder"),
     ],
 )
-def test_a_link_is_refused_with_the_place_that_it_leads_to(
+def test_a_link_is_refused_with_its_target(
     use: Callable[..., Any], path: str, says: str, root: Path, context: ToolContext
 ) -> None:
-    """What was judged is the path's text, so no link is followed; the LLM reads which path to ask for instead."""
+    """The policy judged the text of the path, so no link is followed; the LLM reads which path to use instead."""
     (root / "docs").mkdir()
     (root / "src").mkdir()
     (root / "src" / "app.py").write_text("secret")
@@ -193,8 +195,8 @@ def test_a_link_is_refused_with_the_place_that_it_leads_to(
     assert (root / "src" / "app.py").read_text() == "secret"
 
 
-def test_a_folder_may_be_left_and_entered_again_by_the_text_of_a_path(root: Path, context: ToolContext) -> None:
-    """`..` is worked out from the text, as it was judged: `link/..` is the folder that the link is in."""
+def test_parent_folders_are_resolved_in_the_text_of_a_path(root: Path, context: ToolContext) -> None:
+    """`..` is resolved in the text, as the policy judged it: `link/..` is the folder that contains the link."""
     (root / "link").symlink_to("/etc")
 
     write_file("link/../a//b/./c.txt", "one", context=context)
@@ -202,8 +204,8 @@ def test_a_folder_may_be_left_and_entered_again_by_the_text_of_a_path(root: Path
     assert "one" == read_file(f"../{root.name}/a/b/c.txt", context=context) == (root / "a/b/c.txt").read_text()
 
 
-def test_a_workspace_behind_a_link(root: Path) -> None:
-    """The workspace itself may be reached through a link."""
+def test_a_workspace_may_be_reached_through_a_link(root: Path) -> None:
+    """The path of the workspace itself may contain a link."""
     linked = root.parent / "linked"
     linked.symlink_to(root)
     context = ToolContext(thread="t", workspace=linked, key="k", attempt=1)
@@ -216,10 +218,10 @@ def test_a_workspace_behind_a_link(root: Path) -> None:
 
 @pytest.mark.parametrize("use", [TOOLS[0], TOOLS[3], TOOLS[4]], ids=["read", "write", "edit"])
 @pytest.mark.parametrize("kind", ["folder", "pipe", "socket", "device", ".", ""])
-def test_only_regular_files(
+def test_only_regular_files_are_accepted(
     use: Callable[..., Any], kind: str, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not a regular file is refused at once: nothing hangs on a pipe, and nothing replaces it."""
+    """Anything but a regular file is refused at once: no tool blocks on a pipe or replaces it."""
     monkeypatch.chdir(root)  # the name of a socket must be short
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
@@ -235,23 +237,23 @@ def test_only_regular_files(
     assert stat.S_ISFIFO((root / "pipe").stat().st_mode)
 
 
-def test_searching_passes_over_pipes(root: Path, context: ToolContext) -> None:
-    """A search does not hang on a pipe among the files."""
+def test_a_search_skips_pipes(root: Path, context: ToolContext) -> None:
+    """A search does not block on a pipe among the files."""
     os.mkfifo(root / "pipe")
     (root / "file.txt").write_text("needle")
 
     assert search_files("needle", context=context) == "file.txt:1: needle"
 
 
-def test_missing_file(context: ToolContext) -> None:
-    """A file that is not there is named as the LLM named it, with advice."""
+def test_a_missing_file_is_named(context: ToolContext) -> None:
+    """The error contains the name that the LLM used, with advice."""
     with pytest.raises(FileNotFoundError, match=r"^no\.txt: No such file or directory; list_files shows"):
         read_file("no.txt", context=context)
 
 
 @pytest.mark.parametrize("content", [b"\x00\x01binary", "größe".encode("latin-1"), b"fine\n" * 3 + b"\xff\n"])
-def test_not_text(content: bytes, root: Path, context: ToolContext) -> None:
-    """A file that is not UTF-8 text is refused with its size, and not edited."""
+def test_a_file_that_is_not_text_is_refused(content: bytes, root: Path, context: ToolContext) -> None:
+    """A file that is not UTF-8 text is refused with its size and is not edited."""
     (root / "file").write_bytes(content)
 
     for use in (TOOLS[0], TOOLS[4]):
@@ -263,8 +265,8 @@ def test_not_text(content: bytes, root: Path, context: ToolContext) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 @given(content=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_what_was_written_is_read(content: str, context: ToolContext) -> None:
-    """Text comes back as it was written, line ends and all."""
+def test_written_text_is_read_back(content: str, context: ToolContext) -> None:
+    """Text is read back exactly as it was written, including line ends."""
     write_file("file", content, context=context)
 
     assert content == read_file("file", limit=10_000, context=context)
@@ -282,15 +284,15 @@ def test_what_was_written_is_read(content: str, context: ToolContext) -> None:
         (99, 1, "[file ends before line 99; it has 9 bytes]"),
     ],
 )
-def test_reading_a_part(offset: int, limit: int, expected: str, root: Path, context: ToolContext) -> None:
-    """A part is what was asked for, and says how to read on where there is more."""
+def test_a_part_of_a_file_can_be_read(offset: int, limit: int, expected: str, root: Path, context: ToolContext) -> None:
+    """The result is the requested part and says how to read on if there is more."""
     (root / "file").write_text("1\n2\n3\n4\n5")
 
     assert expected == read_file("file", offset, limit=limit, context=context)
 
 
-def test_reading_past_the_last_line_end(root: Path, context: ToolContext) -> None:
-    """After the last line end there is no further line; an empty file says that it is empty."""
+def test_reading_past_the_last_line(root: Path, context: ToolContext) -> None:
+    """After the last line end there is no further line; an empty file is reported as empty."""
     (root / "file").write_text("1\n2\n")
     (root / "empty").touch()
 
@@ -300,8 +302,8 @@ def test_reading_past_the_last_line_end(root: Path, context: ToolContext) -> Non
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(lines=st.lists(st.text("aß\r", max_size=5), min_size=1, max_size=12), limit=st.integers(1, 5))
-def test_reading_on_covers_the_file(lines: list[str], limit: int, root: Path, context: ToolContext) -> None:
-    """The parts, read on and on as each one says, are the whole file."""
+def test_consecutive_parts_cover_the_file(lines: list[str], limit: int, root: Path, context: ToolContext) -> None:
+    """Reading on as each part says yields the whole file."""
     text = "\n".join(lines)
     assume(text)
     (root / "file").write_bytes(text.encode())
@@ -318,7 +320,7 @@ def test_reading_on_covers_the_file(lines: list[str], limit: int, root: Path, co
 
 
 def test_huge_files_are_read_in_part(root: Path, context: ToolContext) -> None:
-    """A huge file is not loaded: a part of it is bounded, its lines are clipped, and skipping is quick."""
+    """A huge file is not loaded: each part is bounded, long lines are clipped, and skipping is fast."""
     with (root / "long").open("wb") as file:
         file.write("é".encode() * 5_000_001 + b"\n")
         file.writelines(b"x" * 999 + b"\n" for _ in range(200))
@@ -333,21 +335,21 @@ def test_huge_files_are_read_in_part(root: Path, context: ToolContext) -> None:
 
 
 def test_a_clipped_line_ends_with_a_whole_character(root: Path, context: ToolContext) -> None:
-    """Clipping never makes text look as if it were not text, wherever in a character it falls."""
+    """Clipping never splits a character, so clipped text remains valid."""
     for shift in range(5):
         (root / "file").write_text("x" * shift + "€🎉" * 1000)
         assert "more bytes in this line]" in read_file("file", context=context)
 
 
-def test_writing(root: Path, context: ToolContext) -> None:
-    """A write makes the folders it needs, and leaves only the file behind."""
+def test_a_write_creates_folders(root: Path, context: ToolContext) -> None:
+    """A write creates missing folders and leaves no other file."""
     assert write_file("a/b/c.txt", "héy\n", context=context) == "Wrote 5 bytes to a/b/c.txt."
 
     assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/b", "a/b/c.txt"]
 
 
 def test_the_mode_is_kept(root: Path, context: ToolContext) -> None:
-    """A file keeps its mode when it is written or edited; a new one gets what the umask leaves."""
+    """A file keeps its mode when it is written or edited; a new one gets its mode from the umask."""
     (root / "run.sh").write_text("#!/bin/sh\n")
     (root / "run.sh").chmod(0o754)
     (root / "plain").touch()
@@ -361,7 +363,7 @@ def test_the_mode_is_kept(root: Path, context: ToolContext) -> None:
 
 
 def test_a_failed_write_changes_nothing(root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails half way leaves the old text, and no other file."""
+    """A write that fails midway keeps the old text and leaves no other file."""
     write_file("file", "old", context=context)
 
     def full(descriptor: int) -> None:
@@ -375,8 +377,8 @@ def test_a_failed_write_changes_nothing(root: Path, context: ToolContext, monkey
 
 
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", "sub/.git/config", ".GIT/config", "sub/../.git/config"])
-def test_git_is_not_written_to(path: str, root: Path, context: ToolContext) -> None:
-    """What git would run as a command cannot be written as a file."""
+def test_the_git_folder_is_not_writable(path: str, root: Path, context: ToolContext) -> None:
+    """Files from which git runs commands cannot be written."""
     (root / "sub" / ".git").mkdir(parents=True)
 
     with pytest.raises(OutsideWorkspace, match="belongs to git"):
@@ -395,13 +397,15 @@ def test_git_is_not_written_to(path: str, root: Path, context: ToolContext) -> N
         ("héé\n", "éé", "ée", False, "hée\n"),
     ],
 )
-def test_edit(before: str, old: str, new: str, everywhere: bool, after: str, root: Path, context: ToolContext) -> None:
-    """An edit replaces the one occurrence, or all if asked; a second attempt finds it made and changes nothing."""
+def test_an_edit_is_made_once(
+    before: str, old: str, new: str, everywhere: bool, after: str, root: Path, context: ToolContext
+) -> None:
+    """An edit replaces the one occurrence, or all if asked; a second attempt detects it and changes nothing."""
     (root / "file").write_bytes(before.encode())
 
     first = edit_file("file", old, new=new, replace_all=everywhere, context=context)
     made = (root / "file").read_bytes().decode()
-    second = edit_file("file", old, new=new, replace_all=everywhere, context=again(context))
+    second = edit_file("file", old, new=new, replace_all=everywhere, context=second_attempt(context))
 
     assert after == made == (root / "file").read_bytes().decode()
     assert first.startswith("Edited file: replaced ")
@@ -415,8 +419,8 @@ TEXT = st.text("ab\n", max_size=12)
 @given(
     before=TEXT, old=st.text("ab\n", min_size=1, max_size=4), new=st.text("ab\n", max_size=5), everywhere=st.booleans()
 )
-def test_an_edit_is_recognised(before: str, old: str, new: str, everywhere: bool) -> None:
-    """Whatever the texts: an edit that is made is recognised afterwards, so it is never made twice."""
+def test_a_completed_edit_is_detected(before: str, old: str, new: str, everywhere: bool) -> None:
+    """With any texts, a completed edit is detected, so it is never made twice."""
     try:
         after = edited(before, old, new=new, replace_all=everywhere, path="file")
     except EditRefused:
@@ -426,16 +430,16 @@ def test_an_edit_is_recognised(before: str, old: str, new: str, everywhere: bool
 
 
 @given(before=TEXT, old=st.text("ab", min_size=1, max_size=3))
-def test_an_edit_that_is_not_made_is_not_taken_for_made(before: str, old: str) -> None:
-    """Where `new` is not in the file, no edit is taken for made."""
+def test_a_missing_edit_is_not_reported_as_made(before: str, old: str) -> None:
+    """If `new` is not in the file, the edit does not count as made."""
     assert not shows_edit(before, old, new="new")
 
 
-def test_an_attempt_cut_short_before_the_edit(root: Path, context: ToolContext) -> None:
-    """A second attempt makes the edit that the first one did not come to make."""
+def test_a_second_attempt_makes_a_missing_edit(root: Path, context: ToolContext) -> None:
+    """A second attempt makes the edit if the first one stopped before it."""
     (root / "file").write_text("a b c")
 
-    edit_file("file", "b", new="x", context=again(context))
+    edit_file("file", "b", new="x", context=second_attempt(context))
 
     assert (root / "file").read_text() == "a x c"
 
@@ -453,8 +457,10 @@ def test_an_attempt_cut_short_before_the_edit(root: Path, context: ToolContext) 
         ("a", "a", "a", "`new` must differ"),
     ],
 )
-def test_refused_edits(text: str, old: str, new: str, says: str, root: Path, context: ToolContext) -> None:
-    """An edit that cannot be made as asked says why and what to do, and changes nothing."""
+def test_an_impossible_edit_is_refused(
+    text: str, old: str, new: str, says: str, root: Path, context: ToolContext
+) -> None:
+    """The error says why the edit is impossible and what to do; nothing changes."""
     (root / "file").write_text(text)
 
     with pytest.raises(EditRefused, match=says):
@@ -463,8 +469,8 @@ def test_refused_edits(text: str, old: str, new: str, says: str, root: Path, con
     assert text == (root / "file").read_text()
 
 
-def test_edits_at_once_are_all_made(root: Path, context: ToolContext) -> None:
-    """Edits of one file that run at the same time do not lose each other's changes."""
+def test_concurrent_edits_are_all_made(root: Path, context: ToolContext) -> None:
+    """Concurrent edits of one file do not lose each other's changes."""
     numbers = range(16)
     (root / "file").write_text("".join(f"<{number}>" for number in numbers))
 
@@ -486,13 +492,13 @@ def test_edits_at_once_are_all_made(root: Path, context: ToolContext) -> None:
         ("a/?[0-9]/**/z", ["a/b1/z", "a/b1/c/d/z"], ["a/bc/z", "a/b1/c"]),
     ],
 )
-def test_globs(pattern: str, fits: list[str], misses: list[str]) -> None:
-    """Stars stay within a name, double stars span folders, and a bare name fits in any folder."""
+def test_globs_match(pattern: str, fits: list[str], misses: list[str]) -> None:
+    """A star stays within a name, a double star spans folders, and a bare name matches in any folder."""
     assert fits == [path for path in fits + misses if matches_glob(path, pattern)]
 
 
 def test_no_glob_is_slow() -> None:
-    """A pattern made to be slow is not."""
+    """A pattern built to be slow is matched quickly."""
     start = time.process_time()
 
     matches_glob("a/" * 200 + "b", "**/a/" * 100 + "c")
@@ -501,9 +507,9 @@ def test_no_glob_is_slow() -> None:
     assert time.process_time() - start < 1
 
 
-def test_listing(root: Path, context: ToolContext) -> None:
+def test_a_listing_is_sorted_and_marked(root: Path, context: ToolContext) -> None:
     """A listing marks folders and links, enters neither links nor .git, and is sorted."""
-    with_links(root)
+    add_links(root)
     (root / ".git").mkdir()
     (root / ".git" / "config").touch()
     (root / "sub" / "file.txt").touch()
@@ -528,8 +534,8 @@ def test_listing(root: Path, context: ToolContext) -> None:
         list_files("sub/file.txt", context=context)
 
 
-def test_listing_is_bounded(root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long listing shows what is nearest and says that there may be more."""
+def test_a_listing_is_bounded(root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long listing shows the nearest files and says that there may be more."""
     (root / "deep" / "down").mkdir(parents=True)
     for number in range(5):
         (root / f"{number}").touch()
@@ -541,8 +547,8 @@ def test_listing_is_bounded(root: Path, context: ToolContext, monkeypatch: pytes
     assert list_files(context=context).split()[:7] == ["0", "1", "2", "3", "4", "deep/", "[there"]
 
 
-def test_searching(root: Path, context: ToolContext) -> None:
-    """A search names file, line and text; it leaves out binary files, links and .git."""
+def test_a_search_returns_file_line_and_text(root: Path, context: ToolContext) -> None:
+    """A search leaves out binary files, links and .git."""
     for name in ("a.txt", "sub/b.py", ".git/config", "odd\nname"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("first\r\nA needle here\r\nlast")
@@ -564,7 +570,7 @@ def test_searching(root: Path, context: ToolContext) -> None:
 
 
 def test_search_hits_are_bounded(root: Path, context: ToolContext) -> None:
-    """A search shows so many hits, each clipped around the match, and says that there are more."""
+    """A search returns a limited number of hits, each clipped around the match, and says that there are more."""
     (root / "many").write_text("needle\n" * 1000)
     (root / "wide").write_text("x" * 5000 + "needle" + "y" * 4000 + "\n")
 
@@ -577,14 +583,14 @@ def test_search_hits_are_bounded(root: Path, context: ToolContext) -> None:
 
 
 def test_long_lines_keep_their_numbers(root: Path, context: ToolContext) -> None:
-    """Line numbers count lines, though a long one is searched in pieces."""
+    """Line numbers count whole lines, although a long line is searched in pieces."""
     (root / "file").write_text("x" * 25_000 + "needle\nsecond\nneedle\n")
 
     assert [int(hit.split(":")[1]) for hit in search_files("needle", context=context).splitlines()] == [1, 3]
 
 
-def test_a_pattern_that_takes_for_ever(root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search is stopped at its time limit; what it has found by then is returned."""
+def test_a_search_has_a_time_limit(root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search stops at its time limit and returns the hits found by then."""
     monkeypatch.setattr(search, "SEARCH_SECONDS", 0.5)
     (root / "1").write_text("aab\n")
     (root / "2").write_text("a" * 5000 + "!\n")
@@ -595,19 +601,19 @@ def test_a_pattern_that_takes_for_ever(root: Path, context: ToolContext, monkeyp
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "needle\0"])
-def test_what_is_no_pattern(pattern: str, context: ToolContext) -> None:
-    """A pattern that is no regular expression is refused with the reason."""
+def test_an_invalid_pattern_is_refused(pattern: str, context: ToolContext) -> None:
+    """A pattern that is not a regular expression is refused with the reason."""
     with pytest.raises(ValueError, match=r"is not a regular expression: .|has a NUL"):
         search_files(pattern, context=context)
 
 
-def test_searching_nothing(context: ToolContext) -> None:
-    """A search that finds nothing says so, also where there is nothing to search."""
+def test_a_search_without_hits_says_so(context: ToolContext) -> None:
+    """The result says that no line matches, even if there are no files."""
     assert search_files("x", context=context) == "[no line matches 'x' in 0 files]"
 
 
-def test_effects() -> None:
-    """Each tool declares what it does to the world, and shows the LLM everything but its context."""
+def test_the_tools_declare_their_effects() -> None:
+    """Each tool declares its effect class, and its schema omits only the context."""
     tools = workspace_tools(confine="never")
     effects = {tool.spec.name: tool.spec.effect for tool in tools}
 
@@ -623,6 +629,6 @@ def test_effects() -> None:
 
 
 def test_file_tools_run_in_threads() -> None:
-    """Only `run_command` is async: the others block, so the caller gives them a thread."""
+    """Only `run_command` is async; the others block, so the caller runs them in a thread."""
     tools = workspace_tools(confine="never")
     assert [tool.spec.name for tool in tools if inspect.iscoroutinefunction(tool.function)] == ["run_command"]

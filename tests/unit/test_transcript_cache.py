@@ -1,4 +1,4 @@
-"""What a worker keeps of a run's transcript: read by query, extended by its own work, verified by the digest."""
+"""A worker's cache of a run's transcript: read by query, extended by the worker's own calls, verified by the digest."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,23 +17,23 @@ SPEC = agent_spec()
 
 
 class NoRecord:
-    """A permanent record that nothing is to be read from."""
+    """A permanent record that must be neither read nor written."""
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Refuse."""
-        raise AssertionError("nothing is to be written")
+        """Fail."""
+        raise AssertionError("the record must not be written")
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """Refuse."""
-        raise AssertionError("nothing is to be read")
+        """Fail."""
+        raise AssertionError("the record must not be read")
 
     async def length(self, thread: str) -> int:
-        """Nothing."""
+        """Return 0."""
         return 0
 
 
-class Workflow:
-    """A workflow that answers queries, and counts them; stands for client and handle both."""
+class FakeWorkflow:
+    """A workflow that answers queries and counts them; it stands in for both client and handle."""
 
     id = "t"
 
@@ -41,8 +41,8 @@ class Workflow:
         self.transcript = Transcript()
         self.queries: list[str] = []
 
-    def get_workflow_handle(self, _: str, *, run_id: str) -> "Workflow":
-        """The handle."""
+    def get_workflow_handle(self, _: str, *, run_id: str) -> "FakeWorkflow":
+        """Return the handle."""
         return self
 
     async def query(self, name: str, *, args: tuple[int, ...] = (), **options: Any) -> Any:
@@ -55,11 +55,11 @@ class Workflow:
         return {"spec": spec, "compactions": base.compactions, "first": 0, "since": base.since, "position": 0}
 
     def say(self, text: str) -> None:
-        """A user message enters the transcript."""
+        """Add a user message to the transcript."""
         self.transcript.add(UserMessageReceived(content=text, position=1))
 
     def step(self, *results: str) -> AssistantMessage:
-        """A reply with calls enters, and their results."""
+        """Add a reply with calls, and their results, to the transcript."""
         reply = calls(*["look"] * len(results), first=len(self.transcript.messages)).message
         assert reply is not None
         self._enter(reply)
@@ -76,21 +76,21 @@ class Workflow:
         self.transcript.add(replied)
 
 
-class Worker:
+class FakeWorker:
     """The transcript cache of one worker, used from within an activity."""
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: FakeWorkflow) -> None:
         self.workflow = workflow
         self.transcripts = TranscriptCache(NoRecord())
 
     async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
-        """What `call_llm` would send."""
+        """Return the messages that `call_llm` would send."""
         environment = ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
         _, messages = await environment.run(self.transcripts.read, ref or self.workflow.transcript.ref(SPEC.hash))
         return messages
 
-    def did(self, reply: AssistantMessage, *results: str) -> None:
-        """This worker made the call to the LLM, and the first of the tool calls."""
+    def perform(self, reply: AssistantMessage, *results: str) -> None:
+        """Add a reply of the LLM, and the results of the first tool calls, as this worker's own."""
         environment: Any = ActivityEnvironment()
         environment.run(self.transcripts.add_reply, reply)
         for call, result in zip(reply.tool_calls, results, strict=False):
@@ -98,44 +98,44 @@ class Worker:
 
 
 @pytest.fixture
-def workflow() -> Workflow:
-    """A run with its task."""
-    workflow = Workflow()
+def workflow() -> FakeWorkflow:
+    """Return a run with its task."""
+    workflow = FakeWorkflow()
     workflow.say("task")
     return workflow
 
 
-async def test_a_new_worker_reads_everything_by_query(workflow: Workflow) -> None:
-    """Losing a cache costs two queries."""
+async def test_a_new_worker_reads_everything_by_query(workflow: FakeWorkflow) -> None:
+    """After the loss of a cache, two queries read the transcript."""
     workflow.step("a", "b")
-    worker = Worker(workflow)
+    worker = FakeWorker(workflow)
     assert await worker.read() == workflow.transcript.messages
     assert workflow.queries == ["session", "transcript"]
 
 
-async def test_a_worker_that_did_it_all_asks_nothing(workflow: Workflow) -> None:
-    """What it sent back itself needs no query, step after step, with several calls a step."""
-    worker = Worker(workflow)
+async def test_a_worker_that_made_all_calls_needs_no_query(workflow: FakeWorkflow) -> None:
+    """The worker's own replies and results need no query, over several steps with several calls each."""
+    worker = FakeWorker(workflow)
     await worker.read()
     for results in (("a", "b"), ("c",), ("d", "e", "f")):
-        worker.did(workflow.step(*results), *results)
+        worker.perform(workflow.step(*results), *results)
         assert await worker.read() == workflow.transcript.messages
     assert workflow.queries == ["session", "transcript"]
 
 
 @pytest.mark.parametrize("known", [("a",), ("a", "other")])
-async def test_what_it_did_not_do_it_reads(workflow: Workflow, known: tuple[str, ...]) -> None:
-    """A result that another worker or a person gave is missing or differs: the digest tells, and the tail is read."""
-    worker = Worker(workflow)
+async def test_a_worker_queries_what_it_did_not_do(workflow: FakeWorkflow, known: tuple[str, ...]) -> None:
+    """If another worker's or a person's result is missing or differs, the digest shows it and the tail is queried."""
+    worker = FakeWorker(workflow)
     await worker.read()
-    worker.did(workflow.step("a", "b"), *known)
+    worker.perform(workflow.step("a", "b"), *known)
     assert await worker.read() == workflow.transcript.messages
     assert workflow.queries == ["session", "transcript", "transcript"]
 
 
-async def test_a_run_that_was_reset_is_read_afresh(workflow: Workflow) -> None:
-    """Messages that do not fit are dropped; the run's own are read instead."""
-    worker = Worker(workflow)
+async def test_a_reset_run_is_read_again(workflow: FakeWorkflow) -> None:
+    """Messages that do not match are dropped and replaced by the run's own."""
+    worker = FakeWorker(workflow)
     workflow.step("a")
     await worker.read()
     workflow.transcript = Transcript()
@@ -148,32 +148,32 @@ async def test_a_run_that_was_reset_is_read_afresh(workflow: Workflow) -> None:
     assert await worker.read() == workflow.transcript.messages
 
 
-async def test_an_earlier_reference_still_means_what_it_meant(workflow: Workflow) -> None:
-    """A second attempt of an older call gets the messages of its reference, no more."""
-    worker = Worker(workflow)
+async def test_an_earlier_reference_keeps_its_meaning(workflow: FakeWorkflow) -> None:
+    """A second attempt of an older call gets only the messages of its reference."""
+    worker = FakeWorker(workflow)
     ref = workflow.transcript.ref(SPEC.hash)
     workflow.step("a")
     await worker.read()
     assert await worker.read(ref) == workflow.transcript.messages[:1]
 
 
-async def test_messages_with_another_digest_are_never_sent(workflow: Workflow) -> None:
-    """What cannot be verified is an error, not a prompt."""
-    worker = Worker(workflow)
+async def test_messages_with_another_digest_are_never_sent(workflow: FakeWorkflow) -> None:
+    """Messages that cannot be verified raise an error."""
+    worker = FakeWorker(workflow)
     with pytest.raises(TranscriptMismatch):
         await worker.read(TranscriptRef(length=1, digest="f" * 64))
 
 
-async def test_a_small_cache_forgets_the_least_recently_used_run(workflow: Workflow) -> None:
-    """Bytes are bounded over all runs; a forgotten run is read again."""
-    worker = Worker(workflow)
+async def test_a_full_cache_drops_the_least_recently_used_run(workflow: FakeWorkflow) -> None:
+    """The limit in bytes covers all runs; a dropped run is read again."""
+    worker = FakeWorker(workflow)
     worker.transcripts = TranscriptCache(NoRecord(), limit=1)
     await worker.read()
     await worker.read()
     assert workflow.queries.count("session") == 1, "the run in use stays, however large"
 
 
-def test_a_call_keeps_what_the_provider_sent_with_it() -> None:
-    """The expected bytes are those of the recorded message, extra fields included."""
+def test_a_call_keeps_extra_fields_of_the_provider() -> None:
+    """The recorded message keeps extra fields, so that its bytes are reproduced."""
     call = ToolCall(id="c", name="look", arguments="{}", extra={"x": 1})
     assert ToolCall.model_validate_json(call.model_dump_json()) == call

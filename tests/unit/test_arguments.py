@@ -202,7 +202,9 @@ def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: l
         assert again.text == read.text
         received = again.values["x"]
         first = plain.dump_python(read.values["x"], warnings=False)
-        assert pformat(plain.dump_python(received, warnings=False), width=1) == pformat(first, width=1), "types and all"
+        assert pformat(plain.dump_python(received, warnings=False), width=1) == pformat(first, width=1), (
+            "types included"
+        )
         assert type(received) is type(read.values["x"])
         assert received == read.values["x"]
         if kind not in ("json", "any"):
@@ -311,25 +313,25 @@ def lossy(x: Annotated[int, PlainSerializer(lambda value: value // 10 * 10)]) ->
     """Be written with a loss."""
 
 
-class Odd(BaseModel):
-    """Reads one name and writes another."""
+class Aliased(BaseModel):
+    """A model that reads one name and writes another."""
 
     value: int = Field(default=0, validation_alias="in", serialization_alias="out")
 
 
-def renamed(x: Odd) -> None:
-    """Be read by one name, and written by another."""
+def renamed(x: Aliased) -> None:
+    """Be read by one name and written by another."""
 
 
 class Hidden(BaseModel):
-    """Leaves out what it is told."""
+    """A model that excludes a field from its output."""
 
     shown: int = 1
     hidden: int = Field(default=0, exclude=True)
 
 
 def left_out(x: Hidden) -> None:
-    """Be written without a part."""
+    """Be written without a field."""
 
 
 @pytest.mark.parametrize(("function", "value"), [(lossy, 15), (renamed, {"in": 5}), (left_out, {"hidden": 5})])
@@ -359,7 +361,7 @@ def unfit(x: int = None) -> None:  # type: ignore[assignment]  # noqa: RUF013  #
     """Have a default that is not of its type."""
 
 
-def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Odd = Odd(**{"in": 3})) -> None:  # noqa: B008
+def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Aliased = Aliased(**{"in": 3})) -> None:  # noqa: B008
     """Have a default that is not written as it is read."""
 
 
@@ -395,7 +397,7 @@ def test_defaults_are_of_their_types_and_in_the_schema() -> None:
     first = look.read("").text
     assert first.startswith('{"at":1.0,"fresh":"')
     assert first.endswith('","names":["a","b"]}')
-    assert look.read(first).text == first, "what was drawn once stays"
+    assert look.read(first).text == first, "a drawn value stays the same"
 
 
 def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:

@@ -88,7 +88,7 @@ def changed(events: Sequence[AgentEvent], kind: Any, change: Callable[[Any], Age
 
 
 @given(SEEDS)
-def test_what_a_run_records_passes(seed: int) -> None:
+def test_a_recorded_run_passes(seed: int) -> None:
     """Over all Temporal runs of a thread, with any end, each event follows from those before it."""
     thread = play(seed).thread
     audit = Audit("t")
@@ -135,7 +135,7 @@ def test_the_audit_collects_effects_and_artifacts() -> None:
 
 
 @given(SEEDS, st.data())
-def test_nothing_that_authority_rests_on_can_be_left_out(seed: int, data: st.DataObject) -> None:
+def test_no_event_that_authorises_a_call_can_be_removed(seed: int, data: st.DataObject) -> None:
     """A log without one of its verdicts, requests, counted decisions or starts of a run has a fault."""
     events = play(seed).thread.log
     places = [
@@ -272,7 +272,7 @@ def test_an_agent_is_loaded_once_in_a_run() -> None:
     amid = next(index for index, event in enumerate(events) if isinstance(event, ToolCallStarted)) + 1
     found = fault([*events[:amid], events[0], events[1], *events[amid:]])
     assert found is not None
-    assert found.position == amid + 2, "what was under way is settled when the agent is there again, and not before"
+    assert found.position == amid + 2, "open effects are settled only after the agent is loaded again"
 
 
 def test_a_log_belongs_to_its_thread() -> None:
@@ -286,7 +286,7 @@ def test_a_log_belongs_to_its_thread() -> None:
 
 
 def test_events_that_the_fold_rejects_are_faults() -> None:
-    """Ends of calls that never were, and statements that nobody made, are named; nothing is raised."""
+    """Results of unknown calls and unsigned statements are reported as faults, and no exception is raised."""
     log, at = signed_off().log, datetime(2026, 1, 2, 4, tzinfo=UTC)
     for odd in (
         ToolCallFinished(number=7, status="ok", content="", at=at),
@@ -359,12 +359,14 @@ def test_gateways_are_trusted_by_their_keys() -> None:
     policy = POLICY.model_copy(update={"rules": (ask("pay", terms=Terms(requester_may_decide=False)),)})
     thread = loaded_thread(agent_spec(policy=policy))
     until = (thread.at + timedelta(hours=1)).isoformat()
-    said = Message(message="more", by="carol", id="1", until=datetime.fromisoformat(until))
-    message = said.model_dump(mode="json") | {"signature": sign(HOOKS, said.signed_bytes("t"))}
+    statement = Message(message="more", by="carol", id="1", until=datetime.fromisoformat(until))
+    message = statement.model_dump(mode="json") | {"signature": sign(HOOKS, statement.signed_bytes("t"))}
     assert thread.update("say", message)["outcome"] == "queued"
-    lent = {"by": "alice", "to": "bob", "until": until}
+    delegation = {"by": "alice", "to": "bob", "until": until}
     assert (
-        thread.update("delegate_authority", signed(lent, AuthorityDelegation, thread="t", private=ALICE))["outcome"]
+        thread.update("delegate_authority", signed(delegation, AuthorityDelegation, thread="t", private=ALICE))[
+            "outcome"
+        ]
         == "accepted"
     )
     assert fault(thread.log, trusted=policy) is None

@@ -65,7 +65,7 @@ def test_one_key_has_one_name() -> None:
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    """The gateway does not start with an ambiguous file; the error shows no secret."""
+    """The gateway does not start, as the file might admit unintended callers; the error shows no secret."""
     file = tmp_path / "tokens.yaml"
     file.write_text(content)
 

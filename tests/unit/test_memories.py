@@ -83,11 +83,11 @@ def test_only_equal_or_higher_trust_replaces() -> None:
 
 
 def test_texts_are_cleaned_before_they_are_stored() -> None:
-    """NUL characters, lone surrogates, and line breaks in one-line fields are removed."""
-    kept = checked(
+    """NUL characters, lone surrogates, and line breaks in one-line fields are replaced."""
+    cleaned = checked(
         NewMemory(scope="global", text=" a\0\ud800\n", trust="person", by="ann\nm-1 · trust: person", kind="\0")
     )
-    assert (kept.text, kept.by, kept.kind) == ("a\ufffd?", "ann m-1 · trust: person", "\ufffd")
+    assert (cleaned.text, cleaned.by, cleaned.kind) == ("a\ufffd?", "ann m-1 · trust: person", "\ufffd")
     assert clean("naïve 😀") == "naïve 😀"
 
 

@@ -1,4 +1,4 @@
-"""`holdfast.run.open_calls`: what is started, given up, stopped and made again, and which answers count."""
+"""`holdfast.run.open_calls`: which calls are started, given up, stopped and repeated, and which answers count."""
 
 import pytest
 
@@ -30,7 +30,7 @@ NEWS = Notice(occasion="run_finished", position=0)
 
 
 def open_calls(*requests: LLMRequest | ToolRequest | ArchiveRequest | Notice) -> OpenCalls:
-    """Calls under way, which the driver has started already."""
+    """Return calls in progress whose commands the driver has already executed."""
     calls = OpenCalls(thread="t", first_run_id="r", orders=0)
     for request in requests:
         calls.call(request, STATE, number=1 if isinstance(request, ToolRequest) else 0)
@@ -39,7 +39,7 @@ def open_calls(*requests: LLMRequest | ToolRequest | ArchiveRequest | Notice) ->
 
 
 def test_a_call_that_was_not_started_yet_needs_no_stop() -> None:
-    """Given up within the same workflow task, a call and its command are gone; a started one is stopped."""
+    """A call that is given up in the workflow task that made it sends no command; a started call is stopped."""
     calls = open_calls(ASK)
     calls.call(ASK, STATE)
     calls.give_up(2)
@@ -60,7 +60,7 @@ def test_cancelling_waits_for_tools_notices_and_writes() -> None:
 
 @pytest.mark.parametrize("archiving", [True, False])
 def test_abandoning_stops_a_tool_once_and_a_write_where_it_may(archiving: bool) -> None:
-    """Tools stay open, stopped once; all else is given up, but for a write that is still needed."""
+    """Tools are stopped once and stay open; all other calls are given up, except a write that is still needed."""
     calls = open_calls(ASK, PAY, NEWS, WRITE)
     calls.abandon(archiving=archiving)
     assert list(calls.commands()) == [Stop(1), Stop(2), Stop(3), *([Stop(4)] if archiving else [])]
@@ -69,8 +69,8 @@ def test_abandoning_stops_a_tool_once_and_a_write_where_it_may(archiving: bool) 
     assert bool(calls.under_way(ArchiveRequest)) is not archiving
 
 
-def test_only_what_reads_is_called_locally_and_not_twice() -> None:
-    """A read is a local activity until one was too slow; a tool with an effect, and a write, never are."""
+def test_only_reads_run_as_local_activities() -> None:
+    """A read is a local activity until one was too slow; a tool with an effect and a write to the record never are."""
     calls = OpenCalls(thread="t", first_run_id="r", orders=0)
     for request in (LOOK, PAY, WRITE, ThreadRequest()):
         calls.call(request, STATE)
@@ -84,7 +84,7 @@ def test_only_what_reads_is_called_locally_and_not_twice() -> None:
 
 
 def test_there_is_one_sleep_at_a_time() -> None:
-    """The same time leaves it alone, another one takes its place, none stops it."""
+    """The same wake-up time keeps the sleep, another one replaces it, and None stops it."""
     calls = open_calls()
     calls.wake_at(NOW, now=NOW)
     assert list(calls.commands()) == [Sleep(1, NOW, 0.01)]
@@ -106,8 +106,8 @@ def test_there_is_one_sleep_at_a_time() -> None:
         (LLMReply(usage=Usage(), answers="7.x"), "the answer belongs to call '7.x'"),
     ],
 )
-def test_an_answer_counts_if_it_is_sealed_for_this_very_call(answer: Result | Unsealed | None, why: str) -> None:
-    """An empty answer, one without a seal, one of another kind, and one for another call are failures."""
+def test_an_answer_must_be_sealed_for_its_call(answer: Result | Unsealed | None, why: str) -> None:
+    """An answer that is empty, unsealed, of another kind or for another call is a failure."""
     calls = open_calls(ASK)
     refused = calls.refuse_answer(1, answer)
     assert isinstance(refused, Failure)

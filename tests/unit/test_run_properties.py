@@ -374,7 +374,7 @@ def test_images_survive_every_compaction_or_are_named(
         content: Any = content_with_file(f"said {step}", size, kind) if kind else f"said {step}"
         assert thread.say(content) == "queued"
         said.append(content)
-        for _ in ("the reply under way", "the one to the message"):
+        for _ in ("the reply in progress", "the reply to the message"):
             thread.reply(calls("look", first=thread.state.calls.count))
             thread.finish(thread.state.calls.count)
     for count in range(2):
@@ -520,14 +520,14 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
     """A reported size over the limit leads to one compaction; the step after it shows whether it helped."""
     thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)))
     long = Usage(prompt_tokens=990, completion_tokens=10)
-    folds = []
+    compactions = []
     for step in range(6):
         thread.reply(calls("look", first=step).model_copy(update={"usage": long}))
         thread.finish(step + 1)
-        folds.append(thread.summarizing())
-        if folds[-1]:
+        compactions.append(thread.summarizing())
+        if compactions[-1]:
             thread.reply(says("so far"))
-    assert folds == [False, True, False, True, False, True]
+    assert compactions == [False, True, False, True, False, True]
 
 
 # Continue-as-new.

@@ -23,8 +23,8 @@ def test_a_key_file_is_private(tmp_path: Path) -> None:
     payload = signed(
         {"by": "alice", "to": "bob", "seconds": 60}, AuthorityDelegation, thread="t", private=read_key(path)
     )
-    said = AuthorityDelegation.model_validate(payload)
-    assert is_signed(public, said.signature, said.signed_bytes("t"))
+    statement = AuthorityDelegation.model_validate(payload)
+    assert is_signed(public, statement.signature, statement.signed_bytes("t"))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
     for existing in (path, link):

@@ -32,7 +32,7 @@ RETURNED = ("ok", "failed", "undone")
 SPEC = agent_spec(verify=("look",), limits=Limits(max_steps=50, stale_after=HOUR, idle_limit=30 * 86_400))
 
 
-def looks(thread: Thread) -> bool:
+def is_verifying(thread: Thread) -> bool:
     """Return whether a `verify` tool is running."""
     return any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest))
 
@@ -104,29 +104,29 @@ WAITS = [
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("hours", [0.9, 26])
 @pytest.mark.parametrize("strangers", [False, True])
-def test_after_any_long_pause_the_world_is_verified_first(
+def test_a_long_pause_of_any_cause_is_followed_by_verification(
     wait: Callable[[Thread, Callable[[], None]], None], hours: float, strangers: bool
 ) -> None:
     """The time since the agent acted counts; a refused signal in between does not reset it."""
     thread = loaded_thread(SPEC, idle_limit=30 * 86_400)
 
-    def passes() -> None:
+    def pause() -> None:
         for _ in range(4):
             thread.advance(hours=hours / 4)
             if strangers:
                 thread.signal("approve", {"request": "99", "by": "mallory"})
                 thread.signal("what?")
-                assert not looks(thread), "a signal that is refused makes nobody look"
+                assert not is_verifying(thread), "a refused signal starts no verification"
 
-    wait(thread, passes)
-    assert looks(thread) == (hours > 1)
+    wait(thread, pause)
+    assert is_verifying(thread) == (hours > 1)
     if hours > 1:
         assert not thread.running_calls
         assert not thread.calling_llm()
         thread.finish_verification("as it was")
         (verified,) = [event for event in thread.log if isinstance(event, StateVerified)]
         assert verified.paused_seconds == pytest.approx(hours * HOUR, abs=5)
-    assert thread.running_calls or thread.calling_llm(), "then it goes on"
+    assert thread.running_calls or thread.calling_llm(), "the run continues afterwards"
     while thread.waiting(ArchiveRequest):
         thread.archive()
     thread.check_consistent()
@@ -142,7 +142,7 @@ def test_an_agent_without_verify_tools_continues_at_once() -> None:
     thread.reopen()
     thread.load_thread()
     thread.load()
-    assert not looks(thread)
+    assert not is_verifying(thread)
     assert thread.calling_llm()
 
 
@@ -156,7 +156,7 @@ def test_a_pause_without_events_counts_too() -> None:
     thread.at += timedelta(hours=26)
     thread.continue_suggested = False
     thread.archive()
-    assert looks(thread)
+    assert is_verifying(thread)
     assert "message_taken" not in thread.types()
     thread.finish_verification("as it was")
     assert thread.calling_llm()
@@ -164,7 +164,7 @@ def test_a_pause_without_events_counts_too() -> None:
 
 
 @given(SEEDS)
-def test_nothing_is_done_on_an_old_view_of_the_world(seed: int) -> None:
+def test_the_agent_never_acts_on_stale_findings(seed: int) -> None:
     """Over whole plays: no call starts, no message is taken and no LLM is asked later than `stale_after` after the
     agent acted or looked; and it looks at nothing without that reason.
     """
@@ -192,7 +192,7 @@ def test_nothing_is_done_on_an_old_view_of_the_world(seed: int) -> None:
 
 
 @given(SEEDS, st.data())
-def test_refused_events_change_no_clock(seed: int, data: st.DataObject) -> None:
+def test_refused_events_do_not_change_the_timing(seed: int, data: st.DataObject) -> None:
     """Without the refused events, the agent would have acted and verified at the same times."""
     log = play(seed).thread.log
     log = log[: data.draw(st.integers(1, len(log)))]

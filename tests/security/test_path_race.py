@@ -109,6 +109,15 @@ def attempt(kind: int, context: ToolContext, number: int) -> str:
             return list_files("d/deep" if number % 2 else "d", context=context)  # type: ignore[no-any-return]
 
 
+def raced(outcomes: Counter[str], count: int, *, enough: int) -> Iterator[int]:
+    """Yield numbers until there were `count` attempts, and so many of each outcome: else it was no race."""
+    for number in range(100 * count):
+        if number >= count and min(outcomes["done"], outcomes["refused"]) >= enough:
+            return
+        yield number
+    pytest.fail(f"it was no race: {outcomes}")
+
+
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(590)])])
 def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Path, mechanism: str) -> None:
     """Of thousands of reads, writes, edits and listings on a path that is swapped for a link, none gets outside."""
@@ -116,7 +125,7 @@ def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Pa
     (root.parent / "outside" / "only_outside").write_text("secret")
     before, outcomes = seen(root.parent / "outside"), Counter[str]()
     with swapping(root, "d", "f"):
-        for number in range(count):
+        for number in raced(outcomes, count, enough=count // 50):
             try:
                 told = attempt(number % 5, context, number)
                 assert "secret" not in told
@@ -125,7 +134,6 @@ def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Pa
             except REFUSED:
                 outcomes["refused"] += 1
     assert before == seen(root.parent / "outside")
-    assert min(outcomes["done"], outcomes["refused"]) > count / 50, f"it was no race: {outcomes}"
 
 
 def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
@@ -141,7 +149,7 @@ def test_memory_files_stay_inside_under_a_race(root: Path, mechanism: str) -> No
     """Memory files may be links within the workspace; one that is swapped to lead outside is not used."""
     before, outcomes = seen(root.parent / "outside"), Counter[str]()
     with swapping(root, TASKS):
-        for number in range(400):
+        for number in raced(outcomes, 400, enough=5):
             try:
                 MemoryFiles(root).change(TASKS, lambda text, n=number: f"- [ ] {n} {text}"[:40])  # type: ignore[misc]
                 outcomes["done"] += 1
@@ -149,7 +157,6 @@ def test_memory_files_stay_inside_under_a_race(root: Path, mechanism: str) -> No
                 outcomes["refused"] += 1
     assert before == seen(root.parent / "outside")
     assert "secret" not in "".join(path.read_text() for path in root.glob("TASKS*") if not path.is_symlink())
-    assert outcomes["refused"] > 4, f"it was no race: {outcomes}"
 
 
 def test_the_race_can_be_won(root: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 import holdfast
 from holdfast.temporal.converter import data_converter
@@ -14,12 +14,22 @@ from workflows import WORKFLOWS
 RECORDED = sorted(HISTORIES.rglob("*.json"))
 
 
+def replayer() -> Replayer:
+    """Return a replayer without the sandbox, as workers run; `tests/integration/test_replaying.py` has the sandbox."""
+    return Replayer(
+        workflows=WORKFLOWS,
+        data_converter=data_converter,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        debug_mode=True,
+    )
+
+
 @pytest.mark.parametrize("file", RECORDED, ids=[f"{file.parent.name}/{file.stem}" for file in RECORDED])
 async def test_a_recorded_history_replays(file: Path) -> None:
     """The current workflow makes exactly the commands that the history holds."""
     thread = file.stem.partition(".")[0]  # the thread id, which is in the orders of its runs
     history = WorkflowHistory.from_json(thread, file.read_text())
-    await Replayer(workflows=WORKFLOWS, data_converter=data_converter, debug_mode=True).replay_workflow(history)
+    await replayer().replay_workflow(history)
 
 
 def test_every_scenario_of_this_release_is_recorded() -> None:
@@ -33,4 +43,4 @@ async def test_a_divergent_replay_is_detected() -> None:
     text = next(file for file in RECORDED if file.stem == "plain").read_text()
     history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
     with pytest.raises(Exception, match=r"(?i)nondetermin"):
-        await Replayer(workflows=WORKFLOWS, data_converter=data_converter, debug_mode=True).replay_workflow(history)
+        await replayer().replay_workflow(history)

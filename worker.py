@@ -14,9 +14,9 @@ from temporalio.worker import Worker
 
 from activities import assembly
 from activities.notify import open_notifier
+from holdfast.agents.catalog import Catalog
 from holdfast.runtime.composition.components import Components
-from holdfast.runtime.composition.process import run_process, say
-from holdfast.runtime.stores.artifacts import FolderArtifacts
+from holdfast.runtime.composition.process import run_process
 from holdfast.runtime.worker.process import run_worker
 from holdfast.tools.secrets import Secrets
 from workflows import WORKFLOWS
@@ -24,22 +24,22 @@ from workflows import WORKFLOWS
 build_worker = partial(assembly.build_worker, workflows=WORKFLOWS)
 
 
-async def build(parts: Components, secrets: Secrets, identity: str | None) -> Worker:
+async def build(parts: Components, catalog: Catalog, secrets: Secrets, identity: str | None) -> Worker:
     """The worker that the settings describe."""
     settings = parts.settings
     return build_worker(
         await parts.client(),
         task_queue=settings.task_queue,
-        catalog=parts.catalog,
-        llm=await parts.llm(scripted=True, say=say),
+        catalog=catalog,
+        llm=await parts.llm(),
         default_llm="scripted" if settings.scripted else settings.llm,
         pool=await parts.migrated_pool(),
         database_url=parts.require_database(),
         workspaces=settings.home / "workspaces",
-        artifacts=FolderArtifacts(settings.artifacts) if settings.artifacts else None,
+        artifacts=parts.artifacts_folder,
         secrets=secrets,
         notifier=await parts.cleanup.enter_async_context(open_notifier(settings, ui=parts.ui)),
-        embeddings=await parts.embeddings(scripted=True, say=say),
+        embeddings=await parts.embeddings(),
         plain_starts=settings.plain_starts,
         graceful_shutdown_timeout=timedelta(seconds=5),
         identity=identity,

@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType
 
-from holdfast.run.activities import Activity, AnswerT, RequestT, StateT, activity_of
+from holdfast.run.activities import PATIENT, Activity, AnswerT, RequestT, StateT, activity_of
 from holdfast.run.commands import Call, Sleep
 from holdfast.run.state import RunState
 
@@ -51,7 +51,7 @@ def start_activity(
         start_to_close_timeout=activity.time_limit(request, state),
         schedule_to_close_timeout=activity.total_limit,
         heartbeat_timeout=activity.heartbeat_timeout,
-        retry_policy=activity.retry,
+        retry_policy=PATIENT,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
         if activity.outlives_stop
         else ActivityCancellationType.TRY_CANCEL,

@@ -33,11 +33,6 @@ class Seen(Frozen):
         return digest([self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
 
 
-def approval_digest(call: ToolCall, spec_hash: str, key: str, epoch: int = 0) -> str:
-    """Return the digest that an approval is bound to: of a call, its agent and its one effect."""
-    return Seen(tool=call.name, call_digest=call.digest, spec_hash=spec_hash, effect_key=key, epoch=epoch).digest
-
-
 class Vote(Frozen):
     """One person's answer to a request."""
 

@@ -31,6 +31,3 @@ SETTLE = Activity(
     time_limit=lambda request, loop: FILES,
 )
 """Find out what became of an iteration, and record it in the files and in git."""
-
-LOOP_ACTIVITIES = {activity.request: activity for activity in (SURVEY, SETTLE)}
-"""Kind of request → its activity: all activities of a loop itself. Its iterations are agent runs."""

@@ -12,7 +12,7 @@ loop are entries of the same kind, in `holdfast.loop.activities`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
@@ -49,13 +49,13 @@ StateT = TypeVar("StateT", contravariant=True)
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """Heartbeat timeout: how long a worker may be silent before Temporal gives its activity to another worker. This is half
 of what a SIGKILL costs where no process of the same machine takes over (`holdfast/runtime/takeover/takeover.py`). The
-other half is the sticky queue's timeout (`worker.py`).
+other half is the sticky queue's timeout (`holdfast/runtime/worker/construction.py`).
 """
 
 PATIENT = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
 )
-"""Retry without end: an outage delays a run and never ends it."""
+"""How every activity is retried: without end (rule 2)."""
 
 QUICK = timedelta(seconds=30)
 """Time limit of one attempt that reads or writes a few rows."""
@@ -89,7 +89,6 @@ class Activity(Generic[RequestT, AnswerT, StateT]):
     """Schedule-to-close timeout: how long all attempts together may take; None for no limit."""
     heartbeat_timeout: timedelta | None = HEARTBEAT_TIMEOUT
     """None for an activity that sends no heartbeat."""
-    retry: RetryPolicy = field(default_factory=lambda: PATIENT)
     local_seconds: Callable[[RequestT, StateT], float] = lambda request, state: 0
     """How long the call may take as a local activity; 0 where it must not be one."""
     outlives_stop: bool = False

@@ -13,7 +13,6 @@ from holdfast.authority.follow_ups import (
     LONGEST_MESSAGE,
     Message,
     MessageOutcome,
-    WhenBusy,
     read_message,
 )
 from holdfast.authority.statements import AuthorityDelegation, DecisionKind, Revocation, read_decision, read_signed
@@ -102,24 +101,21 @@ def on_retry(state: RunState, *, by: str, reason: str) -> Events:
     return [RunUnblocked(by=by, reason=reason)]
 
 
-def on_message(
-    state: RunState, payload: Any, *, name: str, at: datetime
-) -> tuple[MessageOutcome, str, Events, WhenBusy]:
-    """Return the outcome of a follow-up message, why, the events that follow, and what a busy run is to do with it.
+def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tuple[MessageOutcome, str, Events]:
+    """Return the outcome of a follow-up message, why, and the events that follow.
 
     `name` is the signal or update that brought it.
     """
     given = read_message(payload)
     judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
-    when_busy: WhenBusy = "queue" if isinstance(given, tuple) else given.when_busy
     if isinstance(judged, UserMessageReceived):
         if state.idle.awaiting:
-            return "accepted", "the run resumes with it", [judged], when_busy
-        if when_busy == "interrupt":
-            return "interrupting", "the LLM call is made again, with the message", [judged], when_busy
-        return "queued", "the LLM is shown it at the end of the step", [judged], when_busy
+            return "accepted", "the run resumes with it", [judged]
+        if judged.when_busy == "interrupt":
+            return "interrupting", "the LLM call is made again, with the message", [judged]
+        return "queued", "the LLM is shown it at the end of the step", [judged]
     outcome, why = judged
-    return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload), when_busy
+    return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload)
 
 
 def _judge_message(

@@ -152,7 +152,7 @@ class AgentRun:
         if refused := self.refused(name, payload, at=self._recorder.at):
             return refused
         self._held.hold(name, payload)
-        expected, why, _, _ = on_message(self.state, payload, name=name, at=self._recorder.at)
+        expected, why, _ = on_message(self.state, payload, name=name, at=self._recorder.at)
         return {"outcome": expected, "explanation": why}
 
     def refused(self, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:

@@ -2,42 +2,8 @@
 
 from typing import assert_never
 
-from holdfast.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ApprovalEscalated,
-    ApprovalExpired,
-    ApprovalReminded,
-    ApprovalRequested,
-    AuthorityDelegated,
-    BaselineRecorded,
-    ContextCompacted,
-    ContextExceeded,
-    DecisionReceived,
-    DelegationRevoked,
-    LLMReplied,
-    MemoryRecalled,
-    MessageAwaited,
-    MessageTaken,
-    ReconcileRequested,
-    RefusalsCounted,
-    ReplyRejected,
-    RuleRemembered,
-    RuleRevoked,
-    RunBlocked,
-    RunContinued,
-    RunFinished,
-    RunReset,
-    RunStarted,
-    RunUnblocked,
-    SignalRejected,
-    StateVerified,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-    UserMessageReceived,
-    VerdictGiven,
-)
+from holdfast.log import events
+from holdfast.log.events import AgentEvent
 from holdfast.run.contracts import Notice
 from holdfast.run.state import RunState
 
@@ -54,50 +20,50 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
     """
     agent, position = before.spec.name if before.spec else "", event.position
     match event:
-        case ApprovalRequested() | ReconcileRequested():
+        case events.ApprovalRequested() | events.ReconcileRequested():
             return Notice(occasion="request_opened", position=position, agent=agent, request=event.request)
-        case ApprovalReminded():
+        case events.ApprovalReminded():
             request = before.authority.request(event.request)
             return Notice(occasion="request_reminded", position=position, agent=agent, request=request)
-        case ApprovalEscalated():
+        case events.ApprovalEscalated():
             request = before.authority.request(event.request)
             return Notice(occasion="request_escalated", position=position, agent=agent, request=request)
-        case ApprovalExpired():
+        case events.ApprovalExpired():
             request = before.authority.request(event.request)
             return Notice(occasion="request_expired", position=position, agent=agent, request=request)
-        case RunBlocked():
+        case events.RunBlocked():
             text = f"{event.cause}: {event.message}"[:TEXT_CHARS]
             return Notice(occasion="run_blocked", position=position, agent=agent, status="blocked", text=text)
-        case RunFinished():
+        case events.RunFinished():
             text = event.result[:TEXT_CHARS]
             return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
         case (
-            RunStarted()
-            | RunContinued()
-            | RunReset()
-            | RunUnblocked()
-            | UserMessageReceived()
-            | MessageTaken()
-            | MessageAwaited()
-            | AgentLoaded()
-            | MemoryRecalled()
-            | LLMReplied()
-            | ReplyRejected()
-            | ContextExceeded()
-            | ContextCompacted()
-            | ToolCallRequested()
-            | VerdictGiven()
-            | ToolCallStarted()
-            | ToolCallFinished()
-            | DecisionReceived()
-            | RuleRemembered()
-            | RuleRevoked()
-            | AuthorityDelegated()
-            | DelegationRevoked()
-            | BaselineRecorded()
-            | StateVerified()
-            | SignalRejected()
-            | RefusalsCounted()
+            events.RunStarted()
+            | events.RunContinued()
+            | events.RunReset()
+            | events.RunUnblocked()
+            | events.UserMessageReceived()
+            | events.MessageTaken()
+            | events.MessageAwaited()
+            | events.AgentLoaded()
+            | events.MemoryRecalled()
+            | events.LLMReplied()
+            | events.ReplyRejected()
+            | events.ContextExceeded()
+            | events.ContextCompacted()
+            | events.ToolCallRequested()
+            | events.VerdictGiven()
+            | events.ToolCallStarted()
+            | events.ToolCallFinished()
+            | events.DecisionReceived()
+            | events.RuleRemembered()
+            | events.RuleRevoked()
+            | events.AuthorityDelegated()
+            | events.DelegationRevoked()
+            | events.BaselineRecorded()
+            | events.StateVerified()
+            | events.SignalRejected()
+            | events.RefusalsCounted()
         ):
             return None
         case _:

@@ -2,10 +2,7 @@
 
 from holdfast.base.names import person_name
 from holdfast.log.events import RunStarted, UserMessageReceived
-from holdfast.run.consequences import (
-    Events,
-    on_reopen,
-)
+from holdfast.run.consequences import Events, on_reopen
 from holdfast.run.contracts import RunInput
 from holdfast.run.state import RunState
 

@@ -36,7 +36,7 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         at: Now.
     """
     if name == "say":
-        outcome, explanation, events, _ = on_message(state, payload, name=name, at=at)
+        outcome, explanation, events = on_message(state, payload, name=name, at=at)
         return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")
     if name != "decide":
         return UpdateOutcome(*on_mandate(state, name, payload, at=at))

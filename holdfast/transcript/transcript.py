@@ -17,42 +17,8 @@ from holdfast.base.digests import GENESIS, chain, digest
 from holdfast.base.lines import Lines, page
 from holdfast.base.models import Frozen
 from holdfast.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, more_than_text
-from holdfast.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ApprovalEscalated,
-    ApprovalExpired,
-    ApprovalReminded,
-    ApprovalRequested,
-    AuthorityDelegated,
-    BaselineRecorded,
-    ContextCompacted,
-    ContextExceeded,
-    DecisionReceived,
-    DelegationRevoked,
-    LLMReplied,
-    MemoryRecalled,
-    MessageAwaited,
-    MessageTaken,
-    ReconcileRequested,
-    RefusalsCounted,
-    ReplyRejected,
-    RuleRemembered,
-    RuleRevoked,
-    RunBlocked,
-    RunContinued,
-    RunFinished,
-    RunReset,
-    RunStarted,
-    RunUnblocked,
-    SignalRejected,
-    StateVerified,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-    UserMessageReceived,
-    VerdictGiven,
-)
+from holdfast.log import events
+from holdfast.log.events import AgentEvent
 
 TASK = 1
 """Position of the event that holds a thread's task."""
@@ -178,19 +144,19 @@ class Transcript:
     def add(self, event: AgentEvent) -> None:
         """Append the messages that `event` completes, if any."""
         match event:
-            case UserMessageReceived():
+            case events.UserMessageReceived():
                 if event.position == TASK:
                     self._append(self.keep_original(event.position, event.content))
                 else:
                     self._waiting[event.position] = event.content
-            case MessageTaken():
+            case events.MessageTaken():
                 self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
-            case MemoryRecalled():
+            case events.MemoryRecalled():
                 self._note(event, memory_text(event))
-            case RunReset():
+            case events.RunReset():
                 if event.effects:
                     self._note(event, reset_notice(event), at_once=not event.asking)
-            case LLMReplied():
+            case events.LLMReplied():
                 # The run may take a waiting message before the next reply.
                 shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
                 self._base = self._base.model_copy(update=shown)
@@ -198,43 +164,43 @@ class Transcript:
                     self._append(event.message)
                 self._unrequested = len(event.message.tool_calls) if event.message else 0
                 self._flush()
-            case ReplyRejected():
+            case events.ReplyRejected():
                 if event.notice:
                     self._append(UserMessage(content=event.notice))
-            case ToolCallRequested():
+            case events.ToolCallRequested():
                 self._open[event.number] = event.call.id
                 self._unrequested -= 1
-            case ToolCallFinished():
+            case events.ToolCallFinished():
                 self._early[event.number] = event.content
                 self._flush()
-            case StateVerified():
+            case events.StateVerified():
                 self._note(event, verification_text(event))
-            case ContextCompacted():
+            case events.ContextCompacted():
                 self._compact(event)
             case (
-                RunStarted()
-                | RunContinued()
-                | RunBlocked()
-                | RunUnblocked()
-                | RunFinished()
-                | AgentLoaded()
-                | MessageAwaited()
-                | ContextExceeded()
-                | VerdictGiven()
-                | ToolCallStarted()
-                | ApprovalRequested()
-                | ReconcileRequested()
-                | ApprovalReminded()
-                | ApprovalEscalated()
-                | ApprovalExpired()
-                | DecisionReceived()
-                | RuleRemembered()
-                | RuleRevoked()
-                | AuthorityDelegated()
-                | DelegationRevoked()
-                | BaselineRecorded()
-                | SignalRejected()
-                | RefusalsCounted()
+                events.RunStarted()
+                | events.RunContinued()
+                | events.RunBlocked()
+                | events.RunUnblocked()
+                | events.RunFinished()
+                | events.AgentLoaded()
+                | events.MessageAwaited()
+                | events.ContextExceeded()
+                | events.VerdictGiven()
+                | events.ToolCallStarted()
+                | events.ApprovalRequested()
+                | events.ReconcileRequested()
+                | events.ApprovalReminded()
+                | events.ApprovalEscalated()
+                | events.ApprovalExpired()
+                | events.DecisionReceived()
+                | events.RuleRemembered()
+                | events.RuleRevoked()
+                | events.AuthorityDelegated()
+                | events.DelegationRevoked()
+                | events.BaselineRecorded()
+                | events.SignalRejected()
+                | events.RefusalsCounted()
             ):
                 pass  # the LLM reads nothing of these
             case _:
@@ -254,7 +220,7 @@ class Transcript:
         """Return a page of messages from `start` on, one JSON text per line; empty if there are none."""
         return page(self._kept.since(start - self.first))
 
-    def _compact(self, event: ContextCompacted) -> None:
+    def _compact(self, event: events.ContextCompacted) -> None:
         self._open, self._early = {}, {}
         if self._keep_all:
             return self._append(UserMessage(content=event.summary_message))
@@ -301,19 +267,19 @@ class Transcript:
 # These texts enter transcripts: changing the wording changes the digests of runs recorded with the old one.
 
 
-def memory_text(event: MemoryRecalled) -> str:
+def memory_text(event: events.MemoryRecalled) -> str:
     """Format the recalled memory for the LLM."""
     return "\n\n".join(tier.text for tier in event.tiers)
 
 
-def verification_text(event: StateVerified) -> str:
+def verification_text(event: events.StateVerified) -> str:
     """Format the findings of the `verify` tools after a long pause for the LLM."""
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
     return f"This run has waited for {hours:,.1f} hours. These checks ran before it resumed:\n\n{found}"
 
 
-def reset_notice(event: RunReset) -> str:
+def reset_notice(event: events.RunReset) -> str:
     """Explain a reset, and the effects that it did not undo, to the LLM."""
     done = "\n".join(f"- {effect.call or effect.tool}: {effect.words}" for effect in event.effects)
     older = f"\n- and {event.left_out} earlier ones" if event.left_out else ""

@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.loop.activities import LOOP_ACTIVITIES
-from holdfast.run.activities import ACTIVITIES
+from holdfast.loop.activities import SETTLE, SURVEY
+from holdfast.run.activities import ACTIVITIES, Activity
 from holdfast.run.commands import Request, Result
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,8 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     from activities.loop_iteration import Loops
     from activities.notify import Notifier
 
-    table = {activity.name: activity for activity in (*ACTIVITIES.values(), *LOOP_ACTIVITIES.values())}
+    activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
+    table = {activity.name: activity for activity in activities}
     implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
         for implemented in (Record, LLM, Tools, Agents, Loops, Notifier)

@@ -100,8 +100,8 @@ async def test_the_example_catalog_is_not_loaded_for_stores(tmp_path: Path) -> N
     """It has none; and a process without a database and without a catalog of its own has no record."""
     async with AsyncExitStack() as cleanup:
         parts = components(tmp_path, cleanup)
-        assert await parts.threads() is None
-        assert "catalog" not in vars(parts)
+        assert parts.threads() is None
+        assert parts._stores_catalog is None
         with pytest.raises(SettingsError, match="no permanent record to prune: set DATABASE_URL"):
             await parts.record()
 

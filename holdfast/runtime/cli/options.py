@@ -5,12 +5,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
-
-if TYPE_CHECKING:
-    pass
 
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
 Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]

@@ -76,7 +76,9 @@ class Session:
         """Client, stores and the rest."""
         from holdfast.runtime.composition.components import Components
 
-        return Components(self.settings, self._environ, cleanup=self._cleanup, quiet=not self._debug)
+        # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have an embedding model.
+        scripted = self.settings.database_url is None
+        return Components(self.settings, self._environ, cleanup=self._cleanup, scripted=scripted, quiet=not self._debug)
 
     async def connect(self, thread: str | None = None) -> "Threads":
         """The threads, on a connected client.
@@ -100,7 +102,7 @@ class Session:
             client,
             task_queue=settings.task_queue,
             answer_within=settings.answer_seconds,
-            record=await self.parts.threads(),
+            record=self.parts.threads(),
         )
 
     def person(self, given: str | None) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.encryption.codec import EncryptionCodec
     from holdfast.runtime.llm.embeddings import Embeddings
     from holdfast.runtime.reading.record import Evidence, OpenRecord
+    from holdfast.runtime.stores.artifacts import FolderArtifacts
     from holdfast.seals.seals import Seals
     from holdfast.stores import ThreadStore
 
@@ -50,8 +51,9 @@ class Components:
         environ: The environment, for Temporal's own settings.
         cleanup: Closes what was opened.
         stack: The embedded stack that this process has started; None to look for one that runs.
-        catalog: The catalog, where the caller has loaded it already.
         connections: The most connections to the database.
+        scripted: Whether the scripted LLM takes the place of an endpoint where none is configured.
+        say: Called with a line when it does.
         quiet: Silence the log of Temporal's SDK.
     """
 
@@ -62,21 +64,22 @@ class Components:
         *,
         cleanup: AsyncExitStack,
         stack: Stack | None = None,
-        catalog: "Catalog | None" = None,
         connections: int = 2,
+        scripted: bool = False,
+        say: Callable[[str], None] = lambda line: None,
         quiet: bool = False,
     ) -> None:
         self._given = settings
         self._environ = environ
         self._stack = stack
         self._connections = connections
+        self._scripted = scripted
+        self._say = say
         self._quiet = quiet
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
         self._llm: openai.AsyncOpenAI | None = None
         self.cleanup = cleanup
-        if catalog is not None:
-            self.catalog = catalog
 
     # What the settings say.
 
@@ -93,16 +96,6 @@ class Components:
         from holdfast.runtime.encryption.fleet_keys import with_stack_key
 
         return with_stack_key(self._given, self.config)
-
-    @cached_property
-    def catalog(self) -> "Catalog":
-        """The catalog, under the policy that the settings name.
-
-        Raises:
-            LoadError: It cannot be loaded.
-            PolicyError: The policy file is wrong.
-        """
-        return load_catalog(self._given)
 
     @cached_property
     def _stores_catalog(self) -> "Catalog | None":
@@ -122,6 +115,13 @@ class Components:
         stack = read_stack(self._given.home)
         running = stack and stack.postgres_pid and stack.temporal_address == self.config["target_host"]
         return stack.database_url if stack and running else None
+
+    @property
+    def artifacts_folder(self) -> "FolderArtifacts | None":
+        """The folder for artifacts that the settings name; None for the database."""
+        from holdfast.runtime.stores.artifacts import FolderArtifacts
+
+        return FolderArtifacts(self._given.artifacts) if self._given.artifacts else None
 
     @property
     def codec(self) -> "EncryptionCodec":
@@ -220,12 +220,11 @@ class Components:
             LoadError: The catalog cannot be loaded.
         """
         from holdfast.runtime.composition.stores import choose_stores
-        from holdfast.runtime.stores.artifacts import FolderArtifacts
 
-        folder = FolderArtifacts(self._given.artifacts) if self._given.artifacts else None
+        folder = self.artifacts_folder
         return choose_stores(self._stores_catalog, await self.pool(), artifacts=folder, embeddings=embeddings)
 
-    async def threads(self) -> "ThreadStore | None":
+    def threads(self) -> "ThreadStore | None":
         """The permanent record, opened when it is first read; None where there is none."""
         from holdfast.runtime.composition.lazy_threads import LazyThreads
 
@@ -258,12 +257,8 @@ class Components:
         stores = await self.stores()
         return collect_evidence(stores.threads, await self.pool(), stores.artifacts)
 
-    async def llm(self, *, scripted: bool, say: Callable[[str], None]) -> "openai.AsyncOpenAI":
+    async def llm(self) -> "openai.AsyncOpenAI":
         """A client of the LLM endpoint.
-
-        Args:
-            scripted: Whether the scripted LLM takes its place where none is configured.
-            say: Called with a line when it does.
 
         Raises:
             SettingsError: None is configured.
@@ -271,15 +266,15 @@ class Components:
         from holdfast.runtime.llm.client import llm_client
 
         if self._llm is None:
-            client = self.cleanup.enter_context(llm_client(self._given, dev=scripted, say=say))
+            client = self.cleanup.enter_context(llm_client(self._given, dev=self._scripted, say=self._say))
             self._llm = await self.cleanup.enter_async_context(client)
         return self._llm
 
-    async def embeddings(self, *, scripted: bool, say: Callable[[str], None]) -> "Embeddings | None":
-        """The embedding model; None to find memories by words alone. The arguments are those of `llm`."""
+    async def embeddings(self) -> "Embeddings | None":
+        """The embedding model; None to find memories by words alone."""
         from holdfast.runtime.llm.embeddings import Embeddings
 
         model = self._given.embedding_model
-        if model is None or (self._given.scripted and not scripted):
+        if model is None or (self._given.scripted and not self._scripted):
             return None
-        return Embeddings(await self.llm(scripted=scripted, say=say), model, self._given.embedding_dimensions)
+        return Embeddings(await self.llm(), model, self._given.embedding_dimensions)

@@ -16,6 +16,8 @@ from typing import TypedDict
 
 import psutil
 
+from holdfast.errors import StackError
+
 Report = Callable[[str], None]
 """Receives one line of progress, for a person."""
 
@@ -142,6 +144,30 @@ def _alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def pause_while_starting(
+    where: str, pid: int, log: Path, *, ended: bool, deadline: float, cancelled: threading.Event
+) -> None:
+    """Wait a moment for a server that does not answer yet.
+
+    Args:
+        where: The server, for errors.
+        pid: Its process id.
+        log: Its log file.
+        ended: Whether its process has ended.
+        deadline: In seconds of `time.monotonic()`.
+        cancelled: Set when the start is interrupted.
+
+    Raises:
+        StackError: It has ended, does not answer in time, or the start was interrupted.
+    """
+    if ended:
+        raise StackError(f"{where} ended while starting. The last lines of {log}:\n{tail(log)}")
+    if time.monotonic() > deadline:
+        raise StackError(f"{where} does not answer. See {log}, stop it with `kill {pid}`, and start again.")
+    if cancelled.wait(0.01):
+        raise StackError(f"{where}: start-up was interrupted.")
 
 
 def tail(log: Path, *, lines: int = 15) -> str:

@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import sys
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 from subprocess import Popen
@@ -173,15 +172,7 @@ class TemporalServer:
         where = f"Temporal (pid {pid}, ports {ports.grpc} and {ports.http})"
         while not _answers(ports, secret_host):
             ended = child.poll() is not None if child else self.find(pid) is None
-            if ended:
-                last = processes.tail(self._log)
-                raise StackError(f"{where} ended while starting. The last lines of {self._log}:\n{last}")
-            if time.monotonic() > deadline:
-                raise StackError(
-                    f"{where} does not answer. See {self._log}, stop it with `kill {pid}`, and start again."
-                )
-            if cancelled.wait(0.01):
-                raise StackError(f"{where}: start-up was interrupted.")
+            processes.pause_while_starting(where, pid, self._log, ended=ended, deadline=deadline, cancelled=cancelled)
 
 
 def _answers(ports: Ports, secret_host: str) -> bool:

@@ -8,7 +8,6 @@ import secrets
 import signal
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen
@@ -105,12 +104,4 @@ class WebUI:
             where = f"The guard of the Web UI (pid {pid}, port {port})"
             # A child is not checked by its command line, which a process that has just started does not have yet.
             ended = child.poll() is not None if child else self.find(pid) is None
-            if ended:
-                last = processes.tail(self._log)
-                raise StackError(f"{where} ended while starting. The last lines of {self._log}:\n{last}")
-            if time.monotonic() > deadline:
-                raise StackError(
-                    f"{where} does not answer. See {self._log}, stop it with `kill {pid}`, and start again."
-                )
-            if cancelled.wait(0.01):
-                raise StackError(f"{where}: start-up was interrupted.")
+            processes.pause_while_starting(where, pid, self._log, ended=ended, deadline=deadline, cancelled=cancelled)

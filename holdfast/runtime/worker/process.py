@@ -34,8 +34,8 @@ from holdfast.tools.secrets import Secrets
 THREADS = 64
 """Sync tools that one worker runs at the same time."""
 
-Build = Callable[[Components, Secrets, str | None], Awaitable[Worker]]
-"""Builds the worker from its parts, from what must not be recorded, and from its identity in Temporal."""
+Build = Callable[[Components, Catalog, Secrets, str | None], Awaitable[Worker]]
+"""Builds the worker from its parts, its catalog, what must not be recorded, and its identity in Temporal."""
 
 
 async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
@@ -70,20 +70,26 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
             cleanup.callback(ends[-1].cancel)
             say(f"Web UI     {stack.ui_url}")
         parts = Components(
-            settings, os.environ, cleanup=cleanup, stack=stack, catalog=catalog, connections=EFFECTS_AT_ONCE
+            settings,
+            os.environ,
+            cleanup=cleanup,
+            stack=stack,
+            connections=EFFECTS_AT_ONCE,
+            scripted=dev,
+            say=say,
         )
         parts.require_database()
         required_seals(parts.settings, parts.config)
         secrets |= own_secrets(parts.settings)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
-        await parts.llm(scripted=dev, say=say)
+        await parts.llm()
         client = await parts.client()
         identity = await cleanup.enter_async_context(
             taking_over(client, home=settings.home, task_queue=settings.task_queue, wanted=settings.takeover)
         )
         await ensure_search_attributes(client)
         await parts.migrated_pool()
-        async with running(await build(parts, secrets, identity)):
+        async with running(await build(parts, catalog, secrets, identity)):
             _say_ready(settings, catalog)
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             say("Stopping …")

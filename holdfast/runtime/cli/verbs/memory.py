@@ -159,9 +159,7 @@ async def _opened(session: Session) -> "AsyncIterator[MemoryStore]":
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # stdout is for results
     try:
-        # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have an embedding model.
-        scripted = session.settings.database_url is None
-        embeddings = await session.parts.embeddings(scripted=scripted, say=lambda _: None)
+        embeddings = await session.parts.embeddings()
         store = (await session.parts.stores(embeddings=embeddings)).memories
         if store is None:
             raise ServerUnreachable(

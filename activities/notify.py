@@ -28,7 +28,8 @@ from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
 RECEIVER_SECONDS = 8.0
-"""Time limit of each receiver. All are sent to concurrently; the activity has 30 s (`workflows/calls.py`)."""
+"""Time limit of each receiver. All are sent to concurrently; an attempt of the activity has 30 s (`QUICK`,
+`holdfast/run/activities.py`)."""
 TRANSIENT = (408, 429)
 """Client errors after which a retry makes sense."""
 

@@ -38,8 +38,9 @@ CALLED, WAITING = "an LLM call", "wait for a decision"
 
 OUTAGE = 60.0
 """Seconds without any worker. Afterwards the server holds one retry, as it would after an hour: the heartbeat time-out
-(5 s) ends the attempt, and the next one is due after its back-off (1 s here, at most 30 s, `workflows/calls.py`), when
-it waits for a worker. Without a worker there are no attempts, so the back-off does not grow."""
+(5 s) ends the attempt, and the next one is due after its back-off (1 s here, at most 30 s: `PATIENT`,
+`holdfast/run/activities.py`), when it waits for a worker. Without a worker there are no attempts, so the back-off does
+not grow."""
 OUTAGES = 3
 """The most repetitions; each takes a minute."""
 

@@ -81,7 +81,7 @@ def main(
 ) -> None:
     """Compare Holdfast with its alternatives, on separate embedded servers.
 
-    Takes about fifteen minutes on two cores. Exits with 0 whatever the figures are.
+    Takes about fifteen minutes on two cores. The exit code does not depend on the figures.
     """
     names = [name for name in CONTENDERS if name in only.split(",")]
     lengths = _numbers(steps, "--steps")

@@ -45,7 +45,6 @@ POLL_SECONDS = 0.1
 PATIENCE = 60.0
 """Seconds without events after which the demo fails; with a real LLM, ten times as many."""
 
-
 REPORT_SECONDS = 10.0
 """How often the demo reports the pending activities while there are no events."""
 

@@ -88,7 +88,7 @@ async def run_tests(context: ToolContext) -> str:
 
 
 def _only_changelog_changed(repository: Path) -> None:
-    """Refuse to run or release code that nobody has reviewed: the LLM may change only the changelog.
+    """Refuse to run or release unreviewed code: the LLM may change only the changelog.
 
     Raises:
         ReleaseRefused: Another file differs from the last commit.

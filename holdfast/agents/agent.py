@@ -51,7 +51,7 @@ class Memory(Frozen):
     files: int = Field(default=0, ge=0)
     """The workspace's TASKS.md, progress.txt, ERRORS.md, LEARNINGS.md and features.json."""
     workspace_skills: bool = False
-    """Whether to add the skills in the workspace's `.agents/skills`; whoever writes there instructs the agent."""
+    """Whether to add the skills in the workspace's `.agents/skills`; whatever is written there instructs the agent."""
     semantic: bool = False
     """Whether the agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
 

@@ -162,7 +162,7 @@ class Policy(Frozen):
             if self.approvers and able < terms.quorum:
                 raise ValueError(f"{place}: {able} may decide, and the quorum is {terms.quorum}")
         if self.signatures == "required" and not (self.gateways or any(person.keys for person in self.approvers)):
-            raise ValueError("signatures: they are required, but nobody has a key")
+            raise ValueError("signatures: they are required, but no approver has a key")
         return self
 
     def _all_terms(self) -> list[tuple[str, Terms]]:

@@ -88,7 +88,8 @@ class RunStarted(Event):
 class RunContinued(Event):
     """The run continues in a new Temporal run, from a snapshot, because the history of the one before was long enough.
 
-    Followed by: `run_reset` if the ledger has effects that the log lacks; else whatever came next before the move.
+    Followed by: `run_reset` if the ledger has effects that the log lacks; else the event that would have followed
+    without the move.
     Correlate: `run_id` is that of the new Temporal run.
     """
 

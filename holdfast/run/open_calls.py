@@ -1,7 +1,7 @@
 """The calls and sleeps of an agent run that are under way, and the commands that start and stop them.
 
 1. Each call and sleep has an id, counted through the whole chain of Temporal runs: it names the call's request.
-2. A call that was given up no longer counts, whatever becomes of it. A tool call is never given up: its effect may have
+2. The result of a call that was given up is ignored. A tool call is never given up: its effect may have
    happened, so a stopped one is still waited for.
 3. A call that fails as a local activity is made again as an ordinary one, unless it failed for good.
 """

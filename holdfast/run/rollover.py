@@ -85,7 +85,7 @@ class Rollover:
 
     @property
     def urgent(self) -> bool:
-        """Whether the run should continue as new whatever is under way."""
+        """Whether the run should continue as new although calls are under way."""
         return self.due and self.near_limit
 
     def stop_waiting(self) -> None:

@@ -3,8 +3,8 @@
 1. Nothing about a run lives outside its state, and a state is what its events make of it (`holdfast.run.evolve`).
 2. A call moves by the table of transitions in `holdfast.run.substates.calls`.
 3. The status is derived, never set.
-4. A state is bounded, whatever the length of its thread: it is carried from one Temporal run to the next. Defaults are
-   left out there, so a part that equals its default costs nothing.
+4. The size of a state does not grow with its thread: the state is carried from one Temporal run to the next. Defaults
+   are left out there, so a part that equals its default costs nothing.
 """
 
 from dataclasses import dataclass, field

@@ -200,7 +200,7 @@ def test_the_policys_own_checks_are_reported_with_a_place() -> None:
     """The reader of the file reports everything that `Policy` refuses."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
-        "p.yaml:2:13: signatures: they are required, but nobody has a key"
+        "p.yaml:2:13: signatures: they are required, but no approver has a key"
     ]
 
 

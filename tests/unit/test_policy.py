@@ -146,7 +146,7 @@ ALICE = Approver(name="alice", roles=("finance",))
         ({"approvers": (ALICE,), "terms": Terms(by=("bob",))}, "no approver or role 'bob'"),
         ({"approvers": (ALICE,), "rules": (ask(terms=Terms(veto=("bob",))),)}, "rules.0.terms"),
         ({"approvers": (ALICE,), "terms": Terms(quorum=2)}, "1 may decide, and the quorum is 2"),
-        ({"approvers": (ALICE,), "signatures": "required"}, "nobody has a key"),
+        ({"approvers": (ALICE,), "signatures": "required"}, "no approver has a key"),
     ],
 )
 def test_a_policy_that_cannot_be_satisfied_is_refused(fields: dict[str, object], words: str) -> None:

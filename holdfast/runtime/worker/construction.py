@@ -14,8 +14,8 @@ from holdfast.runtime.client.connect import seals_of
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
-time-out (`workflows/calls.py`, 5 s) this is the longest pause after a SIGKILL before another worker resumes the run; on
-the same machine it is shorter (`holdfast/runtime/takeover/takeover.py`)."""
+time-out (`holdfast/run/activities.py`, 5 s) this is the longest pause after a SIGKILL before another worker resumes the
+run; on the same machine it is shorter (`holdfast/runtime/takeover/takeover.py`)."""
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 """How often a long call sends a heartbeat. The SDK's default, four fifths of the time-out, leaves a busy worker one

@@ -13,7 +13,7 @@ from holdfast.runtime.cli.app import build_app, run
 
 
 def _workflows() -> Sequence[type]:
-    from workflows import WORKFLOWS  # here: only `replay` needs them, and `holdfast` does not import them
+    from holdfast.workflows import WORKFLOWS  # here: only `replay` needs them, and `holdfast` does not import them
 
     return WORKFLOWS
 

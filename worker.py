@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 from temporalio.worker import Worker
 
-from activities import assembly
-from activities.notify import open_notifier
+from holdfast.activities import assembly
+from holdfast.activities.notify import open_notifier
 from holdfast.agents.catalog import Catalog
 from holdfast.runtime.composition.components import Components
 from holdfast.runtime.composition.process import run_process
 from holdfast.runtime.worker.process import run_worker
 from holdfast.tools.secrets import Secrets
-from workflows import WORKFLOWS
+from holdfast.workflows import WORKFLOWS
 
 build_worker = partial(assembly.build_worker, workflows=WORKFLOWS)
 

@@ -13,9 +13,9 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from activities.calling_run import CallingRun, calling_thread
-from activities.heartbeats import heartbeats
-from activities.orders import Chains
+from holdfast.activities.calling_run import CallingRun, calling_thread
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.orders import Chains
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.log.event_log import digest_after, event_json, event_line, has_ended
 from holdfast.log.events import AgentEvent, RunStarted

@@ -10,15 +10,15 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
-from activities.archive import Record
-from activities.builtin_tools.offer import with_builtin_tools
-from activities.call_llm import LLM
-from activities.call_tool import Tools
-from activities.load_agent import Agents
-from activities.loop_iteration import Loops
-from activities.notify import Notifier
-from activities.orders import Chains, CheckedOrders
-from activities.transcript_cache import TranscriptCache
+from holdfast.activities.archive import Record
+from holdfast.activities.builtin_tools.offer import with_builtin_tools
+from holdfast.activities.call_llm import LLM
+from holdfast.activities.call_tool import Tools
+from holdfast.activities.load_agent import Agents
+from holdfast.activities.loop_iteration import Loops
+from holdfast.activities.notify import Notifier
+from holdfast.activities.orders import Chains, CheckedOrders
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.runtime.composition.stores import choose_stores

@@ -12,13 +12,13 @@ import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calling_run import calling_thread
-from activities.clipping import clip_to
-from activities.heartbeats import heartbeats
-from activities.llm_replies import MAX_REPLY_BYTES, read_reply
-from activities.outages import earlier_failures, heartbeat_details, recording_failure
-from activities.retry_after import retry_after
-from activities.transcript_cache import TranscriptCache
+from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.clipping import clip_to
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.llm_replies import MAX_REPLY_BYTES, read_reply
+from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
+from holdfast.activities.retry_after import retry_after
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.messages import encode
 from holdfast.run.compaction import summary_request

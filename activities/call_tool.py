@@ -12,11 +12,11 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calling_run import calling_thread
-from activities.clipping import Clipped, clip_to
-from activities.heartbeats import heartbeats
-from activities.orders import Chains
-from activities.transcript_cache import TranscriptCache
+from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.clipping import Clipped, clip_to
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.orders import Chains
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.log.events import ToolStatus
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN

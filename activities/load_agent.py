@@ -8,9 +8,9 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calling_run import calling_thread
-from activities.heartbeats import heartbeats
-from activities.orders import Chains
+from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.skills import add_workspace_skills

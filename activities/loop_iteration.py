@@ -9,9 +9,9 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.calling_run import QUERY_TIMEOUT
-from activities.heartbeats import heartbeats
-from activities.load_agent import require_folder, resolve_agent
+from holdfast.activities.calling_run import QUERY_TIMEOUT
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.load_agent import require_folder, resolve_agent
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.messages import Usage

@@ -20,9 +20,9 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calling_run import calling_thread
-from activities.notify_formats import Links, encode_notice
-from activities.retry_after import retry_after
+from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.notify_formats import Links, encode_notice
+from holdfast.activities.retry_after import retry_after
 from holdfast.run.contracts import Notice, Notified
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver, read_receivers

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from activities.archive import read_thread
-from activities.calling_run import CallingRun, calling_thread
+from holdfast.activities.archive import read_thread
+from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.agents.agent import AgentSpec, shared
 from holdfast.base.digests import GENESIS, chain
 from holdfast.errors import TranscriptMismatch

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from activities.transcript_cache import CachedTranscript
 from bench import document
 from bench.environment import observation
 from holdfast import Agent, Catalog, Memory, Skill, tool
+from holdfast.activities.transcript_cache import CachedTranscript
 from holdfast.agents.agent import AgentSpec
 from holdfast.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage, encode
 from holdfast.transcript.prompt import request_body, request_prefix

@@ -58,7 +58,7 @@ from holdfast.run.notices import TEXT_CHARS
 from holdfast.seals.orders import answers, order_name
 from holdfast.seals.seals import is_unsealed
 from holdfast.seals.starts import refusal
-from workflows import calls
+from holdfast.workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")

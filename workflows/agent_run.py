@@ -29,7 +29,7 @@ from holdfast.run.inputs import raw_texts
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
-from workflows import calls
+from holdfast.workflows import calls
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")

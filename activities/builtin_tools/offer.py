@@ -1,8 +1,8 @@
 """Which built-in tools an agent gets."""
 
-from activities.builtin_tools.read_artifact import read_artifact_tool
-from activities.builtin_tools.read_skill import read_skill_tool
-from activities.builtin_tools.remember import semantic_tools
+from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
+from holdfast.activities.builtin_tools.read_skill import read_skill_tool
+from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.agents.catalog import Catalog
 from holdfast.memory.semantic import MemoryStore
 from holdfast.stores import ArtifactStore

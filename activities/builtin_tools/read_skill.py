@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from activities.calling_run import CallingRun
+from holdfast.activities.calling_run import CallingRun
 from holdfast.agents.agent import AgentSpec, SkillSpec
 from holdfast.agents.skills import SKILL_FILE, Skill, are_catalog_files
 from holdfast.stores import ArtifactStore

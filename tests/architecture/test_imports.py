@@ -14,8 +14,10 @@ from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.run.activities import ACTIVITIES, Activity
 from holdfast.run.commands import Request, Result
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 SURFACES = tuple(f"holdfast.runtime.{name}" for name in ("cli", "client", "devstack", "gateway"))
+PROGRAMS = ("worker", "starter", "gateway")
+APPLICATION = ("holdfast.workflows", "holdfast.activities", *PROGRAMS)
 IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "rich", "psutil", "docstring_parser")
 
 
@@ -31,8 +33,9 @@ def imports(file: Path) -> set[str]:
 
 
 def files(*folders: str) -> list[Path]:
-    """Python files below these folders."""
-    return sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    """Python files below these folders, without those behind links."""
+    found = (file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    return sorted(file for file in found if file.resolve() == file)
 
 
 def within(module: str, packages: tuple[str, ...]) -> bool:
@@ -43,13 +46,10 @@ def within(module: str, packages: tuple[str, ...]) -> bool:
 @pytest.mark.parametrize(
     ("folder", "forbidden"),
     [
-        ("holdfast", ("workflows", "activities", "worker", "starter", "gateway", "examples")),
-        ("workflows", ("activities", "worker", "starter", "holdfast.runtime", "holdfast.testing", *IO_LIBRARIES)),
-        (
-            "activities",
-            ("workflows", "worker", "starter", "gateway", "holdfast.testing", "holdfast.run.state", *SURFACES),
-        ),
-        ("examples", ("workflows", "activities", "worker", "starter", "gateway")),
+        ("holdfast", (*APPLICATION, "examples")),
+        ("workflows", ("holdfast.activities", *PROGRAMS, "holdfast.runtime", "holdfast.testing", *IO_LIBRARIES)),
+        ("activities", ("holdfast.workflows", *PROGRAMS, "holdfast.testing", "holdfast.run.state", *SURFACES)),
+        ("examples", APPLICATION),
     ],
 )
 def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
@@ -57,6 +57,12 @@ def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
     for file in files(folder):
         wrong = {module for module in imports(file) if within(module, forbidden)}
         assert not wrong, f"{file.relative_to(ROOT)} imports {wrong}"
+
+
+def test_each_module_has_one_name() -> None:
+    """`workflows` and `activities` are imported below `holdfast`, as in the wheel, and nowhere by a second name."""
+    for file in [*files("holdfast", "workflows", "activities", "examples", "bench", "tests"), *ROOT.glob("*.py")]:
+        assert not [module for module in imports(file) if within(module, ("workflows", "activities"))], file
 
 
 def test_the_top_of_holdfast_is_pure() -> None:
@@ -71,22 +77,28 @@ def test_the_top_of_holdfast_is_pure() -> None:
 
 def test_loading_the_workflows_loads_no_io_library() -> None:
     """A workflow's imports, direct or not, load no network, database or terminal library."""
-    program = "import sys, workflows; print(*sys.modules)"
+    program = "import sys, holdfast.workflows; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    forbidden = ("activities", "holdfast.runtime", "holdfast.testing", "holdfast.tools.decorator", *IO_LIBRARIES)
+    forbidden = (
+        "holdfast.activities",
+        "holdfast.runtime",
+        "holdfast.testing",
+        "holdfast.tools.decorator",
+        *IO_LIBRARIES,
+    )
     assert not [module for module in loaded if within(module, forbidden)]
 
 
 def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature() -> None:
     """The activities' names, requests and answers are those of the table, no more and no fewer."""
-    from activities.archive import Record
-    from activities.call_llm import LLM
-    from activities.call_tool import Tools
-    from activities.load_agent import Agents
-    from activities.loop_iteration import Loops
-    from activities.notify import Notifier
+    from holdfast.activities.archive import Record
+    from holdfast.activities.call_llm import LLM
+    from holdfast.activities.call_tool import Tools
+    from holdfast.activities.load_agent import Agents
+    from holdfast.activities.loop_iteration import Loops
+    from holdfast.activities.notify import Notifier
 
     activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
     table = {activity.name: activity for activity in activities}

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client, RPCError
 from temporalio.testing import ActivityEnvironment
 
-from activities import calling_run
+from holdfast.activities import calling_run
 from holdfast.run.contracts import WORKFLOW, RunInput
 
 

@@ -591,7 +591,7 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
         assert "--debug" in ran.out
 
 
-HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "activities", "workflows")
+HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "holdfast.activities", "holdfast.workflows")
 """Modules that take longer to import than help or a refusal may take."""
 AT_EXIT = """
 import os, sys, starter
@@ -633,7 +633,7 @@ def test_no_verb_loads_the_llm_client() -> None:
     """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
         "import sys, holdfast.runtime.cli.screens, holdfast.runtime.audit.verify, holdfast.runtime.client.threads;"
-        "print(*({'openai', 'psycopg', 'activities'} & set(sys.modules)))"
+        "print(*({'openai', 'psycopg', 'holdfast.activities'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []

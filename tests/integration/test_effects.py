@@ -12,10 +12,10 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_tool import Tools
-from activities.orders import Chains
-from activities.transcript_cache import TranscriptCache
 from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
+from holdfast.activities.call_tool import Tools
+from holdfast.activities.orders import Chains
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm.messages import ToolCall
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.artifacts import PostgresArtifacts

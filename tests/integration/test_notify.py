@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from activities.notify import Notifier
-from activities.notify_formats import Links
 from holdfast import Agent, Catalog, tool
+from holdfast.activities.notify import Notifier
+from holdfast.activities.notify_formats import Links
 from holdfast.loop.state import LoopLimits
 from holdfast.runtime.config.webhooks import Receiver as To
 from holdfast.testing import call, say, steps

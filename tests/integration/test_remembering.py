@@ -19,8 +19,8 @@ from psycopg_pool import AsyncConnectionPool
 from typer.testing import CliRunner
 
 import starter
-from activities.builtin_tools.remember import semantic_tools
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow
+from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.log.events import ToolCallFinished
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.runtime.config.stack_file import Stack

@@ -8,8 +8,8 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 import holdfast
 from holdfast.temporal.converter import data_converter
+from holdfast.workflows import WORKFLOWS
 from tests.replay.record import HISTORIES, LOOP, SCENARIOS
-from workflows import WORKFLOWS
 
 RECORDED = sorted(HISTORIES.rglob("*.json"))
 

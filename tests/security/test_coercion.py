@@ -11,10 +11,10 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_tool import Tools
-from activities.orders import Chains
-from activities.transcript_cache import TranscriptCache
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
+from holdfast.activities.call_tool import Tools
+from holdfast.activities.orders import Chains
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm.messages import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.run.contracts import ToolOutcome, ToolRequest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
+from holdfast.activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
 from holdfast.base.replacing import replace

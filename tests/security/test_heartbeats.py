@@ -11,8 +11,8 @@ from temporalio.converter import ActivitySerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.heartbeats import heartbeats
-from activities.outages import earlier_failures, heartbeat_details, recording_failure
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.llm.outages import LLMFailure, Outage
 from holdfast.run.contracts import LLMRequest
 from holdfast.seals.seals import Seals
@@ -93,7 +93,7 @@ def test_a_secret_in_a_providers_error_is_not_left_in_heartbeats() -> None:
 
 async def test_a_long_attempt_keeps_the_details_of_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each periodic heartbeat repeats them: if the worker is killed, only its own attempt's are lost."""
-    monkeypatch.setattr("activities.heartbeats.INTERVAL", 0.001)
+    monkeypatch.setattr("holdfast.activities.heartbeats.INTERVAL", 0.001)
     details = left()
     env = attempt(details)
     beats: list[Any] = []

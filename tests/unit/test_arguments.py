@@ -25,8 +25,8 @@ from pydantic import (
     computed_field,
 )
 
-from activities.llm_replies import read_reply
 from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
+from holdfast.activities.llm_replies import read_reply
 from holdfast.authority.policy import Policy, allow, deny
 from holdfast.authority.statements import parsed
 from holdfast.base.digests import canonical

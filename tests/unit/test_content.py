@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from activities.llm_replies import read_reply
+from holdfast.activities.llm_replies import read_reply
 from holdfast.llm.messages import MAX_DEPTH, AssistantMessage, ToolCall, Usage, UserMessage, encode
 from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, LLMReplied, MessageTaken, UserMessageReceived

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.notify_formats import BLOCK_CHARS, Links, encode_notice
+from holdfast.activities.notify_formats import BLOCK_CHARS, Links, encode_notice
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.errors import SettingsError
 from holdfast.run.contracts import Notice

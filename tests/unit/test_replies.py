@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from activities.llm_replies import read_reply
-from activities.retry_after import LONGEST, retry_after
+from holdfast.activities.llm_replies import read_reply
+from holdfast.activities.retry_after import LONGEST, retry_after
 from holdfast.run.contracts import LLMReply
 from tests.unit.runs import agent_spec
 

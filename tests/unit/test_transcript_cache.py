@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.transcript_cache import TranscriptCache
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.errors import TranscriptMismatch
 from holdfast.llm.messages import AssistantMessage, ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, UserMessageReceived

@@ -18,8 +18,8 @@ from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.temporal.converter import data_converter
 from holdfast.testing import Conversation, Reply, call, hang, say, together
+from holdfast.workflows import WORKFLOWS
 from tests.rig import StartRig, answer_of, eventually, status_of
-from workflows import WORKFLOWS
 
 BY = {"by": "alice"}
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
@@ -192,7 +192,7 @@ async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -
 
 async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past a number of events in its history the loop continues as new, and keeps its counts."""
-    monkeypatch.setattr("workflows.agent_loop.HISTORY_EVENTS", 40)
+    monkeypatch.setattr("holdfast.workflows.agent_loop.HISTORY_EVENTS", 40)
     titles = [f"task {number}" for number in range(6)]
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("".join(f"- [ ] {title}\n" for title in titles))

@@ -22,8 +22,8 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.orders import Chains, CheckedOrders
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
+from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import ask
 from holdfast.log.event_log import first_altered
@@ -50,9 +50,9 @@ from holdfast.temporal.history_reader import read_events
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
 from holdfast.tools.effects import Effect
+from holdfast.workflows import WORKFLOWS
 from tests.rig import LEAVE, Rig, StartRig, answer_of, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
-from workflows import WORKFLOWS
 
 Handle = WorkflowHandle[Any, Any]
 

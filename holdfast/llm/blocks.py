@@ -57,6 +57,8 @@ class Media(Block):
     def _has_one_source(self) -> Self:
         if bool(self.url) + bool(self.data) + (self.provider is not None and not self.data and not self.url) != 1:
             raise ValueError("give either `url` or `data`")
+        if self.url.startswith("data:"):
+            raise ValueError("give `data` and `media_type` instead of a data URL")
         if self.data and not self.media_type:
             raise ValueError("`data` needs a `media_type`")
         return self
@@ -133,9 +135,9 @@ class ToolCall(Block):
 
 
 _Heard = TextBlock | ImageBlock | FileBlock | AudioBlock
-_Said = TextBlock | ReasoningBlock | RefusalBlock | ToolCall | ImageBlock | FileBlock | AudioBlock | OtherBlock
+SaidBlock = TextBlock | ReasoningBlock | RefusalBlock | ToolCall | ImageBlock | FileBlock | AudioBlock | OtherBlock
 HeardBlocks = Annotated[tuple[Annotated[_Heard, Field(discriminator="type")], ...], Field(fail_fast=True)]
-SaidBlocks = Annotated[tuple[Annotated[_Said, Field(discriminator="type")], ...], Field(fail_fast=True)]
+SaidBlocks = Annotated[tuple[Annotated[SaidBlock, Field(discriminator="type")], ...], Field(fail_fast=True)]
 
 
 def _form_of(value: Any) -> str:

@@ -15,8 +15,11 @@ from holdfast.llm.adapters import (
     as_list,
     as_text,
     encode_json,
+    failure_in,
+    fitting_name,
     issued,
-    unique_ids,
+    message_of,
+    recordable,
     words_for,
 )
 from holdfast.llm.blocks import (
@@ -74,6 +77,7 @@ class ChatCompletions:
 
     def decode(self, answer: Mapping[str, Any], *, ids: str) -> Decoded:
         """See `Adapter`."""
+        answer = recordable(answer)
         choice = as_dict(next(iter(as_list(answer.get("choices"))), None))
         return Decoded(
             message=self._message(as_dict(choice.get("message")), ids=ids),
@@ -81,6 +85,7 @@ class ChatCompletions:
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
             holds_reply=bool(choice),
+            failure=failure_in(answer) or failure_in(choice),
         )
 
     # Requests.
@@ -127,7 +132,7 @@ class ChatCompletions:
             given = block.issued_by(self.issuer)
             match block:
                 case ToolCall():
-                    function = {"name": block.name, "arguments": block.arguments}
+                    function = {"name": fitting_name(block.name), "arguments": block.arguments}
                     calls.append({**given, "id": block.id, "type": "function", "function": function})
                 case RefusalBlock():
                     wire["refusal"] = wire.get("refusal", "") + block.text
@@ -144,8 +149,9 @@ class ChatCompletions:
                     if words := words_for(block):
                         parts.append({"type": "text", "text": words})
         if parts:
-            one_text = len(parts) == 1 and parts[0].keys() == {"type", "text"}
-            wire["content"] = parts[0]["text"] if one_text else parts
+            # Text alone is one string: some servers take no other form from the assistant.
+            alone = all(part.keys() == {"type", "text"} for part in parts)
+            wire["content"] = "".join(part["text"] for part in parts) if alone else parts
         if calls:
             wire["tool_calls"] = calls
         return wire
@@ -157,13 +163,11 @@ class ChatCompletions:
             *self._reasoning(given),
             *self._content(given.get("content")),
             *self._refusal_and_audio(given),
+            *(self._call(as_dict(item)) for item in as_list(given.get("tool_calls"))),
         )
-        calls = unique_ids([self._call(as_dict(item)) for item in as_list(given.get("tool_calls"))], ids=ids)
-        if not (calls or any(not isinstance(block, ReasoningBlock) for block in blocks)):
-            return None
         shown = [field for field in _REASONING if isinstance(given.get(field), str)]
         rest = {name: value for name, value in given.items() if name not in (*_NOT_KEPT, *shown)}
-        return AssistantMessage(content=(*blocks, *calls), provider=issued(self.issuer, rest))
+        return message_of(blocks, issued(self.issuer, rest), ids=ids)
 
     def _reasoning(self, given: dict[str, Any]) -> Iterator[ReasoningBlock]:
         for field in _REASONING:

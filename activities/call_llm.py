@@ -78,6 +78,7 @@ class LLM:
                 adapter=self._adapter,
                 spec=cached.spec,
                 tools=self._catalog.tools,
+                used=cached.call_ids,
                 step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
             )
             reply = await self._clip(reply)

@@ -102,7 +102,9 @@ class Tools:
         async with heartbeats():
             outcome = await self._execute(tool, arguments.values, context, request)
         if outcome.status != "unknown":
-            self._transcripts.add_result(tool_message(request.call.id, outcome.status, outcome.content))
+            self._transcripts.add_result(
+                tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
+            )
         return outcome
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:

@@ -5,7 +5,7 @@ the LLM.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.agents.agent import AgentSpec
@@ -23,7 +23,15 @@ MAX_CALLS = 100
 """The most tool calls of one reply that run; Temporal allows 2,000 activities at a time."""
 
 
-def read_reply(body: bytes, *, adapter: Adapter, spec: AgentSpec, tools: Mapping[str, Tool], step_id: str) -> LLMReply:
+def read_reply(
+    body: bytes,
+    *,
+    adapter: Adapter,
+    spec: AgentSpec,
+    tools: Mapping[str, Tool],
+    step_id: str,
+    used: Collection[str] = (),
+) -> LLMReply:
     """Read the body of a successful response.
 
     Args:
@@ -31,12 +39,13 @@ def read_reply(body: bytes, *, adapter: Adapter, spec: AgentSpec, tools: Mapping
         adapter: The adapter of the endpoint's API.
         spec: The agent as the run recorded it.
         tools: The worker's tools by name, to check arguments with.
-        step_id: Prefix of the ids for calls to which the provider gave no id, or a duplicate.
+        step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
+        used: The ids of the transcript's calls.
     """
-    given = adapter.decode(_parse(body), ids=step_id)
+    given = adapter.decode(_parse(body), ids=step_id, used=used)
     message, rejected = given.message, ""
     if not given.holds_reply:
-        start = body[:200].decode("utf-8", "replace")
+        start = given.failure or body[:200].decode("utf-8", "replace")
         rejected = f"the provider's response holds no reply ({start})."
     elif message is None:
         rejected = "it is empty."
@@ -90,10 +99,6 @@ def _read_calls(
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(body)
-        if not body.isascii() or b"\\ud" in body.lower():
-            # JSON allows a lone surrogate, but no encoding does: it could not be recorded.
-            answer = json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
-        return as_dict(answer)
+        return as_dict(json.loads(body))
     except (ValueError, RecursionError):
         return {}

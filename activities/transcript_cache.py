@@ -40,6 +40,8 @@ class CachedTranscript:
     """`heads[n]` is the digest of the first n messages' lines."""
     size: int = 0
     """Bytes of all messages."""
+    call_ids: set[str] = field(default_factory=set)
+    """The ids of all calls in the messages, and perhaps of some that were dropped."""
     reply: AssistantMessage | None = None
     """The LLM's last reply, if this worker returned it."""
     results: dict[str, ToolMessage] = field(default_factory=dict)
@@ -63,6 +65,8 @@ class CachedTranscript:
         self.messages.append(encoded)
         self.heads.append(chain(self.heads[-1], line))
         self.size += len(encoded)
+        if isinstance(message, AssistantMessage):
+            self.call_ids.update(call.id for call in message.tool_calls)
 
     def truncate(self, length: int) -> None:
         """Drop all messages after the first `length`."""

@@ -11,7 +11,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -61,7 +61,7 @@ class Adapter(Protocol):
     """The format of one API."""
 
     issuer: str
-    """Names the API in provider parts. It is recorded, and never changes."""
+    """Names the API in provider parts, or the one of its providers that the adapter is for; recorded with them."""
     path: str
     """Where requests are posted, below the endpoint's base URL."""
 
@@ -87,12 +87,14 @@ class Adapter(Protocol):
             calls: False to forbid tool calls in the reply.
         """
 
-    def decode(self, answer: Mapping[str, Any], *, ids: str) -> Decoded:
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """Read the body of a successful response.
 
         Args:
             answer: The body, parsed.
-            ids: Prefix of the ids of calls to which the provider gave none, or a duplicate.
+            ids: Prefix of the ids of calls to which the provider gave none, or one that is in use.
+            used: The ids of earlier calls in the transcript: some servers count from 0 in each reply, and other APIs
+                refuse an id that comes twice.
         """
 
 
@@ -129,7 +131,7 @@ def without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def message_of(
-    blocks: Iterable[SaidBlock], provider: ProviderPart | None = None, *, ids: str
+    blocks: Iterable[SaidBlock], provider: ProviderPart | None = None, *, ids: str, used: Collection[str] = ()
 ) -> AssistantMessage | None:
     """Return the message with a reply's blocks, each call with an id of its own; None if it has nothing but reasoning.
 
@@ -137,17 +139,18 @@ def message_of(
         blocks: What the LLM wrote, in order.
         provider: What belongs to the message as a whole.
         ids: See `Adapter.decode`.
+        used: See `Adapter.decode`.
     """
-    content = _with_ids(tuple(blocks), ids=ids)
+    content = _with_ids(tuple(blocks), ids=ids, used=used)
     if all(isinstance(block, ReasoningBlock) for block in content):
         return None
     return AssistantMessage(content=content, provider=provider)
 
 
-def _with_ids(blocks: SaidBlocks, *, ids: str) -> SaidBlocks:
+def _with_ids(blocks: SaidBlocks, *, ids: str, used: Collection[str]) -> SaidBlocks:
     """Give an id to each call without one, and another to each whose id an earlier call has."""
     given = {block.id for block in blocks if isinstance(block, ToolCall)}
-    used: set[str] = set()
+    used = set(used)
     unique: list[SaidBlock] = []
     index = 0
     for block in blocks:

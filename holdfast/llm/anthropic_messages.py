@@ -14,7 +14,7 @@ that `prefix` would send. Tools in the options, such as the API's own web search
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -72,8 +72,10 @@ _FINISH_REASONS = {
 class AnthropicMessages:
     """See the module."""
 
-    issuer = "anthropic_messages"
     path = "/v1/messages"
+
+    def __init__(self, issuer: str = "anthropic_messages") -> None:
+        self.issuer = issuer
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """See `Adapter`."""
@@ -111,12 +113,14 @@ class AnthropicMessages:
         tail = b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":{"type":"none"}}'
         return prefix + b",".join(turns) + tail
 
-    def decode(self, answer: Mapping[str, Any], *, ids: str) -> Decoded:
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
         answer = recordable(answer)
         content, reason = answer.get("content"), as_text(answer.get("stop_reason"))
         return Decoded(
-            message=message_of((block for item in as_list(content) for block in self._block(as_dict(item))), ids=ids),
+            message=message_of(
+                (block for item in as_list(content) for block in self._block(as_dict(item))), ids=ids, used=used
+            ),
             finish_reason=_FINISH_REASONS.get(reason, reason) or "stop",
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
@@ -238,4 +242,5 @@ def _usage(given: dict[str, Any]) -> Usage:
         prompt_tokens=as_count(given.get("input_tokens")) + cached + written,
         cached_tokens=cached,
         completion_tokens=as_count(given.get("output_tokens")),
+        cache_write_tokens=written,
     )

@@ -4,7 +4,7 @@ Reference: https://platform.openai.com/docs/api-reference/chat. Fields that othe
 `reasoning_details`) or to a call (such as `extra_content` with a thought signature) go back as they came.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.llm.adapters import (
@@ -50,8 +50,10 @@ _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3",
 class ChatCompletions:
     """See the module."""
 
-    issuer = "chat_completions"
     path = "/chat/completions"
+
+    def __init__(self, issuer: str = "chat_completions") -> None:
+        self.issuer = issuer
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """See `Adapter`."""
@@ -75,12 +77,12 @@ class ChatCompletions:
         tail = b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":"none"}'
         return b",".join([prefix, *messages]) + tail
 
-    def decode(self, answer: Mapping[str, Any], *, ids: str) -> Decoded:
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
         answer = recordable(answer)
         choice = as_dict(next(iter(as_list(answer.get("choices"))), None))
         return Decoded(
-            message=self._message(as_dict(choice.get("message")), ids=ids),
+            message=self._message(as_dict(choice.get("message")), ids=ids, used=used),
             finish_reason=as_text(choice.get("finish_reason")) or "stop",
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
@@ -158,7 +160,7 @@ class ChatCompletions:
 
     # Replies.
 
-    def _message(self, given: dict[str, Any], *, ids: str) -> AssistantMessage | None:
+    def _message(self, given: dict[str, Any], *, ids: str, used: Collection[str]) -> AssistantMessage | None:
         blocks: SaidBlocks = (
             *self._reasoning(given),
             *self._content(given.get("content")),
@@ -167,7 +169,7 @@ class ChatCompletions:
         )
         shown = [field for field in _REASONING if isinstance(given.get(field), str)]
         rest = {name: value for name, value in given.items() if name not in (*_NOT_KEPT, *shown)}
-        return message_of(blocks, issued(self.issuer, rest), ids=ids)
+        return message_of(blocks, issued(self.issuer, rest), ids=ids, used=used)
 
     def _reasoning(self, given: dict[str, Any]) -> Iterator[ReasoningBlock]:
         for field in _REASONING:

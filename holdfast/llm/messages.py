@@ -48,6 +48,8 @@ class ToolMessage(Frozen):
 
     role: Literal["tool"] = "tool"
     tool_call_id: str
+    tool: str = ""
+    """The tool's name, as the LLM wrote it: some APIs want it back."""
     content: Content
     failed: bool = False
     """The call did not do what it was to do."""
@@ -67,12 +69,15 @@ class Usage(Frozen):
     cached_tokens: int = 0
     """The part of `prompt_tokens` that the provider read from its cache."""
     completion_tokens: int = 0
+    cache_write_tokens: int = 0
+    """The part of `prompt_tokens` that the provider wrote into its cache, where it has a price of its own."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
 

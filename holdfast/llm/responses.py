@@ -8,7 +8,7 @@ Options with the value None leave out a field that `prefix` would send: `include
 which LLMs that do not reason may refuse. Tools in the options, such as the API's own web search, precede the agent's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.llm.adapters import (
@@ -55,8 +55,10 @@ class Responses:
     message item `item`, the other fields of that item; a part without `item` belongs to the item before it.
     """
 
-    issuer = "responses"
     path = "/responses"
+
+    def __init__(self, issuer: str = "responses") -> None:
+        self.issuer = issuer
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """See `Adapter`."""
@@ -76,11 +78,13 @@ class Responses:
         tail = b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":"none"}'
         return prefix + b",".join(filter(None, messages)) + tail
 
-    def decode(self, answer: Mapping[str, Any], *, ids: str) -> Decoded:
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
         answer = recordable(answer)
         output = answer.get("output")
-        message = message_of((block for item in as_list(output) for block in self._blocks(as_dict(item))), ids=ids)
+        message = message_of(
+            (block for item in as_list(output) for block in self._blocks(as_dict(item))), ids=ids, used=used
+        )
         return Decoded(
             message=message,
             finish_reason=_finish_reason(answer, message),

@@ -49,6 +49,14 @@ def ref_digest(head: str, spec_hash: str) -> str:
     return urlsafe_b64encode(half).decode("ascii").rstrip("=")
 
 
+class OpenCall(Frozen):
+    """A call of the last reply."""
+
+    id: str
+    """The provider's id."""
+    tool: str
+
+
 class TranscriptBase(Frozen):
     """The state of a transcript without the messages that the LLM has answered. Part of a snapshot."""
 
@@ -69,8 +77,8 @@ class TranscriptBase(Frozen):
     """People's messages that hold more than text, encoded, by position; a compaction keeps them verbatim."""
     pinned: tuple[int, ...] = ()
     """The originals that the last compaction kept; rebuilding the messages since then needs them too."""
-    open: dict[int, str] = {}
-    """Provider's ids, by number, of calls whose results have not entered, in call order."""
+    open: dict[int, OpenCall] = {}
+    """The calls whose results have not entered, by number, in call order."""
     early: dict[int, ToolMessage] = {}
     """Results that arrived before those of earlier calls, by number."""
     waiting: dict[int, Content] = {}
@@ -169,11 +177,11 @@ class Transcript:
                 if event.notice:
                     self._append(UserMessage(content=event.notice))
             case events.ToolCallRequested():
-                self._open[event.number] = event.call.id
+                self._open[event.number] = OpenCall(id=event.call.id, tool=event.call.name)
                 self._unrequested -= 1
             case events.ToolCallFinished():
-                if call_id := self._open.get(event.number):  # else a compaction has replaced the call
-                    self._early[event.number] = tool_message(call_id, event.status, event.content)
+                if call := self._open.get(event.number):  # else a compaction has replaced the call
+                    self._early[event.number] = tool_message(call.id, call.tool, event.status, event.content)
                 self._flush()
             case events.StateVerified():
                 self._note(event, verification_text(event))
@@ -267,9 +275,9 @@ class Transcript:
         self.head = chain(self.head, encoded)
 
 
-def tool_message(call_id: str, status: ToolStatus, content: Content) -> ToolMessage:
+def tool_message(call_id: str, tool: str, status: ToolStatus, content: Content) -> ToolMessage:
     """Return the message with the result of a call, which ended with `status`."""
-    return ToolMessage(tool_call_id=call_id, content=content, failed=status in ("failed", "invalid"))
+    return ToolMessage(tool_call_id=call_id, tool=tool, content=content, failed=status in ("failed", "invalid"))
 
 
 # These texts enter transcripts: changing the wording changes the digests of runs recorded with the old one.

@@ -265,6 +265,9 @@ def test_calls_have_ids_of_their_own(api: Api) -> None:
     message = api.adapter.decode(answers[api.adapter.issuer], ids="step").message
     assert message is not None
     assert [call.id for call in message.tool_calls] == ["step_0_", "step_0", "a", "step_3", "step_4", "step_5"]
+    later = api.adapter.decode(answers[api.adapter.issuer], ids="step_", used={"a", "step_5"}).message
+    assert later is not None
+    assert [call.id for call in later.tool_calls] == ["step__0", "step_0", "step__2", "step__3", "step__4", "step__5"]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +314,8 @@ def test_usage_counts_all_of_the_prompt() -> None:
     assert usage == chat.decode({"usage": given}, ids="").usage
     given = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": details}
     assert usage == responses.decode({"usage": given}, ids="").usage
-    assert usage == anthropic.decode({"usage": counts}, ids="").usage
+    written = usage.model_copy(update={"cache_write_tokens": 5})
+    assert written == anthropic.decode({"usage": counts}, ids="").usage
 
 
 @each_adapter

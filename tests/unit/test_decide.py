@@ -37,7 +37,7 @@ def test_an_allowed_call_starts_at_once_and_the_next_step_waits_for_it() -> None
     assert not run.calling_llm()
     run.finish(1, "saw it")
     assert run.calling_llm()
-    assert run.messages()[-1] == {"role": "tool", "tool_call_id": "c0", "content": "saw it"}
+    assert run.messages()[-1] == {"role": "tool", "tool_call_id": "c0", "tool": "look", "content": "saw it"}
 
 
 def test_an_asked_call_waits_without_holding_the_others_back() -> None:

@@ -8,9 +8,9 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.errors import TranscriptMismatch
-from holdfast.llm.messages import AssistantMessage, ToolMessage, decode
+from holdfast.llm.messages import AssistantMessage, decode
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, UserMessageReceived
-from holdfast.transcript.transcript import Transcript, TranscriptRef
+from holdfast.transcript.transcript import Transcript, TranscriptRef, tool_message
 from tests.unit.runs import ADAPTER, agent_spec, calls
 
 SPEC = agent_spec()
@@ -98,7 +98,7 @@ class FakeWorker:
         environment: Any = ActivityEnvironment()
         environment.run(self.transcripts.add_reply, reply)
         for call, result in zip(reply.tool_calls, results, strict=False):
-            environment.run(self.transcripts.add_result, ToolMessage(tool_call_id=call.id, content=result))
+            environment.run(self.transcripts.add_result, tool_message(call.id, call.name, "ok", result))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
+from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.runtime.composition.stores import choose_stores
 from holdfast.runtime.llm.embeddings import Embeddings
 from holdfast.runtime.stores.ledger import Ledger
@@ -80,7 +81,8 @@ def build_worker(
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, secrets=secrets)
     notifier = notifier or Notifier()
-    transcripts = TranscriptCache(threads)
+    adapter = ChatCompletions()
+    transcripts = TranscriptCache(threads, adapter)
     chains = Chains()
     ledger = Ledger(pool, database_url)
     record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
@@ -101,7 +103,7 @@ def build_worker(
         record.load_thread,
         record.load_effects,
         agents.load_agent,
-        LLM(llm, catalog, transcripts, artifacts, secrets).call_llm,
+        LLM(llm, adapter, catalog, transcripts, artifacts, secrets).call_llm,
         Tools(catalog, ledger, chains, transcripts, artifacts, secrets).call_tool,
         notifier.notify,
         record.archive,

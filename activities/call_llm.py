@@ -20,12 +20,13 @@ from holdfast.activities.outages import earlier_failures, heartbeat_details, rec
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
-from holdfast.llm.messages import encode
-from holdfast.run.compaction import summary_request
+from holdfast.llm.adapters import Adapter
+from holdfast.llm.blocks import TextBlock, blocks_of
+from holdfast.llm.messages import AssistantMessage, encode
+from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
-from holdfast.transcript.prompt import request_body
 
 REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""
@@ -36,6 +37,7 @@ class LLM:
 
     Args:
         client: Built with `max_retries=0`: retries belong to Temporal.
+        adapter: The adapter of the endpoint's API.
         catalog: Its tools check the arguments of the calls in a reply.
         transcripts: This worker's cache of transcripts.
         artifacts: Stores replies that are too long for the log.
@@ -45,12 +47,14 @@ class LLM:
     def __init__(
         self,
         client: openai.AsyncOpenAI,
+        adapter: Adapter,
         catalog: Catalog,
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets,
     ) -> None:
         self._client = client
+        self._adapter = adapter
         self._catalog = catalog
         self._transcripts = transcripts
         self._artifacts = artifacts
@@ -62,19 +66,19 @@ class LLM:
         outage = earlier_failures(request)
         async with heartbeats(*heartbeat_details(outage, request)):
             cached, messages = await self._transcripts.read(request.transcript)
-            tail = b""
             if request.compacting:
-                instruction, tail = summary_request(tools=bool(cached.spec.tools))
-                messages = [*messages, instruction]
-            body = request_body(cached.prefix, messages, tail=tail)
+                messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
+            body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
             started = time.monotonic()
             with recording_failure(request, outage, self._secrets):
                 response = await self._post(body, cached.spec.limits.llm_timeout)
             duration = time.monotonic() - started
             reply = read_reply(
                 response.content,
+                adapter=self._adapter,
                 spec=cached.spec,
                 tools=self._catalog.tools,
+                used=cached.call_ids,
                 step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
             )
             reply = await self._clip(reply)
@@ -95,9 +99,13 @@ class LLM:
         if message is None:
             return reply
         artifact = ""
-        if isinstance(message.content, str):
-            text = await clip_to(self._artifacts, message.content, REPLY_CHARS, thread=calling_thread())
-            message, artifact = message.model_copy(update={"content": text.content}), text.artifact
+        blocks = list(blocks_of(message.content))
+        for index, block in enumerate(blocks):
+            if isinstance(block, TextBlock) and len(block.text) > REPLY_CHARS:
+                text = await clip_to(self._artifacts, block.text, REPLY_CHARS, thread=calling_thread())
+                blocks[index], artifact = block.model_copy(update={"text": text.content}), text.artifact
+        if artifact:
+            message = AssistantMessage(content=tuple(blocks), provider=message.provider)
         if len(encode(message)) + sum(len(text.encode()) for text in reply.arguments.values()) > MAX_REPLY_BYTES:
             why = f"it is over {MAX_REPLY_BYTES:,} bytes long."
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
@@ -106,7 +114,7 @@ class LLM:
     async def _post(self, body: bytes, timeout: float) -> httpx2.Response:
         try:
             return await self._client.post(
-                "/chat/completions",
+                self._adapter.path,
                 content=body,
                 cast_to=httpx2.Response,
                 options={"timeout": timeout, "headers": {"Content-Type": "application/json"}},

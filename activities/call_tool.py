@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
-from holdfast.activities.clipping import Clipped, clip_to
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
+from holdfast.activities.tool_outcomes import Outcomes, in_thread_if_long
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
+from holdfast.llm.blocks import Content
 from holdfast.log.events import ToolStatus
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
@@ -25,9 +26,20 @@ from holdfast.run.details import describe_call
 from holdfast.runtime.stores.ledger import Entry, Ledger
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
-from holdfast.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind, result_text
+from holdfast.tools.decorator import (
+    Absent,
+    Found,
+    Labelled,
+    Tool,
+    ToolContext,
+    Unknown,
+    bind,
+    result_content,
+    result_text,
+)
 from holdfast.tools.effects import Effect, PastEffect, second_attempt
 from holdfast.tools.secrets import NO_SECRETS, Secrets
+from holdfast.transcript.transcript import tool_message
 from holdfast.trust import NO_ORIGIN, Trust
 
 log = structlog.get_logger(__name__)
@@ -90,7 +102,9 @@ class Tools:
         async with heartbeats():
             outcome = await self._execute(tool, arguments.values, context, request)
         if outcome.status != "unknown":
-            self._transcripts.add_result(request.call.id, outcome.content)
+            self._transcripts.add_result(
+                tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
+            )
         return outcome
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
@@ -108,7 +122,7 @@ class Tools:
     async def _execute(
         self, tool: Tool, arguments: dict[str, Any], context: ToolContext, request: ToolRequest
     ) -> ToolOutcome:
-        outcomes = _Outcomes(self._artifacts, context.thread, request.clip, self._secrets)
+        outcomes = Outcomes(self._artifacts, context.thread, request.clip, self._secrets)
         if tool.spec.effect is Effect.READ:
             return await _run(tool, arguments, context, outcomes)
         if request.undo and not request.settle:
@@ -133,40 +147,8 @@ class Tools:
         )
 
 
-_LONG = 64_000
-"""Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
-
-
-async def _in_thread_if_long(function: Callable[[Any], str], value: Any, *, size: int) -> str:
-    return await asyncio.to_thread(function, value) if size > _LONG else function(value)
-
-
-@dataclass(frozen=True)
-class _Outcomes:
-    """Builds outcomes that are safe to record: without secrets, and clipped to the log's limit."""
-
-    artifacts: ArtifactStore
-    thread: str
-    limit: int
-    secrets: Secrets
-
-    async def build(self, status: ToolStatus, text: str, **more: Any) -> ToolOutcome:
-        # Redact before clipping: half a secret would not be found.
-        clipped = await self._clip(await _in_thread_if_long(self.secrets.redact, text, size=len(text)))
-        return ToolOutcome(status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more)
-
-    async def _clip(self, text: str) -> Clipped:
-        """Clip the text. The effect has happened, so retry while the store is unavailable."""
-        while True:
-            try:
-                return await clip_to(self.artifacts, text, self.limit, thread=self.thread)
-            except Exception as error:  # a user's own store may raise anything
-                log.warning("artifact_not_stored_yet", thread=self.thread, reason=str(error))
-                await asyncio.sleep(1)
-
-
 async def _run_once(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
 ) -> ToolOutcome:
     """Run an effect unless an earlier attempt ran it, or may have."""
     if entry.outcome is not None:
@@ -188,7 +170,7 @@ async def _run_once(
 
 
 async def _settle(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes
+    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
 ) -> ToolOutcome:
     """Determine the outcome of an effect whose run was closed from outside, without running it."""
     if entry.outcome is not None:
@@ -206,7 +188,7 @@ async def _settle(
 
 
 async def _earlier_outcome(
-    tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes
+    tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
 ) -> ToolOutcome | None:
     """Determine the outcome of an effect that was started and not finished; None if the effect is to run (again)."""
     match second_attempt(tool.spec.effect):
@@ -224,7 +206,7 @@ async def _earlier_outcome(
             log.info("effect_checked", key=context.key, tool=tool.spec.name, answer=type(answer).__name__)
             match answer:
                 case Found(result=result):
-                    return await outcomes.build("ok", result_text(result), adopted=True)
+                    return await outcomes.build("ok", result_content(result), adopted=True)
                 case Absent():
                     return None
                 case _:
@@ -234,16 +216,17 @@ async def _earlier_outcome(
                     return ToolOutcome(status="unknown", content=outcomes.secrets.redact(reason))
 
 
-async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes) -> ToolOutcome:
+async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes) -> ToolOutcome:
     """Undo the effect. An earlier attempt may have done so already: an undo is safe to run again."""
     if tool.undo is None:
         return ToolOutcome(status="failed", content=f"this worker's {tool.spec.name} cannot undo its effect")
     return await _run(replace(tool, function=tool.undo), arguments, context, outcomes)
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: _Outcomes) -> ToolOutcome:
+async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes) -> ToolOutcome:
     """Run the tool. An exception that it raises becomes a result for the LLM."""
     started = time.monotonic()
+    content: Content
     status: ToolStatus = "ok"
     trust: Trust | None = None
     try:
@@ -251,7 +234,7 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outc
         if isinstance(value, Labelled):
             value, trust = value.result, value.trust
         # The size of a value other than text is not known before it is encoded.
-        content = await _in_thread_if_long(result_text, value, size=len(value) if isinstance(value, str) else _LONG + 1)
+        content = await in_thread_if_long(result_content, value, size=len(value) if isinstance(value, str) else None)
     except _TimedOut:
         # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
         status = "failed" if tool.spec.effect is Effect.READ else "unknown"

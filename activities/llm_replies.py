@@ -5,11 +5,12 @@ the LLM.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.llm.messages import AssistantMessage, ToolCall, Usage, too_deep
+from holdfast.llm.adapters import Adapter, as_dict
+from holdfast.llm.messages import AssistantMessage, encode
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
@@ -21,72 +22,55 @@ calls are sent again with each call."""
 MAX_CALLS = 100
 """The most tool calls of one reply that run; Temporal allows 2,000 activities at a time."""
 
-_NOT_EXTRA = ("role", "content", "tool_calls", "annotations", "audio", "function_call")
-"""Fields of a reply that `AssistantMessage` has itself, or that the API refuses in requests."""
 
-
-def read_reply(body: bytes, *, spec: AgentSpec, tools: Mapping[str, Tool], step_id: str) -> LLMReply:
+def read_reply(
+    body: bytes,
+    *,
+    adapter: Adapter,
+    spec: AgentSpec,
+    tools: Mapping[str, Tool],
+    step_id: str,
+    used: Collection[str] = (),
+) -> LLMReply:
     """Read the body of a successful response.
 
     Args:
         body: The response body as received.
+        adapter: The adapter of the endpoint's API.
         spec: The agent as the run recorded it.
         tools: The worker's tools by name, to check arguments with.
-        step_id: Prefix of the ids for calls to which the provider gave no id, or a duplicate.
+        step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
+        used: The ids of the transcript's calls.
     """
-    answer = _parse(body)
-    choice = _dict(next(iter(_list(answer.get("choices"))), None))
-    finish_reason = str(choice.get("finish_reason") or "stop")
-    message = _message(_dict(choice.get("message")), step_id=step_id)
-    rejected = ""
-    if not choice:
-        start = body[:200].decode("utf-8", "replace")
+    given = adapter.decode(_parse(body), ids=step_id, used=used)
+    message, rejected = given.message, ""
+    if not given.holds_reply:
+        start = given.failure or body[:200].decode("utf-8", "replace")
         rejected = f"the provider's response holds no reply ({start})."
     elif message is None:
         rejected = "it is empty."
-    elif finish_reason == "length" and not message.tool_calls:
+    elif not _is_recordable(message):
+        message, rejected = None, "it holds a number that JSON cannot carry exactly."
+    elif given.finish_reason == "length" and not message.tool_calls:
         rejected = "it was cut off by the length limit; be shorter."
-    problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=finish_reason == "length")
+    problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=given.finish_reason == "length")
     return LLMReply(
         message=message,
         rejected=rejected,
         problems=problems,
         arguments=arguments,
-        usage=_usage(_dict(answer.get("usage"))),
-        finish_reason=finish_reason,
-        llm=str(answer.get("model") or spec.llm),
+        usage=given.usage,
+        finish_reason=given.finish_reason,
+        llm=given.llm or spec.llm,
     )
 
 
-def _message(given: dict[str, Any], *, step_id: str) -> AssistantMessage | None:
-    """The message; None if it has no content."""
-    content = given.get("content")
-    if isinstance(content, list):
-        content = [block for block in content if isinstance(block, dict) and not too_deep(block)]
-    message = AssistantMessage(
-        content=content if isinstance(content, str | list) else None,
-        tool_calls=tuple(_calls(_list(given.get("tool_calls")), step_id=step_id)),
-        extra=_extra(given, without=_NOT_EXTRA),
-    )
-    return message if message.content or message.tool_calls or message.text else None
-
-
-def _calls(given: list[Any], *, step_id: str) -> Iterator[ToolCall]:
-    used: set[str] = set()
-    for index, item in enumerate(map(_dict, given)):
-        function = _dict(item.get("function"))
-        arguments = function.get("arguments")
-        call_id = item.get("id")
-        if not isinstance(call_id, str) or not call_id or call_id in used:
-            call_id = f"{step_id}_{index}"
-        used.add(call_id)
-        yield ToolCall(
-            id=call_id,
-            name=str(function.get("name") or ""),
-            # Some endpoints send the arguments as an object.
-            arguments=arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
-            extra=_extra(item, without=("id", "type", "function", "index")),
-        )
+def _is_recordable(message: AssistantMessage) -> bool:
+    try:
+        encode(message)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_calls(
@@ -113,38 +97,8 @@ def _read_calls(
     return problems, arguments
 
 
-def _usage(given: dict[str, Any]) -> Usage:
-    cached = _dict(given.get("prompt_tokens_details")).get("cached_tokens")
-    return Usage(
-        prompt_tokens=_count(given.get("prompt_tokens")),
-        cached_tokens=_count(cached),
-        completion_tokens=_count(given.get("completion_tokens")),
-    )
-
-
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(body)
-        if not body.isascii() or b"\\ud" in body.lower():
-            # JSON allows a lone surrogate, but no encoding does: it could not be recorded.
-            answer = json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
-        return _dict(answer)
+        return as_dict(json.loads(body))
     except (ValueError, RecursionError):
         return {}
-
-
-def _extra(given: dict[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
-    wanted = {name: value for name, value in given.items() if name not in without and not too_deep(value)}
-    return {name: value for name, value in wanted.items() if value not in (None, [], {}, "")}
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0

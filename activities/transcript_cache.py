@@ -17,7 +17,8 @@ from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.agents.agent import AgentSpec, shared
 from holdfast.base.digests import GENESIS, chain
 from holdfast.errors import TranscriptMismatch
-from holdfast.llm.messages import AssistantMessage, ToolMessage, encode
+from holdfast.llm.adapters import Adapter
+from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.log.events import UserMessageReceived
 from holdfast.stores import ThreadStore
 from holdfast.transcript.prompt import request_prefix
@@ -30,16 +31,20 @@ class CachedTranscript:
 
     compactions: int
     spec: AgentSpec
+    adapter: Adapter
     prefix: bytes
     """The encoded agent (`holdfast.transcript.prompt.request_prefix`)."""
     messages: list[bytes] = field(default_factory=list)
+    """As the adapter encodes them."""
     heads: list[str] = field(default_factory=lambda: [GENESIS])
-    """`heads[n]` is the digest of the first n messages."""
+    """`heads[n]` is the digest of the first n messages' lines."""
     size: int = 0
     """Bytes of all messages."""
+    call_ids: set[str] = field(default_factory=set)
+    """The ids of all calls in the messages, and perhaps of some that were dropped."""
     reply: AssistantMessage | None = None
     """The LLM's last reply, if this worker returned it."""
-    results: dict[str, str] = field(default_factory=dict)
+    results: dict[str, ToolMessage] = field(default_factory=dict)
     """Results of that reply's calls that this worker returned, by call id."""
 
     def matches(self, ref: TranscriptRef) -> bool:
@@ -47,25 +52,35 @@ class CachedTranscript:
         known = self.compactions == ref.compactions and len(self.messages) >= ref.length
         return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
-    def append(self, message: bytes) -> None:
+    def append(self, message: AnyMessage) -> None:
         """Add a message."""
-        self.messages.append(message)
-        self.heads.append(chain(self.heads[-1], message))
-        self.size += len(message)
+        self._add(encode(message), message)
+
+    def append_line(self, line: bytes) -> None:
+        """Add a message, given as its line in the transcript."""
+        self._add(line, decode(line))
+
+    def _add(self, line: bytes, message: AnyMessage) -> None:
+        encoded = self.adapter.encode(message)
+        self.messages.append(encoded)
+        self.heads.append(chain(self.heads[-1], line))
+        self.size += len(encoded)
+        if isinstance(message, AssistantMessage):
+            self.call_ids.update(call.id for call in message.tool_calls)
 
     def truncate(self, length: int) -> None:
         """Drop all messages after the first `length`."""
         self.size -= sum(map(len, self.messages[length:]))
         del self.messages[length:], self.heads[length + 1 :]
 
-    def expected_messages(self) -> Iterator[bytes]:
+    def expected_messages(self) -> Iterator[AnyMessage]:
         """The messages that should come next: this worker's last reply, and the results that it returned."""
         if self.reply is not None:
-            yield encode(self.reply)
+            yield self.reply
             for call in self.reply.tool_calls:
                 if call.id not in self.results:
                     break
-                yield encode(ToolMessage(tool_call_id=call.id, content=self.results[call.id]))
+                yield self.results[call.id]
 
 
 class TranscriptCache:
@@ -73,11 +88,13 @@ class TranscriptCache:
 
     Args:
         record: The permanent record, for messages from before the calling Temporal run.
+        adapter: Encodes the messages for the LLM.
         limit: The most bytes of messages to keep, over all threads.
     """
 
-    def __init__(self, record: ThreadStore, *, limit: int = 256_000_000) -> None:
+    def __init__(self, record: ThreadStore, adapter: Adapter, *, limit: int = 256_000_000) -> None:
         self._record = record
+        self._adapter = adapter
         self._limit = limit
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
@@ -107,10 +124,10 @@ class TranscriptCache:
         if cached := self._transcripts.get(calling_thread()):
             cached.reply, cached.results = reply, {}
 
-    def add_result(self, call_id: str, result: str) -> None:
+    def add_result(self, result: ToolMessage) -> None:
         """Keep the result of one of the calling run's tool calls, for the next step."""
         if cached := self._transcripts.get(calling_thread()):
-            cached.results[call_id] = result
+            cached.results[result.tool_call_id] = result
 
     def forget(self) -> None:
         """Drop the calling run's transcript while the run pauses; its next call reads it again."""
@@ -121,7 +138,8 @@ class TranscriptCache:
         """Read the agent and all messages since the last context compaction."""
         session: dict[str, Any] = await run.query("session")
         spec = shared(AgentSpec.model_validate(session["spec"]))
-        cached = CachedTranscript(compactions=session["compactions"], spec=spec, prefix=request_prefix(spec))
+        prefix = request_prefix(spec, self._adapter)
+        cached = CachedTranscript(session["compactions"], spec, self._adapter, prefix)
         if session["first"]:
             older = Transcript()
             for position in session["pinned"]:
@@ -130,8 +148,8 @@ class TranscriptCache:
                     older.keep_original(position, event.content)
             for event in await read_thread(self._record, run.thread, session["since"], session["position"]):
                 older.add(event)
-            for message in older.messages:
-                cached.append(message)
+            for line in older.messages:
+                cached.append_line(line)
         await _read_tail(run, cached, ref)
         if not cached.matches(ref):
             what = f"{ref.length} messages since context compaction {ref.compactions}"
@@ -161,4 +179,4 @@ async def _read_tail(run: CallingRun, cached: CachedTranscript, ref: TranscriptR
         if not lines:
             break
         for line in lines.split(b"\n"):
-            cached.append(line)
+            cached.append_line(line)

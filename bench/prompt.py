@@ -14,8 +14,10 @@ from bench.environment import observation
 from holdfast import Agent, Catalog, Memory, Skill, tool
 from holdfast.activities.transcript_cache import CachedTranscript
 from holdfast.agents.agent import AgentSpec
-from holdfast.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage, encode
-from holdfast.transcript.prompt import request_body, request_prefix
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import TranscriptRef, ref_digest
 
 LIMIT_MS = 2.0
@@ -40,26 +42,28 @@ def agent() -> AgentSpec:
 
 def warm(spec: AgentSpec, messages: int, text: str) -> CachedTranscript:
     """Return a worker's cached transcript with that many messages."""
-    cached = CachedTranscript(compactions=0, spec=spec, prefix=request_prefix(spec))
-    cached.append(encode(UserMessage(content="The task, and what was recalled.")))
+    adapter = ChatCompletions()
+    cached = CachedTranscript(0, spec, adapter, request_prefix(spec, adapter))
+    cached.append(UserMessage(content="The task, and what was recalled."))
     while len(cached.messages) < messages:
         number = len(cached.messages)
         call = ToolCall(id=f"c{number}", name="observe", arguments=f'{{"n":{number}}}')
-        cached.append(encode(AssistantMessage(tool_calls=(call,))))
-        cached.append(encode(ToolMessage(tool_call_id=call.id, content=text)))
+        cached.append(AssistantMessage(content=(call,)))
+        cached.append(ToolMessage(tool_call_id=call.id, content=text))
     return cached
 
 
 def step(cached: CachedTranscript, number: int, text: str) -> bytes:
     """Make one step: append a reply and its result, check the workflow's reference, and build the body."""
     call = ToolCall(id=f"s{number}", name="observe", arguments=f'{{"n":{number}}}')
-    cached.reply, cached.results = AssistantMessage(tool_calls=(call,)), {call.id: text}
+    result = ToolMessage(tool_call_id=call.id, content=text)
+    cached.reply, cached.results = AssistantMessage(content=(call,)), {call.id: result}
     for message in cached.expected_messages():
         cached.append(message)
     length = len(cached.messages)
     ref = TranscriptRef(length=length, digest=ref_digest(cached.heads[length], cached.spec.hash))
     assert cached.matches(ref)
-    return request_body(cached.prefix, cached.messages[: ref.length])
+    return cached.adapter.body(cached.prefix, cached.messages[: ref.length])
 
 
 def measure(messages: int, rounds: int) -> tuple[float, float, int]:

@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.agents.catalog import Catalog
+from holdfast.llm.blocks import Content
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import EVENTS, AgentEvent
 from holdfast.loop.state import LoopInput, LoopResult
@@ -54,7 +55,7 @@ class Rig:
     workspace: Path
     threads: ThreadStore
 
-    async def start(self, task: str = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
+    async def start(self, task: Content = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
         """Start a run, with a new thread id unless one is given, and return its handle."""
         thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
         given = {"workspace": str(self.workspace), **run}

@@ -71,8 +71,8 @@ def commit_calls(thread: str, events: Iterable[AgentEvent]) -> Iterator[CommitCa
                 calls[event.number] = event.call
             case ToolCallStarted():
                 keys[event.number] = event.key
-            case ToolCallFinished(status="ok") if " in commit " in event.content:
-                call, commit = calls[event.number], event.content.rpartition(" in commit ")[2].split()[0]
+            case ToolCallFinished(status="ok") if " in commit " in event.text:
+                call, commit = calls[event.number], event.text.rpartition(" in commit ")[2].split()[0]
                 arguments = parsed(call.arguments)
                 title = str(arguments.get("title", "")) if isinstance(arguments, dict) else ""
                 yield CommitCall(thread, call.name, title, keys[event.number], commit)

@@ -5,7 +5,7 @@ from rich.console import Console
 from examples.loop.watch import JSON
 from examples.shared import progress
 from holdfast.base.text import one_line
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCallFinished, ToolCallRequested
 from holdfast.run.details import describe_call
 
@@ -47,7 +47,7 @@ class Progress(progress.Progress):
                 self._calls[number, event.number] = event.call
             case ToolCallFinished():
                 call = describe_call(self._calls[number, event.number])
-                lines = (line for line in event.content.splitlines() if len(line) > len("---"))
+                lines = (line for line in event.text.splitlines() if len(line) > len("---"))
                 result = one_line(next(lines, ""), RESULT)
                 self.report("agent", call, note=result if event.status == "ok" else f"{event.status}: {result}")
             case ReplyRejected(reason=why) | RunBlocked(message=why):

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from examples.shared import progress
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
@@ -55,7 +55,7 @@ class Progress(progress.Progress):
                 if event.adopted:
                     self.report("tool", f"{name} is not run again: its check found the effect and adopted the result")
                 status = "" if event.status == "ok" else f" {event.status}"
-                self.report("tool", f"{name}{status}: {event.content}", style="bold" if event.adopted else "")
+                self.report("tool", f"{name}{status}: {event.text}", style="bold" if event.adopted else "")
             case ApprovalRequested(request=request) | ReconcileRequested(request=request):
                 question = "may it run?" if request.kind == "approval" else "did it happen?"
                 call = describe_call(self._calls[request.number])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+from holdfast.llm.blocks import text_of
 from holdfast.log.event_log import event_json
 from holdfast.log.events import (
     AgentEvent,
@@ -49,7 +50,7 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
             if isinstance(each, ToolCallRequested):
                 arguments[each.call.id] = each.call.arguments
                 if isinstance(after, ToolCallFinished) and after.status == "invalid":
-                    problems[each.call.id] = after.content
+                    problems[each.call.id] = text_of(after.content)
     elif len(events) > 1 and isinstance(events[1], ReplyRejected):
         rejected = events[1].reason or "rejected"
     given = {name: getattr(event, name) for name in LLMReply.model_fields if name in LLMReplied.model_fields}

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from holdfast.authority.policy import Terms
 from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.authority.votes import Seen, Vote
-from holdfast.base.digests import canonical, digest
+from holdfast.base.digests import canonical
 from holdfast.base.models import Frozen
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 
 RequestKind = Literal["approval", "reconcile"]
 DecisionOutcome = Literal[
@@ -176,6 +176,8 @@ def shown_digest(view: dict[str, Any]) -> str:
     Raises:
         KeyError: The view lacks a field.
     """
-    call = digest([view["tool"], view["arguments"]])
+    shown = view["arguments"]
+    arguments = shown if isinstance(shown, str) else canonical(shown).decode()
+    call = ToolCall(id="", name=view["tool"], arguments=arguments)
     bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
-    return Seen(call_digest=call, **bound).digest
+    return Seen(call_digest=call.digest, **bound).digest

@@ -6,8 +6,9 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from holdfast.authority.statements import Signed, parsed, validation_message
 from holdfast.base.names import PersonName
+from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import too_long, unfit
-from holdfast.llm.messages import Content, text_of
+from holdfast.llm.messages import too_deep
 
 INBOX = 100
 """Maximum number of messages without a reply from the LLM, taken into the transcript or not; more are rejected.
@@ -42,7 +43,7 @@ MessageOutcome = Literal[
 class Message(Signed):
     """A person's message; the JSON of the signal and the update `say`."""
 
-    message: Content = Field(min_length=1)
+    message: Content
     by: PersonName = ""
     when_busy: WhenBusy = "queue"
     id: str = Field(default="", max_length=100)
@@ -62,6 +63,8 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
         payload = given if isinstance(given, dict) and "message" in given else {"message": payload}
     if not isinstance(payload, dict):
         return "malformed", f'expected an object such as {{"message": "…"}}, got {type(payload).__name__}'
+    if too_deep(payload):
+        return "malformed", "the message is nested too deeply"
     try:
         message = Message.model_validate(payload)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.authority.statements import Decision, Proof
 from holdfast.base.digests import canonical, digest
 from holdfast.base.models import Frozen
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 
 
 class Seen(Frozen):

@@ -22,7 +22,8 @@ from holdfast.authority.follow_ups import Message, WhenBusy
 from holdfast.authority.policy import Terms, VerdictKind
 from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Proof, Revocation
 from holdfast.base.models import Frozen
-from holdfast.llm.messages import AssistantMessage, Content, ToolCall, Usage
+from holdfast.llm.blocks import Content, ToolCall, text_of
+from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
 from holdfast.memory.recalled import RecalledTier
 from holdfast.tools.effects import PastEffect
@@ -545,7 +546,7 @@ class ToolCallFinished(Event):
     type: Literal["tool_call_finished"] = "tool_call_finished"
     number: int
     status: ToolStatus
-    content: str
+    content: Content
     adopted: bool = False
     """An earlier attempt had the effect; this one found it done and did not repeat it."""
     duration_ms: int = 0
@@ -555,6 +556,11 @@ class ToolCallFinished(Event):
     """Bytes of the full result; 0 where `content` is complete."""
     trust: Trust | None = None
     """How far the result can be trusted, where that differs from the tool's other results."""
+
+    @property
+    def text(self) -> str:
+        """The result's text, with the type of each other block in brackets."""
+        return text_of(self.content)
 
 
 class RunBlocked(Event):

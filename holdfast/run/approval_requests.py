@@ -5,7 +5,7 @@ from datetime import datetime
 
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.policy import Verdict
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ApprovalRequested, ToolCallFinished
 from holdfast.run.judge import denial_of, policy_verdict
 from holdfast.run.state import RunState
@@ -87,7 +87,7 @@ def ask_again(
     """
     request = state.authority.request(call.request or "")
     asked, editor = (request.call(), request.edited_by) if request else (call.call, call.edited_by)
-    asked = ToolCall(id=call.call.id, name=asked.name, arguments=asked.arguments, extra=asked.extra)
+    asked = ToolCall(id=call.call.id, name=asked.name, arguments=asked.arguments)
     verdict = policy_verdict(state, asked)
     match verdict.verdict:
         case "deny":

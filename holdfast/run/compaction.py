@@ -10,7 +10,7 @@
 
 from collections.abc import Collection, Iterator
 
-from holdfast.llm.messages import UserMessage, encode
+from holdfast.llm.messages import UserMessage
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import Context
 from holdfast.transcript.transcript import TASK
@@ -26,9 +26,8 @@ tool."""
 NO_SUMMARY = "(There is no summary: the conversation did not fit the context window any more.)"
 
 
-def summary_request(*, tools: bool) -> tuple[bytes, bytes]:
-    """Return what a request for a summary has after the transcript: a message, and what follows the messages."""
-    return encode(UserMessage(content=INSTRUCTION)), b',"tool_choice":"none"' if tools else b""
+SUMMARY_REQUEST = UserMessage(content=INSTRUCTION)
+"""What a request for a summary has after the transcript."""
 
 
 def summary_message(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from holdfast.authority.policy import Terms, Verdict
 from holdfast.base.names import person_name
+from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.llm.content import too_long, unfit
-from holdfast.llm.messages import Content, ToolCall, text_of
 from holdfast.llm.outages import Outage
 from holdfast.log.events import (
     AgentEvent,
@@ -60,7 +60,7 @@ def on_task(task: Content, *, by: str = "") -> Events:
     if not text_of(task).strip():
         return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
     if why := unfit(task):
-        return [_failed(TASK_MALFORMED, f"the task {why}; give it as text")]
+        return [_failed(TASK_MALFORMED, f"the task {why}")]
     if excess := too_long(task):
         return [_failed(TASK_TOO_LONG, f"the task {excess}; put it into a file in the workspace")]
     return []
@@ -194,7 +194,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
         # One value is judged, shown, signed, recorded and run: never the LLM's own text.
         arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
-        call = ToolCall(id=written.id, name=written.name, arguments=arguments, extra=written.extra)
+        call = ToolCall(id=written.id, name=written.name, arguments=arguments)
         past = next((each for each in before if (each.tool, each.call_digest) == (call.name, call.digest)), None)
         if past:
             before.remove(past)
@@ -230,19 +230,20 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     """Return the events that follow from a tool call's outcome: its result, or the question whether it happened."""
     call = state.calls.get(number)
     if call.undo and outcome.status != "ok":
-        why = f"it could not be undone: {outcome.content}"
+        why = f"it could not be undone: {text_of(outcome.content)}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
     if outcome.status == "unknown" and call.phase != "orphaned":
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
-        request = new_request(state, "reconcile", number, call.call, asks, why=outcome.content, at=at)
+        request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
         return [ReconcileRequested(request=request)]
     content, status = outcome.content, outcome.status
     if call.undo:
-        content, status = f"This happened, and was undone: {content}", "undone"
+        content, status = with_heading("This happened, and was undone: ", content), "undone"
     elif call.edited_by:
-        content = f"[{call.edited_by} changed the arguments to {call.call.arguments[:2_000]}]\n{content}"
+        note = f"[{call.edited_by} changed the arguments to {call.call.arguments[:2_000]}]\n"
+        content = with_heading(note, content)
     return [
         ToolCallFinished(
             number=number,

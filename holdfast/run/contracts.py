@@ -13,7 +13,8 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.digests import GENESIS
 from holdfast.base.models import Sealed
-from holdfast.llm.messages import AssistantMessage, Content, ToolCall, Usage
+from holdfast.llm.blocks import Content, ToolCall
+from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
 from holdfast.log.events import RefusalsCounted, ToolStatus
 from holdfast.memory.recalled import RecalledTier
@@ -203,7 +204,7 @@ class ToolOutcome(Answer):
     """The result of `call_tool`. Status `unknown`: the effect may have happened, and a person has to find out."""
 
     status: ToolStatus
-    content: str
+    content: Content
     adopted: bool = False
     """An earlier attempt had the effect already; this one returns its result."""
     duration_ms: int = 0

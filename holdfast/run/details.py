@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.base.text import code, one_line, plain, quoted
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.run.state import Blocked, RunState
 
 SHOWN_REQUESTS = 10

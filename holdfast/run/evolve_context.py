@@ -3,8 +3,8 @@
 from functools import reduce
 
 from holdfast.base.replacing import replace
+from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
-from holdfast.llm.messages import more_than_text, text_of
 from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
@@ -59,7 +59,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         authority=state.authority.without_requests_about(event.number),
     )
     if event.status in ("denied", "unknown"):
-        line = f"{call.call.name}({call.call.arguments}): {event.content}"
+        line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))
     tool = state.spec.tool(call.call.name) if state.spec else None
     if tool and event.status in ("ok", "failed", "undone"):

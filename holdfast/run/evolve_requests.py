@@ -6,7 +6,7 @@ from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.votes import Vote, agreeing, cast
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ApprovalExpired, DecisionReceived
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.state import RunState
@@ -127,7 +127,7 @@ def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str
     """The call with the arguments that were approved, which may be other ones than the LLM's."""
     if arguments == call.call.arguments:
         return call
-    edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments, extra=call.call.extra)
+    edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments)
     past = state.past_of(call.number, edited)  # another effect than the one that the LLM's own call has had
     return replace(call, call=edited, edited_by=by or "a vote", past=past, epoch=past.epoch if past else 0)
 

@@ -7,7 +7,7 @@
 
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
 from holdfast.authority.statements import parsed
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.state import RunState
 from holdfast.trust import Trust, is_tainted

@@ -7,7 +7,7 @@
 
 from holdfast.authority.policy import Terms
 from holdfast.authority.votes import Vote
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.run.rights import Refusal, could_decide, policy_of, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import RememberedRule

@@ -1,7 +1,7 @@
 """The requests to activities that follow from a run's state. Pure functions."""
 
 from holdfast.base.digests import canonical
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.base.models import Frozen
-from holdfast.llm.messages import ToolCall, Usage
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
 from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import Calls

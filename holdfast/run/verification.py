@@ -1,5 +1,6 @@
 """What an agent's `verify` tools find, until all of them have answered."""
 
+from holdfast.llm.blocks import text_of
 from holdfast.log.events import Finding
 from holdfast.run.contracts import ToolOutcome
 
@@ -20,7 +21,7 @@ class Verification:
 
     def add(self, tool: str, outcome: ToolOutcome) -> None:
         """Add what one tool has found."""
-        found = Finding(tool=tool, status=outcome.status, content=outcome.content, trust=outcome.trust)
+        found = Finding(tool=tool, status=outcome.status, content=text_of(outcome.content), trust=outcome.trust)
         self._findings.append(found)
 
     def take(self) -> tuple[Finding, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agents.agent import AgentSpec, SkillSpec
-from holdfast.llm.messages import encode_wire
+from holdfast.llm.adapters import Adapter, ToolDescription, encode_json
 from holdfast.llm.tokens import BYTES_PER_TOKEN, size_of, tokens_of
 from holdfast.memory.recalled import RecalledTier
 
@@ -69,7 +69,7 @@ def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequen
         messages: The transcript, encoded.
     """
     instructions, skills, strategies = system_tiers(spec)
-    tools = encode_wire({"tools": tools_of(spec)}).decode() if spec.tools else ""
+    tools = encode_json([vars(tool) for tool in tools_of(spec)]).decode() if spec.tools else ""
     standing, files = ("\n\n".join(each.text for each in recalled if each.tier == tier) for tier in RECALLED)
     transcript = b"\n".join(messages).decode()
     return (
@@ -83,34 +83,19 @@ def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequen
     )
 
 
-def request_prefix(spec: AgentSpec) -> bytes:
-    """Encode the part of a request up to and including the system message: the same bytes for every step of a run.
+def request_prefix(spec: AgentSpec, adapter: Adapter) -> bytes:
+    """Encode the part of a request that describes the agent: the same bytes for every step of a run.
 
     The bytes do not depend on the order of fields in the spec, because a spec that was read back from the permanent
     record, whose JSON is canonical, has lost that order.
     """
-    head: dict[str, object] = {"model": spec.llm, **_in_order(spec.llm_options)}
-    if spec.tools:
-        head["tools"] = tools_of(spec)
     text = "\n\n".join(tier.text for tier in system_tiers(spec) if tier.text)
-    system = encode_wire({"role": "system", "content": text})
-    return encode_wire(head)[:-1] + b',"messages":[' + system
+    return adapter.prefix(spec.llm, _in_order(spec.llm_options), tools_of(spec), text)
 
 
-def request_body(prefix: bytes, messages: Sequence[bytes], *, tail: bytes = b"") -> bytes:
-    """Join the prefix and the encoded messages into a whole request; `tail` follows the messages."""
-    return b",".join([prefix, *messages]) + b"]" + tail + b"}"
-
-
-def tools_of(spec: AgentSpec) -> list[dict[str, Any]]:
-    """Return the agent's tools in the API's format."""
-    return [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": _in_order(tool.parameters)},
-        }
-        for tool in spec.tools
-    ]
+def tools_of(spec: AgentSpec) -> list[ToolDescription]:
+    """Return the agent's tools as the LLM is told about them."""
+    return [ToolDescription(tool.name, tool.description, _in_order(tool.parameters)) for tool in spec.tools]
 
 
 def skills_text(spec: AgentSpec) -> str:

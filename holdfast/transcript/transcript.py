@@ -16,9 +16,10 @@ from typing import assert_never
 from holdfast.base.digests import GENESIS, chain, digest
 from holdfast.base.lines import Lines, page
 from holdfast.base.models import Frozen
-from holdfast.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage, encode, more_than_text
+from holdfast.llm.blocks import Content, more_than_text
+from holdfast.llm.messages import AnyMessage, ToolMessage, UserMessage, encode
 from holdfast.log import events
-from holdfast.log.events import AgentEvent
+from holdfast.log.events import AgentEvent, ToolStatus
 
 TASK = 1
 """Position of the event that holds a thread's task."""
@@ -34,7 +35,7 @@ class TranscriptRef(Frozen):
 
     length: int
     digest: str
-    """Digest of those messages' bytes and the agent's hash (`ref_digest`)."""
+    """Digest of those messages' lines and the agent's hash (`ref_digest`)."""
     compactions: int = 0
     """Number of context compactions so far; messages are counted from the last summary on."""
 
@@ -46,6 +47,14 @@ def ref_digest(head: str, spec_hash: str) -> str:
     """
     half = bytes.fromhex(digest([head, spec_hash]))[:16]
     return urlsafe_b64encode(half).decode("ascii").rstrip("=")
+
+
+class OpenCall(Frozen):
+    """A call of the last reply."""
+
+    id: str
+    """The provider's id."""
+    tool: str
 
 
 class TranscriptBase(Frozen):
@@ -68,9 +77,9 @@ class TranscriptBase(Frozen):
     """People's messages that hold more than text, encoded, by position; a compaction keeps them verbatim."""
     pinned: tuple[int, ...] = ()
     """The originals that the last compaction kept; rebuilding the messages since then needs them too."""
-    open: dict[int, str] = {}
-    """Provider's ids, by number, of calls whose results have not entered, in call order."""
-    early: dict[int, str] = {}
+    open: dict[int, OpenCall] = {}
+    """The calls whose results have not entered, by number, in call order."""
+    early: dict[int, ToolMessage] = {}
     """Results that arrived before those of earlier calls, by number."""
     waiting: dict[int, Content] = {}
     """Messages that the run has not taken yet, by position."""
@@ -79,7 +88,7 @@ class TranscriptBase(Frozen):
 
 
 class Transcript:
-    """The messages to the LLM, encoded, in order.
+    """The messages to the LLM in order, encoded as lines (`holdfast.llm.messages.encode`).
 
     Args:
         base: The state that an earlier run left; the messages that the LLM had answered by then are not kept here.
@@ -168,10 +177,11 @@ class Transcript:
                 if event.notice:
                     self._append(UserMessage(content=event.notice))
             case events.ToolCallRequested():
-                self._open[event.number] = event.call.id
+                self._open[event.number] = OpenCall(id=event.call.id, tool=event.call.name)
                 self._unrequested -= 1
             case events.ToolCallFinished():
-                self._early[event.number] = event.content
+                if call := self._open.get(event.number):  # else a compaction has replaced the call
+                    self._early[event.number] = tool_message(call.id, call.tool, event.status, event.content)
                 self._flush()
             case events.StateVerified():
                 self._note(event, verification_text(event))
@@ -252,16 +262,22 @@ class Transcript:
         for number in list(self._open):
             if number not in self._early:
                 break
-            self._append(ToolMessage(tool_call_id=self._open.pop(number), content=self._early.pop(number)))
+            del self._open[number]
+            self._append(self._early.pop(number))
         while self._notes and not self._open and not self._unrequested:  # the results of a step's calls stay together
             self._append(UserMessage(content=self._notes.pop(min(self._notes))))
 
-    def _append(self, message: UserMessage | AssistantMessage | ToolMessage) -> None:
+    def _append(self, message: AnyMessage) -> None:
         self._keep(encode(message))
 
     def _keep(self, encoded: bytes) -> None:
         self._kept.append(encoded)
         self.head = chain(self.head, encoded)
+
+
+def tool_message(call_id: str, tool: str, status: ToolStatus, content: Content) -> ToolMessage:
+    """Return the message with the result of a call, which ended with `status`."""
+    return ToolMessage(tool_call_id=call_id, tool=tool, content=content, failed=status in ("failed", "invalid"))
 
 
 # These texts enter transcripts: changing the wording changes the digests of runs recorded with the old one.

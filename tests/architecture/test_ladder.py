@@ -26,7 +26,7 @@ PURE = {
     "transcript": "agents base llm log memory",
     "run": "agents authority base errors llm log memory seals tools transcript trust",
     "loop": "base llm log run seals",
-    "audit": "authority log run tools",
+    "audit": "authority llm log run tools",
     "temporal": "base errors log run seals",
 }
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""

@@ -1014,10 +1014,10 @@ def test_running_calls_have_started_and_not_ended() -> None:
 
 def test_events_about_messages_and_compactions_have_lines() -> None:
     """Each kind of event has a line, and a clipped result says where the whole is."""
-    blocks = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    blocks = [{"type": "text", "text": "Look"}, {"type": "image", "url": "https://example.com/a.png"}]
     told: dict[str, dict[str, Any]] = {
         "in Temporal run r2": {"type": "run_continued", "run_id": "r2"},
-        "ann: Look[image_url]": {"type": "user_message_received", "content": blocks, "by": "ann"},
+        "ann: Look[image]": {"type": "user_message_received", "content": blocks, "by": "ann"},
         "message 7 is shown to the LLM": {"type": "message_taken", "message": 7},
         "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
         "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},

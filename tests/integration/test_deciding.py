@@ -138,7 +138,7 @@ async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig
             assert (ran.code, ran.json["outcome"]) == (0, "accepted"), words
         assert (await run.result())["result"] == "done"
         events = await check_thread(r.client, run)
-        results = [event.content for event in events if event.type == "tool_call_finished"]
+        results = [event.text for event in events if event.type == "tool_call_finished"]
         assert "paid 10" in results[0] + results[1] + results[2]
         assert any("alice answers in its place: paid last week" in result for result in results)
         assert sum("paid 3" in result for result in results) == 3

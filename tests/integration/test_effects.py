@@ -16,7 +16,8 @@ from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, 
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
@@ -38,7 +39,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
             Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
             Ledger(pool, database_url),
             Chains(),
-            TranscriptCache(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool), ChatCompletions()),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
@@ -205,7 +206,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
             Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]),
             Ledger(pool, nowhere),
             Chains(),
-            TranscriptCache(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool), ChatCompletions()),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name="act", arguments="{}")

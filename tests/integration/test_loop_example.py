@@ -20,7 +20,7 @@ from examples.loop.tools import run_tests
 from examples.shared.git import run_git
 from holdfast import ToolContext
 from holdfast.authority.policy import ToolUse, evaluate
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.state import Iteration, LoopState

@@ -29,6 +29,7 @@ from holdfast.errors import (
     ThreadExists,
     ThreadNotFound,
 )
+from holdfast.llm.blocks import ImageBlock, TextBlock
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.audit.verify import verify
@@ -268,8 +269,8 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
     async with rig(catalog(), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
-        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-        await recorded.start([{"type": "text", "text": "Look at this."}, picture], thread=thread)
+        picture = ImageBlock(data="iVBORw0KGgo=", media_type="image/png")
+        await recorded.start((TextBlock(text="Look at this."), picture), thread=thread)
         before = await until(recorded, thread, "completed")
         await recorded.runs.until_closed(await recorded.runs.describe(thread))
         events = await all_of(recorded.events(thread))

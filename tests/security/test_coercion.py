@@ -15,7 +15,8 @@ from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
@@ -227,7 +228,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
             Catalog(agents=[Agent(name="a", instructions="")], tools=[catalogued]),
             Ledger(pool, database_url),
             Chains(),
-            TranscriptCache(PostgresThreads(pool)),
+            TranscriptCache(PostgresThreads(pool), ChatCompletions()),
             PostgresArtifacts(pool),
         )
         order = ToolCall(id="c", name=catalogued.spec.name, arguments=arguments)

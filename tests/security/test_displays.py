@@ -13,7 +13,8 @@ from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
 from holdfast.base.replacing import replace
 from holdfast.base.text import QUOTED_CHARS
-from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, Notice
 from holdfast.run.details import SHOWN_CHARS, current_details
 from holdfast.runtime.cli.watch import View
@@ -28,7 +29,7 @@ def details(command: str) -> tuple[str, ApprovalRequest]:
     """Return the Web UI's details of a run that asks to run a command, and the request."""
     run = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
-    run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    run.reply(LLMReply(message=AssistantMessage(content=(call,))))
     return current_details(run.state), run.state.authority.requests[0]
 
 
@@ -163,7 +164,7 @@ def live(command: str) -> tuple[View, ApprovalRequest]:
     """Return the view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
     run = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
-    run.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    run.reply(LLMReply(message=AssistantMessage(content=(call,))))
     view = View("t", Console(width=80, height=24, file=io.StringIO()))
     view.state = run.state
     (request,) = run.state.authority.requests

@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast import Agent, Catalog, Policy, Terms, ToolContext, allow, ask, tool
 from holdfast.errors import AnswerForged, FleetKeyMissing, SettingsError
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import RunBlocked, ToolCallStarted
 from holdfast.run.contracts import LOOP_WORKFLOW, NOT_SEALED, START_REFUSED, THREAD_EXISTS, WORKFLOW, RunInput
 from holdfast.run.snapshot import RunSnapshot

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from holdfast.agents.agent import Limits
 from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
 from holdfast.authority.statements import DecisionKind
-from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
+from holdfast.llm.blocks import ReasoningBlock, ToolCall, blocks_of
+from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import DecisionReceived
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Sleep
@@ -258,7 +259,8 @@ class Play:
                 for n, name in enumerate(names)
             )
             problems = {call.id: "n: too small" for call in made if chance.random() < 0.1}
-            message = AssistantMessage(content=chance.choice([None, *TEXTS]), tool_calls=made, extra={"reasoning": "…"})
+            said = (ReasoningBlock(text="…"), *blocks_of(chance.choice(["", *TEXTS])), *made)
+            message = AssistantMessage(content=said)
             thread.reply(LLMReply(message=message, problems=problems, usage=usage))
 
     def _reply_to_compaction(self) -> None:
@@ -267,7 +269,7 @@ class Play:
             thread.refuse(CONTEXT_TOO_LONG)
         elif chance.random() < self.rates["overflow"]:
             made = (ToolCall(id="f", name="look", arguments="{}"),)
-            message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(tool_calls=made)])
+            message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(content=made)])
             thread.reply(LLMReply(message=message, usage=Usage(prompt_tokens=9)))
         else:
             summary = f"summary at step {thread.state.steps.count} {chance.choice(TEXTS)}"
@@ -316,7 +318,11 @@ class Play:
         if thread.waiting(EffectsRequest):
             return
         text = f"<said {len(self.sent_messages)}>"
-        message: Any = text if chance.random() < 0.7 else [{"type": "text", "text": text}, {"type": "image_url"}]
+        message: Any = (
+            text
+            if chance.random() < 0.7
+            else [{"type": "text", "text": text}, {"type": "image", "url": "https://example.com/a.png"}]
+        )
         payload = {"message": message, "when_busy": chance.choice(["queue", "interrupt", "reject"])}
         outcome = thread.update("say", payload)["outcome"]
         assert outcome in ("accepted", "queued", "interrupting", "busy", "too_late")

@@ -17,13 +17,15 @@ from holdfast.authority.policy import Policy, allow, ask, deny
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.digests import GENESIS, chain
 from holdfast.base.models import Frozen
-from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.event_log import event_line, first_altered
 from holdfast.log.events import AgentEvent, UserMessageReceived
 from holdfast.log.stored_lines import read_lines
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.run.compaction import summary_request
+from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import (
     NOT_SETTLED,
     AgentRequest,
@@ -48,9 +50,10 @@ from holdfast.run.snapshot import snapshot_of
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect, PastEffect
 from holdfast.tools.spec import ToolSpec
-from holdfast.transcript.prompt import request_body, request_prefix
+from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
 
+ADAPTER = ChatCompletions()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 _Model = TypeVar("_Model", bound=Frozen)
@@ -78,7 +81,7 @@ def agent_spec(**changes: Any) -> AgentSpec:
 def calls(*names: str, first: int = 0) -> LLMReply:
     """Return a reply that calls tools, each without arguments."""
     made = tuple(ToolCall(id=f"c{first + index}", name=name, arguments="{}") for index, name in enumerate(names))
-    return LLMReply(message=AssistantMessage(tool_calls=made), usage=Usage(prompt_tokens=10, completion_tokens=1))
+    return LLMReply(message=AssistantMessage(content=made), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def says(text: str) -> LLMReply:
@@ -463,11 +466,11 @@ class Thread:
             head = chain(head, message)
         assert (len(messages), ref_digest(head, self.state.spec_hash)) == (ref.length, ref.digest)
         assert self.state.spec is not None
-        prefix = request_prefix(self.state.spec)
-        live = body = request_body(prefix, messages)
+        prefix = request_prefix(self.state.spec, ADAPTER)
+        encoded = [ADAPTER.encode(decode(message)) for message in messages]
+        live = body = ADAPTER.body(prefix, encoded)
         if request.compacting:
-            instruction, tail = summary_request(tools=bool(self.state.spec.tools))
-            body = request_body(prefix, [*messages, instruction], tail=tail)
+            body = ADAPTER.body(prefix, [*encoded, ADAPTER.encode(SUMMARY_REQUEST)], calls=False)
         mark = (self._loads, ref.compactions)
         self.sent.append(Sent(body, live, request.compacting, self.run.log.length, mark))
 

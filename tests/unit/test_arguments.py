@@ -36,7 +36,7 @@ from holdfast.run.commands import Call
 from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import ToolRequest
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
-from tests.unit.runs import NOW, agent_spec, calls, loaded_thread, tool_spec
+from tests.unit.runs import ADAPTER, NOW, agent_spec, calls, loaded_thread, tool_spec
 
 
 class Colour(Enum):
@@ -229,7 +229,7 @@ def test_what_is_recorded_is_what_was_judged(name: str, piece: str) -> None:
     body = json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode()
     policy = Policy(rules=(deny(when="args.force"), allow()))
     spec = agent_spec(tools=(act.spec,), policy=policy)
-    reply = read_reply(body, spec=spec, tools={act.spec.name: act}, step_id="s")
+    reply = read_reply(body, adapter=ADAPTER, spec=spec, tools={act.spec.name: act}, step_id="s")
     events = on_reply(loaded_thread(spec).state, reply, shown=1, at=NOW)
     requested = next(event for event in events if isinstance(event, ToolCallRequested))
     assert reply.message is not None

@@ -10,7 +10,8 @@ from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Terms, ToolUse, allow, ask, deny, evaluate
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation
-from holdfast.llm.messages import AssistantMessage, ToolCall, Usage
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import AuthorityDelegated, DecisionReceived, StateVerified, ToolCallFinished, ToolCallStarted
 from holdfast.run.contracts import LLMReply, Notice, ToolRequest
 from holdfast.tools.effects import Effect
@@ -29,7 +30,7 @@ AMOUNT = {
 def pays(**arguments: Any) -> LLMReply:
     """Return a reply that calls `pay`."""
     call = ToolCall(id=f"c{arguments}", name="pay", arguments=json.dumps(arguments))
-    return LLMReply(message=AssistantMessage(tool_calls=(call,)), usage=Usage())
+    return LLMReply(message=AssistantMessage(content=(call,)), usage=Usage())
 
 
 def clerk(policy: Policy | None = None, **more: Any) -> AgentSpec:
@@ -101,7 +102,7 @@ def test_a_decision_cannot_go_to_another_call() -> None:
     reply = pays(cents=1)
     assert reply.message is not None
     two = (*reply.message.tool_calls, ToolCall(id="d", name="pay", arguments='{"cents": 2}'))
-    thread.reply(LLMReply(message=AssistantMessage(tool_calls=two), usage=Usage()))
+    thread.reply(LLMReply(message=AssistantMessage(content=two), usage=Usage()))
     first, second = thread.state.authority.requests
     decision = Decision(decision="approve", request="1", by="alice", digest=first.digest)
     payload = {**decision.model_dump(exclude_none=True), "signature": sign(ALICE, decision.signed_bytes("t"))}

@@ -13,7 +13,8 @@ from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
-from holdfast.llm.messages import ToolCall, Usage
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import Usage
 from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,

@@ -9,35 +9,41 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.activities.llm_replies import read_reply
-from holdfast.llm.messages import MAX_DEPTH, AssistantMessage, ToolCall, Usage, UserMessage, encode
+from holdfast.authority.follow_ups import read_message
+from holdfast.errors import TaskInvalid
+from holdfast.llm.blocks import ImageBlock, TextBlock
+from holdfast.llm.content import content_json, read_content
+from holdfast.llm.messages import MAX_DEPTH, AssistantMessage, Usage, UserMessage, decode, encode
 from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import AgentEvent, LLMReplied, MessageTaken, UserMessageReceived
+from holdfast.log.events import AgentEvent, LLMReplied, UserMessageReceived
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_event
 from holdfast.run.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
 from holdfast.run.machine import AgentRun
+from holdfast.runtime.client.start_options import check_task
 from holdfast.tools.decorator import result_text
 from holdfast.transcript.transcript import Transcript
-from tests.unit.runs import NOW, agent_spec, loaded_thread, through_json
+from tests.unit.runs import ADAPTER, NOW, agent_spec, loaded_thread, through_json
 
 PIXEL = base64.b64encode(bytes(range(256))).decode()
 BLOCKS: dict[str, dict[str, Any]] = {
     "text": {"type": "text", "text": "naïve 😀 日本語 \u2028 \x00 \x1f"},
-    "image by URL": {"type": "image_url", "image_url": {"url": "https://example.com/a.png?b=1&c=%20", "detail": "low"}},
-    "image in base64": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
-    "audio": {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}},
-    "file": {"type": "file", "file": {"filename": "ä.pdf", "file_data": f"data:application/pdf;base64,{PIXEL}"}},
-    "keys out of order": {"z": 1, "type": "text", "a": {"y": None, "b": []}, "text": ""},
-    "floats": {"type": "x", "numbers": [0.1, 1e22, 1.5e-7, -0.0, 1.0, 5e-324, 1.7976931348623157e308, 10**30]},
-    "of tomorrow": {"type": "hologram", "deep": {"er": [[{"and": {"er": True}}]]}},
+    "image by URL": {"type": "image", "url": "https://example.com/a.png?b=1&c=%20", "detail": "low"},
+    "image in base64": {"type": "image", "data": PIXEL, "media_type": "image/png"},
+    "image by a provider's id": {"type": "image", "provider": {"issuer": "responses", "data": {"file_id": "f"}}},
+    "audio": {"type": "audio", "data": PIXEL, "media_type": "audio/wav"},
+    "file": {"type": "file", "data": PIXEL, "media_type": "application/pdf", "name": "ä.pdf"},
 }
 EXTRAS: dict[str, Any] = {
-    "refusal": "I will not.",
     "reasoning_content": "hm … 😀",
     "reasoning_details": [{"type": "reasoning.encrypted", "data": PIXEL, "index": 0, "score": 0.1}],
 }
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
@@ -74,11 +80,14 @@ def replied(message: AssistantMessage) -> list[bytes]:
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> None:
     """As a task and as a follow-up, in the run, in the next Temporal run, and rebuilt from the record."""
-    content = [BLOCKS["text"], BLOCKS[name]]
+    given = [BLOCKS["text"], BLOCKS[name]]
+    content = read_content(given)
+    assert content_json(content) == given
     thread = loaded_thread(task=content)
-    assert thread.messages()[0] == {"role": "user", "content": content}
-    assert thread.say(content, when_busy="interrupt") == "interrupting"
-    assert json.loads(thread.sent[-1].body)["messages"][1:] == 2 * [{"role": "user", "content": content}]
+    assert thread.messages()[0] == {"role": "user", "content": given}
+    assert thread.say(given, when_busy="interrupt") == "interrupting"
+    wire = json.loads(ADAPTER.encode(UserMessage(content=content)))
+    assert json.loads(thread.sent[-1].body)["messages"][1:] == 2 * [wire]
     sent = thread.transcript_lines()
     assert sent == messages_of(from_record(thread.log))
     assert sent == 2 * [encode(UserMessage(content=content))]
@@ -89,55 +98,65 @@ def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> Non
     assert thread.transcript_lines()[:2] == sent
 
 
-@given(TEXT, st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=3))
-def test_any_blocks_reach_the_llm_as_given(text: str, blocks: list[dict[str, Any]]) -> None:
-    """Blocks of unknown types are passed on; nothing in them is added, dropped or re-spelt."""
-    content = [{"type": "text", "text": text}, *blocks]
+def test_one_plain_text_has_one_form() -> None:
+    """A list with one text block is that text, so that there is one digest for it."""
+    assert read_content([{"type": "text", "text": "hi"}]) == "hi"
+    assert read_content([]) == ""
+    assert encode(UserMessage(content=(TextBlock(text="hi"),))) == encode(UserMessage(content="hi"))
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"type": "hologram", "text": "x"}, "expected tags: 'text', 'image', 'file', 'audio'"),
+        ({"type": "image_url", "image_url": {"url": "https://example.com"}}, "image_url"),
+        ({"text": "x"}, "0: Unable to extract tag"),
+        ({"type": "text"}, "0.text.text: Field required"),
+        ({"type": "text", "text": "x", "bold": True}, "0.text.bold: Extra inputs are not permitted"),
+        ({"type": "image"}, "give either `url` or `data`"),
+        ({"type": "image", "url": "https://example.com", "data": PIXEL, "media_type": "image/png"}, "give either"),
+        ({"type": "image", "data": PIXEL}, "needs a `media_type`"),
+        ({"type": "image", "data": "no base64", "media_type": "image/png"}, "not base64"),
+        ({"type": "image", "data": PIXEL, "media_type": "image/png\r\nX-Evil: 1"}, "media_type"),
+        ({"type": "text", "text": "x", "provider": {"issuer": "x", "data": {"role": "system"}}}, "can issue"),
+        ({"type": "tool_call", "id": "1", "name": "pay", "arguments": "{}"}, "tool_call"),
+    ],
+)
+def test_a_block_that_has_no_form_is_refused_with_its_place(block: dict[str, Any], words: str) -> None:
+    """In a follow-up message and in a task: nothing of it is dropped silently, and nothing is passed on unseen."""
     thread = loaded_thread()
-    thread.say(content, when_busy="interrupt")
-    (received,) = [event for event in thread.log if isinstance(event, MessageTaken)]
-    assert thread.messages()[-1] == {"role": "user", "content": content}
-    assert messages_of(from_record(thread.log)) == thread.transcript_lines()
-    assert received.message == 3
+    content = [{"type": "text", "text": "look"}, block]
+    assert thread.say(content) == "malformed"
+    given = read_message({"message": content})
+    assert isinstance(given, tuple)
+    assert words in given[1].replace(".1.", ".0.").replace("1:", "0:")
+    with pytest.raises(TaskInvalid):
+        check_task(content)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_of_a_reply_is_sent_back_as_it_came(name: str) -> None:
-    """A reply in content blocks is the same from history and from the record, byte for byte."""
-    (encoded,) = replied(AssistantMessage(content=[BLOCKS[name]]))
-    assert json.loads(encoded)["content"] == [BLOCKS[name]]
-
-
-@given(st.none() | st.text(), st.dictionaries(st.text(min_size=1), JSON, max_size=3), JSON)
-def test_unknown_fields_of_a_reply_survive_the_record(text: str | None, extra: dict[str, Any], arguments: Any) -> None:
-    """Unknown fields of the message and of its calls, and the verbatim arguments."""
-    extra = {f"x{name}": value for name, value in extra.items()}
-    call = ToolCall(id="c", name="look", arguments=json.dumps(arguments), extra=extra)
-    (encoded,) = replied(AssistantMessage(content=text, tool_calls=(call,), extra={**EXTRAS, **extra}))
-    wire = json.loads(encoded)
-    assert {name: wire[name] for name in EXTRAS} == EXTRAS
-    assert {name: wire["tool_calls"][0][name] for name in extra} == extra
-    assert wire["tool_calls"][0]["function"]["arguments"] == json.dumps(arguments)
-
-
-def test_the_bytes_depend_only_on_the_content_of_a_message() -> None:
-    """A different order of keys gives the same bytes, as the record's JSON is sorted."""
-    block = BLOCKS["keys out of order"]
-    other = dict(reversed(list(block.items())))
-    assert list(other) != list(block)
-    assert encode(UserMessage(content=[block])) == encode(UserMessage(content=[other]))
+@given(st.text(), st.dictionaries(st.text(min_size=1), JSON, max_size=3), JSON)
+def test_unknown_fields_of_a_reply_survive_the_record(text: str, extra: dict[str, Any], arguments: Any) -> None:
+    """Unknown fields of the message and of its calls go back as they came, and so do the verbatim arguments."""
+    extra = {f"x{name}": value for name, value in extra.items() if value not in (None, [], {}, "")}
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": json.dumps(arguments)}, **extra}
+    given = {"role": "assistant", "content": text or None, "tool_calls": [call], **EXTRAS, **extra}
+    body = json.dumps({"choices": [{"message": given}]}).encode()
+    message = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s").message
+    assert message is not None
+    (line,) = replied(message)
+    assert json.loads(ADAPTER.encode(decode(line))) == given
 
 
 def test_a_lone_surrogate_becomes_a_question_mark_on_entry() -> None:
     """UTF-8 cannot encode it: in replies and tool results it becomes '?'; in people's messages it is refused."""
-    body = b'{"choices": [{"message": {"content": "a\\ud800b", "reasoning": ["\\udfff"]}}]}'
-    reply = read_reply(body, spec=agent_spec(), tools={}, step_id="s")
-    assert reply.message == AssistantMessage(content="a?b", extra={"reasoning": ["?"]})
+    body = b'{"choices": [{"message": {"content": "a\\ud800b", "details": ["\\udfff"]}}]}'
+    reply = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s")
+    assert reply.message is not None
+    assert json.loads(ADAPTER.encode(reply.message)) == {"role": "assistant", "content": "a?b", "details": ["?"]}
     assert ToolOutcome(status="ok", content=result_text("caf\udce9")).content == "caf?"
     thread = loaded_thread()
     assert thread.say("a\ud800b") == "malformed"
     assert thread.say([{"type": "text", "text": "a\ud800b"}]) == "malformed"
-    assert json.loads(encode(UserMessage(content="a\ud800b")))["content"] == "a?b", "nor can it get any further"
 
 
 def nested(levels: int) -> Any:
@@ -155,22 +174,21 @@ def test_json_too_deep_for_readers_does_not_enter(levels: int) -> None:
     """Readers accept two hundred levels: people's messages are refused before, a provider's extra fields left out."""
     block = {"type": "text", "text": "x", "deep": nested(levels)}
     thread = loaded_thread()
-    fits = levels <= MAX_DEPTH - 2
-    assert thread.say([block]) == ("queued" if fits else "malformed")
-    message = {"content": [block, {"type": "text", "text": "y"}], "reasoning": nested(levels + 1)}
+    assert thread.say([block]) == "malformed"
+    message = {"content": [block, {"type": "text", "text": "y"}], "details": nested(levels + 1)}
     body = json.dumps({"choices": [{"message": message}]}).encode()
-    reply = read_reply(body, spec=agent_spec(), tools={}, step_id="s").message
+    reply = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s").message
     assert reply is not None
     thread.reply(LLMReply(message=reply))
     through_json(RunInput(snapshot=thread.run._archiving.recorded.model_copy(update={"tail": tuple(thread.log)})))
 
 
 def test_an_invalid_task_fails_the_run_with_a_reason() -> None:
-    """A number that is invalid in JSON: the run fails with a typed error, and its log can be read."""
-    begin = RunInput(task=[{"type": "text", "text": "x", "share": float("nan")}])
+    """Bytes that are not base64: the run fails with a typed error, and its log can be read."""
+    begin = RunInput(task=(TextBlock(text="x"), ImageBlock(data="?", media_type="image/png")))
     run = AgentRun(begin, thread="t", run_id="r", first_run_id="r", at=NOW, started_at=NOW)
     assert (run.state.outcome, run.state.failure) == ("failed", TASK_MALFORMED)
-    assert "give it as text" in run.state.result
+    assert "is not base64" in run.state.result
     assert read_lines("t", 0, run.log.page(0).split(b"\n"))[-1] == run.log.events[-1]
 
 

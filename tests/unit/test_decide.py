@@ -4,12 +4,14 @@ import pytest
 
 from holdfast.agents.agent import Limits
 from holdfast.authority.statements import DecisionKind
-from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.llm.blocks import RefusalBlock, ToolCall
+from holdfast.llm.messages import AssistantMessage
 from holdfast.run.consequences import on_lost_call
 from holdfast.run.contracts import LLMReply, ToolRequest
 from holdfast.run.decide import next_action
 from holdfast.run.next_actions import LoadAgent
 from holdfast.run.state import RunState
+from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect
 from tests.unit.runs import NOW, agent_spec, calls, loaded_thread, says
 
@@ -35,7 +37,7 @@ def test_an_allowed_call_starts_at_once_and_the_next_step_waits_for_it() -> None
     assert not run.calling_llm()
     run.finish(1, "saw it")
     assert run.calling_llm()
-    assert run.messages()[-1] == {"role": "tool", "tool_call_id": "c0", "content": "saw it"}
+    assert run.messages()[-1] == {"role": "tool", "tool_call_id": "c0", "tool": "look", "content": "saw it"}
 
 
 def test_an_asked_call_waits_without_holding_the_others_back() -> None:
@@ -228,13 +230,12 @@ def test_usage_adds_up_over_steps() -> None:
 def test_a_refusal_is_a_result_too() -> None:
     """A reply with a refusal instead of content completes the run with it."""
     run = loaded_thread()
-    run.reply(LLMReply(message=AssistantMessage(extra={"refusal": "I will not."})))
+    run.reply(LLMReply(message=AssistantMessage(content=(RefusalBlock(text="I will not."),))))
     assert run.state.result == "I will not."
 
 
 def test_arguments_in_another_layout_are_the_same_call() -> None:
-    """A call's digest covers the meaning of its arguments, not their spelling; other arguments change it."""
-    one = ToolCall(id="a", name="pay", arguments='{"to": "x", "sum": 1}')
-    same = ToolCall(id="b", name="pay", arguments='{"sum":1,"to":"x"}')
-    other = ToolCall(id="a", name="pay", arguments='{"to": "x", "sum": 2}')
+    """Arguments are recorded in one spelling, which a call's digest covers; other arguments change it."""
+    texts = ('{"to": "x", "sum": 1}', '{"sum":1,"to":"x"}', '{"to": "x", "sum": 2}')
+    one, same, other = (ToolCall(id="a", name="pay", arguments=canonical_arguments(text)) for text in texts)
     assert one.digest == same.digest != other.digest

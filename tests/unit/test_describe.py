@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from holdfast.authority.policy import Approver, Policy, Terms, ask
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.base.text import one_line
-from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.run.details import current_details, describe_call, signal_json
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread
@@ -20,7 +21,7 @@ TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\
 def waiting(arguments: str, name: str = "pay") -> Thread:
     """Return a run with one call of the LLM."""
     run = loaded_thread()
-    run.reply(LLMReply(message=AssistantMessage(tool_calls=(ToolCall(id="c", name=name, arguments=arguments),))))
+    run.reply(LLMReply(message=AssistantMessage(content=(ToolCall(id="c", name=name, arguments=arguments),))))
     return run
 
 

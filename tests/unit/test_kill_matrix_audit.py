@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.authority.policy import Policy
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import (
     AgentEvent,

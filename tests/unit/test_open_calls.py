@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.llm.messages import ToolCall, Usage
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import Usage
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.run.contracts import (
     NOT_SEALED,

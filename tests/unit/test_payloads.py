@@ -10,7 +10,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 
-from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
 from holdfast.runtime.config.encryption_keys import EncryptionKey
 from holdfast.runtime.encryption.codec import EncryptionCodec, PayloadMisplaced, PlaintextRefused, build_converter
@@ -21,7 +22,7 @@ from holdfast.transcript.transcript import TranscriptRef
 CALL = ToolCall(id="c", name="look", arguments="{}")
 VALUES: list[BaseModel] = [
     LLMRequest(transcript=TranscriptRef(length=3, digest="d")),
-    LLMReply(message=AssistantMessage(tool_calls=(CALL,)), duration_ms=5),
+    LLMReply(message=AssistantMessage(content=(CALL,)), duration_ms=5),
     ToolRequest(call=CALL, key="k", workspace="/w", clip=100),
     ToolOutcome(status="ok", content="x"),
 ]

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from holdfast.agents.agent import AgentSpec, Memory, SkillSpec
 from holdfast.agents.skills import Skill, unusable
 from holdfast.base.digests import canonical
-from holdfast.llm.messages import UserMessage, encode
+from holdfast.llm.messages import UserMessage
 from holdfast.llm.tokens import first_of, newest_of, size_of, tokens_of
 from holdfast.memory.files_tier import MEMORY_FILES, FileRead, features_status, files_tier
 from holdfast.memory.recalled import RecalledTier
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.transcript.prompt import (
-    request_body,
     request_prefix,
     skills_text,
     strategies_text,
@@ -24,14 +23,14 @@ from holdfast.transcript.prompt import (
     tiers_of,
 )
 from tests.rig import approve
-from tests.unit.runs import agent_spec, tool_spec
+from tests.unit.runs import ADAPTER, agent_spec, tool_spec
 
 NOTES = SkillSpec(name="notes", description="Use it for notes.", files={"SKILL.md": "sha256:1"})
 
 
 def system_message(**spec: object) -> str:
     """Return the system message of an agent."""
-    body = json.loads(request_body(request_prefix(agent_spec(**spec)), []))
+    body = json.loads(ADAPTER.body(request_prefix(agent_spec(**spec), ADAPTER), []))
     assert body["messages"][0]["role"] == "system"
     return str(body["messages"][0]["content"])
 
@@ -52,8 +51,8 @@ def test_the_prefix_does_not_depend_on_the_order_of_fields() -> None:
     tools = (tool_spec("write").model_copy(update={"parameters": schema}),)
     spec = agent_spec(tools=tools, llm_options={"temperature": 0, "extra": {"b": 1, "a": 2}})
     recorded = AgentSpec.model_validate_json(canonical(spec.model_dump(mode="json")))
-    assert request_prefix(recorded) == request_prefix(spec)
-    parameters = json.loads(request_body(request_prefix(spec), []))["tools"][0]["function"]["parameters"]
+    assert request_prefix(recorded, ADAPTER) == request_prefix(spec, ADAPTER)
+    parameters = json.loads(ADAPTER.body(request_prefix(spec, ADAPTER), []))["tools"][0]["function"]["parameters"]
     assert list(parameters["properties"]) == ["path", "content", "a", "b"]
     assert parameters == schema
 
@@ -91,24 +90,25 @@ def test_no_budget_means_no_skills_in_the_prompt() -> None:
 def test_assembling_does_not_parse_messages() -> None:
     """Messages are joined as they are, even if they are not JSON: none is decoded or encoded again."""
     messages = [b"\xff\x00 no JSON"] * 1_000
-    prefix = request_prefix(agent_spec())
-    assert request_body(prefix, messages) == prefix + b",\xff\x00 no JSON" * 1_000 + b"]}"
+    prefix = request_prefix(agent_spec(), ADAPTER)
+    assert ADAPTER.body(prefix, messages) == prefix + b",\xff\x00 no JSON" * 1_000 + b"]}"
 
 
 @given(st.lists(st.text(), max_size=5), st.text())
 def test_each_request_extends_the_previous_one(texts: list[str], more: str) -> None:
     """With skills, strategies and recalled memories too, a new message is only appended (I3)."""
-    prefix = request_prefix(agent_spec(skills=(NOTES,), strategies="s"))
-    messages = [encode(UserMessage(content=text)) for text in texts]
-    earlier = request_body(prefix, messages)
-    later = request_body(prefix, [*messages, encode(UserMessage(content=more))])
+    prefix = request_prefix(agent_spec(skills=(NOTES,), strategies="s"), ADAPTER)
+    messages = [ADAPTER.encode(UserMessage(content=text)) for text in texts]
+    earlier = ADAPTER.body(prefix, messages)
+    later = ADAPTER.body(prefix, [*messages, ADAPTER.encode(UserMessage(content=more))])
     assert later.startswith(earlier.removesuffix(b"]}"))
 
 
 def test_the_tiers_add_up_to_the_prompt() -> None:
     """Recalled memories are in the transcript but counted once, in their own tier."""
     recalled = [RecalledTier(tier="standing", text="s" * 400), RecalledTier(tier="files", text="f" * 800)]
-    messages = [encode(UserMessage(content="task")), encode(UserMessage(content="s" * 400 + "\n\n" + "f" * 800))]
+    recalled_text = "s" * 400 + "\n\n" + "f" * 800
+    messages = [ADAPTER.encode(UserMessage(content=text)) for text in ("task", recalled_text)]
     spec = agent_spec(memory=Memory(standing=1_000, files=2_000))
     tiers = {tier.name: tier for tier in tiers_of(spec, recalled, messages)}
     assert list(tiers) == ["instructions", "tools", "skills", "strategies", "standing", "files", "transcript"]
@@ -116,7 +116,7 @@ def test_the_tiers_add_up_to_the_prompt() -> None:
     assert (tiers["files"].tokens, tiers["files"].chars) == (200, 800)
     assert tiers["transcript"].tokens < 40
     total = sum(tier.tokens for tier in tiers.values())
-    assert abs(tokens_of(request_body(request_prefix(spec), messages)) - total) < 40
+    assert abs(tokens_of(ADAPTER.body(request_prefix(spec, ADAPTER), messages)) - total) < 60
 
 
 @pytest.mark.parametrize("cut", [first_of, newest_of])

@@ -1,6 +1,6 @@
 """A run after a reset, with a fake answer of the ledger: `holdfast.run.machine`."""
 
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallStarted
 from holdfast.tools.effects import PastEffect, effect_key
 from tests.unit.runs import calls, loaded_thread

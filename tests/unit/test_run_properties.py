@@ -17,7 +17,9 @@ from pydantic_core import to_json
 from holdfast.agents.agent import Limits
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.digests import canonical
-from holdfast.llm.messages import AssistantMessage, ToolCall, Usage, UserMessage, encode
+from holdfast.llm.blocks import TextBlock, ToolCall, blocks_of
+from holdfast.llm.content import content_json
+from holdfast.llm.messages import AssistantMessage, Usage, UserMessage, encode
 from holdfast.log.event_log import LATE, event_json, first_altered, has_ended
 from holdfast.log.events import (
     AgentEvent,
@@ -111,7 +113,7 @@ def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
     shown_from = {event.message: event.position for event in events_of(thread.log, MessageTaken)} | {1: 1}
     for message, position in shown_from.items():
         content = texts[message]
-        text = content if isinstance(content, str) else content[0]["text"]
+        text = "".join(block.text for block in blocks_of(content) if isinstance(block, TextBlock))
         for request in thread.sent:
             if request.position > position and not request.compacting:
                 assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
@@ -277,7 +279,7 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
     left = {waiting.message for waiting in played.thread.state.inbox.waiting}
     assert set(taken) | left == set(received)
     assert not left or played.thread.state.outcome != "completed"
-    texts = Counter(json.dumps(event.content) for event in events_of(log, UserMessageReceived))
+    texts = Counter(json.dumps(content_json(event.content)) for event in events_of(log, UserMessageReceived))
     for text, outcome in played.sent_messages.items():
         assert sum(count for content, count in texts.items() if text in content) == (
             outcome in ("accepted", "queued", "interrupting")
@@ -299,7 +301,7 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
     let_run: set[int] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
-            texts[event.position] = event.content if isinstance(event.content, str) else event.content[0]["text"]
+            texts[event.position] = "".join(b.text for b in blocks_of(event.content) if isinstance(b, TextBlock))
             task = texts[1]
         elif isinstance(event, MessageTaken):
             taken.append(event.message)
@@ -352,14 +354,15 @@ def test_a_compaction_loses_no_unanswered_message(seed: int) -> None:
             length += whole.length - before
 
 
-def content_with_file(text: str, size: int = 10, kind: str = "image_url") -> list[dict[str, Any]]:
-    """Return content with an image, or another file, of that many bytes."""
-    return [{"type": "text", "text": text}, {"type": kind, kind: {"url": "data:;base64," + "A" * size}}]
+def content_with_file(text: str, size: int = 10, kind: str = "image") -> list[dict[str, Any]]:
+    """Return content with an image, or another file, of about that many bytes."""
+    media = {"type": kind, "data": "AAAA" * (size // 4 + 1), "media_type": "image/png"}
+    return [{"type": "text", "text": text}, media]
 
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.tuples(st.integers(0, 900_000), st.sampled_from(["image_url", "file", ""])), max_size=5),
+    st.lists(st.tuples(st.integers(0, 900_000), st.sampled_from(["image", "file", ""])), max_size=5),
     st.integers(0, 900_000) | st.none(),
     st.booleans(),
 )
@@ -439,7 +442,8 @@ def test_text_in_blocks_is_bounded_like_any_text() -> None:
     """A megabyte of text in content blocks would be in every snapshot twice."""
     thread = loaded_thread()
     assert thread.say(content_with_file("x" * 200_000)) == "too_long"
-    assert thread.say([{}] * 100_000) == "too_long"
+    assert thread.say([{}] * 100_000) == "malformed"
+    assert thread.say([{"type": "text", "text": ""}] * 50_000 + [{"type": "text", "text": "x"}]) == "too_long"
     assert thread.say(content_with_file("x" * 190_000, 700_000)) == "queued"
 
 
@@ -635,7 +639,7 @@ def test_a_run_with_an_oversized_snapshot_does_not_continue_as_new() -> None:
     thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"x": "y" * 850_000}))
     thread.continue_suggested = True
-    thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
     while thread.waiting(ArchiveRequest):
         thread.archive()
     assert not thread.snapshots
@@ -770,7 +774,7 @@ def test_any_arguments_can_be_shown(arguments: str) -> None:
     """`show`, `pending` and the Web UI can show any arguments, even if some parsers reject them."""
     thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=arguments.encode("utf-8", "replace").decode())
-    thread.reply(LLMReply(message=AssistantMessage(tool_calls=(call,))))
+    thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
     assert thread.state.status == "waiting_approval"
     to_json(thread.state.view())
     current_details(thread.state).encode()

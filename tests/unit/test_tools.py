@@ -12,8 +12,10 @@ from pydantic import BaseModel, Field
 
 from holdfast import Tool, ToolContext, tool
 from holdfast.errors import ToolSignatureError
+from holdfast.llm.blocks import ImageBlock, TextBlock, ToolCall
+from holdfast.run.contracts import ToolOutcome
 from holdfast.tools.arguments import ArgumentsInvalid
-from holdfast.tools.decorator import bind, result_text
+from holdfast.tools.decorator import bind, result_content, result_text
 from holdfast.tools.effects import Effect
 
 CONTEXT = ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1)
@@ -136,6 +138,18 @@ def test_nested_models_work_as_parameters_and_results() -> None:
 def test_results_become_text(value: Any, text: str) -> None:
     """Text is kept verbatim, other values become JSON, and every result can be encoded."""
     assert result_text(value) == text
+    assert result_content(value) == text
+
+
+def test_results_keep_their_content_blocks() -> None:
+    """Images and files stay blocks, among texts; what has no place in a result becomes text."""
+    image = ImageBlock(url="https://example.com/a.png")
+    call = ToolCall(id="1", name="pay", arguments="{}")
+    assert result_content(image) == (image,)
+    assert result_content(["look:\ud800", image]) == (TextBlock(text="look:?"), image)
+    assert ToolOutcome(status="ok", content=result_content(TextBlock(text="a"))).content == "a"
+    assert result_content([image, call]) == (image, TextBlock(text=result_text(call)))
+    assert result_content([call]) == result_text([call])
 
 
 class NotJSON:

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from holdfast.base.digests import canonical, digest
 from holdfast.base.lines import PAGE_BYTES, page
-from holdfast.llm.messages import AssistantMessage, ToolCall, UserMessage, encode
+from holdfast.llm.messages import UserMessage, encode
 from holdfast.log.events import MessageTaken, UserMessageReceived
-from holdfast.transcript.prompt import request_body, request_prefix
+from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import Transcript, clip
-from tests.unit.runs import agent_spec
+from tests.unit.runs import ADAPTER, agent_spec
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -28,19 +28,10 @@ def test_a_message_is_one_line_of_json(text: str) -> None:
     assert json.loads(encoded) == {"role": "user", "content": text}
 
 
-def test_unknown_fields_of_a_message_are_sent_back() -> None:
-    """Unknown fields of a message and of its calls are part of the encoded message."""
-    call = ToolCall(id="c", name="look", arguments="{}", extra={"extra_content": {"signature": "s"}})
-    message = AssistantMessage(tool_calls=(call,), extra={"reasoning_content": "hm"})
-    wire = json.loads(encode(message))
-    assert wire["reasoning_content"] == "hm"
-    assert wire["tool_calls"][0]["extra_content"] == {"signature": "s"}
-
-
 def test_a_request_is_valid_json() -> None:
     """Prefix and messages, joined as bytes, are one valid request."""
     spec = agent_spec(llm_options={"temperature": 0})
-    body = json.loads(request_body(request_prefix(spec), [encode(UserMessage(content="hi"))]))
+    body = json.loads(ADAPTER.body(request_prefix(spec, ADAPTER), [ADAPTER.encode(UserMessage(content="hi"))]))
     assert (body["model"], body["temperature"]) == ("scripted", 0)
     assert body["messages"] == [{"role": "system", "content": "Work."}, {"role": "user", "content": "hi"}]
     assert [tool["function"]["name"] for tool in body["tools"]] == ["look", "pay", "wipe"]
@@ -48,7 +39,7 @@ def test_a_request_is_valid_json() -> None:
 
 def test_an_agent_without_tools_sends_none() -> None:
     """The API rejects an empty list of tools."""
-    assert "tools" not in json.loads(request_body(request_prefix(agent_spec(tools=())), []))
+    assert "tools" not in json.loads(ADAPTER.body(request_prefix(agent_spec(tools=()), ADAPTER), []))
 
 
 @given(st.lists(st.binary(max_size=PAGE_BYTES // 3).map(lambda line: line.replace(b"\n", b"") or b"x"), max_size=8))

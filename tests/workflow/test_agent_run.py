@@ -12,7 +12,9 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, W
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
+from holdfast.llm.blocks import ImageBlock, TextBlock
 from holdfast.log.event_log import event_json, first_altered
+from holdfast.log.events import ToolCallFinished
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import (
@@ -376,6 +378,30 @@ async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
         content = r.llm.requests[-1].json()["messages"][-1]["content"]
         assert len(content) < 8_200
         assert "2,992,000 of 3,000,000 characters left out" in content
+
+
+@tool(effect="read")
+def photograph(kilobytes: int) -> list[str | ImageBlock]:
+    """Take a picture."""
+    return ["a picture:", ImageBlock(data="AAAA" * 256 * kilobytes, media_type="image/png")]
+
+
+async def test_a_result_may_have_an_image(rig: StartRig) -> None:
+    """The log has it as a block, an adapter without a form for it says so, and a large one becomes an artifact."""
+    offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))], tools=[photograph])
+    async with rig(
+        offer, steps([call("photograph", kilobytes=1), call("photograph", kilobytes=900), say("done")])
+    ) as r:
+        run = await r.start()
+        await run.result()
+        events = await check_thread(r.client, run)
+        small, large = (event for event in events if isinstance(event, ToolCallFinished))
+        picture = ImageBlock(data="AAAA" * 256, media_type="image/png")
+        assert small.content == (TextBlock(text="a picture:"), picture)
+        assert re.fullmatch(r"a picture:\[image of 691,200 bytes left out: it is the artifact sha256:\w+\]", large.text)
+        shown = [message["content"] for message in r.llm.requests[-1].json()["messages"] if message["role"] == "tool"]
+        assert shown == ["a picture:[image: it cannot be shown here]", large.text]
+        assert [event_summary(event_json(event)) for event in (small, large)]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ from temporalio.client import (
 )
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
+from holdfast.llm.blocks import ImageBlock, TextBlock
+from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.llm.messages import UserMessage
 from holdfast.log.events import AgentEvent
 from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.client.threads import Threads
@@ -245,8 +248,9 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
 
 async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: StartRig) -> None:
     """Compacted, carried into a new Temporal run, read from the record: the LLM gets exactly the same block."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 20_000}}
-    task = [{"type": "text", "text": "look at this"}, image]
+    task = (TextBlock(text="look at this"), ImageBlock(data="A" * 20_000, media_type="image/png"))
+    sent = json.loads(ChatCompletions().encode(UserMessage(content=task)))["content"]
+    assert sent[1]["image_url"]["url"].startswith("data:image/png;base64,AAA")
 
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:
@@ -257,7 +261,7 @@ async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: St
         return call("pay", amount=1) if not results else say("done")
 
     async with rig(catalog(compaction_tokens=10, history_events=20), script) as r:
-        run = await r.start(task)  # type: ignore[arg-type]
+        run = await r.start(task)
         await eventually(lambda: run.query("pending_approvals"), bool)
         await eventually(lambda: in_record(r, run.id), bool)
         await run.signal("approve", {"request": "1", "by": "alice"})
@@ -267,7 +271,7 @@ async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: St
         assert folded.originals == (1,)
         assert count(events, "run_continued") >= 1
         for request in r.llm.requests:
-            assert [message["content"] for message in request.json()["messages"]].count(task) == 1
+            assert [message["content"] for message in request.json()["messages"]].count(sent) == 1
 
 
 async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> None:
@@ -290,7 +294,7 @@ async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> No
         assert outcomes == ["queued", "busy", "interrupting"]
         assert (await run.result())["result"] == "stopped"
         said = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "user"]
-        assert said == ["do it", "wait", [{"type": "text", "text": "stop"}]]
+        assert said == ["do it", "wait", "stop"]
         await check_thread(r.client, run)
 
 

@@ -165,9 +165,9 @@ async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_p
         await run.signal("retry", {"by": "alice"})
         await run.result()
         listing, notes, sample, deploy, broken, escape, nothing = await results_of(run)
-        assert listing.content.startswith("- notes: For notes.\n- deploy: For deploy.\n- .agents/skills (left out): 1 ")
+        assert listing.text.startswith("- notes: For notes.\n- deploy: For deploy.\n- .agents/skills (left out): 1 ")
         assert "Be brief." in notes.content
-        assert notes.content.endswith("[Further files of this skill, for read_skill's `path`: sample.txt]")
+        assert notes.text.endswith("[Further files of this skill, for read_skill's `path`: sample.txt]")
         assert (sample.content, sample.trust) == ("A sample.", "agent")
         assert "Carefully." in deploy.content
         assert (notes.trust, deploy.trust, listing.trust) == ("agent", "tool", "tool")

@@ -12,7 +12,7 @@ from typing import Literal
 from holdfast.authority.policy import Terms
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
-from holdfast.llm.messages import ToolCall
+from holdfast.llm.blocks import ToolCall
 from holdfast.tools.effects import PastEffect
 
 Phase = Literal["requested", "awaiting_approval", "allowed", "started", "outcome_unknown", "orphaned", "finished"]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from holdfast.audit.audit import Begun, Effects
 from holdfast.base.digests import address_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordUnavailable
+from holdfast.llm.blocks import Content, blocks_of
 from holdfast.run.contracts import ToolOutcome
 from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.stores import ArtifactStore, EffectRow
@@ -128,7 +129,8 @@ def _disagreement(begun: Begun, row: EffectRow | None) -> str:
     except ValidationError:
         return "its outcome in the ledger does not decode"
     # If a person has edited the arguments, the content in the log starts with a note about that.
-    same = finished.content.endswith(outcome.content) if begun.edited else finished.content == outcome.content
+    found, kept = finished.content, outcome.content
+    same = _ends_with(found, kept) if begun.edited else found == kept
     if not same or (finished.status, finished.artifact, finished.size) != (
         outcome.status,
         outcome.artifact,
@@ -136,6 +138,13 @@ def _disagreement(begun: Begun, row: EffectRow | None) -> str:
     ):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
     return ""
+
+
+def _ends_with(content: Content, end: Content) -> bool:
+    blocks = blocks_of(end)
+    if isinstance(content, str) and isinstance(end, str):
+        return content.endswith(end)
+    return blocks_of(content)[-len(blocks) :] == blocks
 
 
 async def artifact_faults(

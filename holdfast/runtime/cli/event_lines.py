@@ -8,7 +8,9 @@ from datetime import datetime
 
 from rich.text import Text
 
-from holdfast.llm.messages import ToolCall, text_of
+from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
+from holdfast.llm.content import read_content
+from holdfast.llm.messages import AssistantMessage, ToolMessage, decode
 from holdfast.llm.outages import Outage
 from holdfast.log.events import EVENTS
 from holdfast.run.details import describe_call
@@ -100,7 +102,7 @@ def _summary(event: JSON) -> str:
             return brief(f"reset to here; effects since then: {done or 'none'}", 240)
         case "user_message_received":
             by = f"{event['by']}: " if event["by"] else ""
-            return brief(by + text_of(event["content"]))
+            return brief(by + text_of(read_content(event["content"])))
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":
@@ -148,7 +150,8 @@ def _summary(event: JSON) -> str:
         case "tool_call_finished":
             adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
-            words = f"call {event['number']}: {event['status']}{adopted}{took}: {brief(event['content'])}"
+            result = brief(text_of(read_content(event["content"])))
+            words = f"call {event['number']}: {event['status']}{adopted}{took}: {result}"
             return words + _clipped(event)
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
@@ -176,10 +179,9 @@ def _tier(tier: JSON) -> str:
 
 
 def _reply(event: JSON) -> str:
-    message = event["message"] or {}
-    said = message.get("content")
-    words = text_of(said)
-    calls = ", ".join(call["name"] for call in message.get("tool_calls", ()))
+    message = AssistantMessage.model_validate(event["message"] or {})
+    words = _words(message.content)
+    calls = ", ".join(call.name for call in message.tool_calls)
     text = brief("; ".join(part for part in (words, f"calls {calls}" if calls else "") if part) or "nothing", 120)
     usage = event["usage"]
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
@@ -271,13 +273,16 @@ def running_calls(events: Iterable[JSON]) -> list[str]:
 
 def message_text(message: JSON) -> Text:
     """A message of the transcript: its role, then its content."""
-    role = str(message.get("role"))
-    content = message.get("content")
-    words = text_of(content)
+    said = decode(json.dumps(message).encode())
+    words = _words(said.content)
     lines = [visible(words)] if words else []
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        lines.append(f"→ {visible(function['name'])}({visible(function['arguments'])})")
-    about = f" {brief(message['tool_call_id'])}" if message.get("tool_call_id") else ""
-    style = {"user": "bold", "assistant": "bold cyan", "tool": "bold green"}.get(role, "bold")
-    return Text.assemble((f"{role}{about}", style), "\n", indented("\n".join(lines)), "\n")
+    if isinstance(said, AssistantMessage):
+        lines += [f"→ {visible(call.name)}({visible(call.arguments)})" for call in said.tool_calls]
+    about = f" {brief(said.tool_call_id)}" if isinstance(said, ToolMessage) else ""
+    style = {"user": "bold", "assistant": "bold cyan", "tool": "bold green"}[said.role]
+    return Text.assemble((f"{said.role}{about}", style), "\n", indented("\n".join(lines)), "\n")
+
+
+def _words(content: ReplyContent) -> str:
+    """What a message says, without its tool calls."""
+    return text_of(tuple(block for block in blocks_of(content) if not isinstance(block, ToolCall)))

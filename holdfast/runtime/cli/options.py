@@ -149,6 +149,6 @@ def read_content(text: str | None, blocks: Path | None) -> Any:
         given = json.loads(sys.stdin.read() if str(blocks) == "-" else blocks.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--content {blocks} cannot be read: {error}") from None
-    if not isinstance(given, list) or not all(isinstance(block, dict) for block in given):
+    if not isinstance(given, list):
         raise typer.BadParameter(f'--content {blocks} is not a list of blocks such as {{"type": "text", "text": "…"}}')
     return given

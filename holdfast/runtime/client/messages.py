@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.authority.follow_ups import WhenBusy, read_message
 from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
-from holdfast.llm.messages import Content
+from holdfast.llm.blocks import Content
 from holdfast.run.contracts import View
 from holdfast.runtime.client.decisions import SENT, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.runtime.client.threads import Threads
@@ -59,7 +59,7 @@ async def say(
     Args:
         threads: The namespace's threads.
         thread: The thread id.
-        message: Text, or the API's content blocks.
+        message: Text, or content blocks (`holdfast.llm.blocks`).
         by: Who sends it.
         when_busy: What the run does with it during a step.
         private: The private key to sign it with; None to leave it unsigned.
@@ -68,10 +68,10 @@ async def say(
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer, or it is unknown whether the message arrived.
     """
-    payload = {"message": message, "by": by, "when_busy": when_busy}
-    given = read_message(payload)
+    given = read_message({"message": message, "by": by, "when_busy": when_busy})
     if isinstance(given, tuple):
         return MessageResult(*given)
+    payload = given.model_dump(mode="json", include={"message", "by", "when_busy"})
     if private:
         payload = signed_message(payload, thread=thread, private=private)
     for _ in range(_ATTEMPTS):

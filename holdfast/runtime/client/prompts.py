@@ -11,10 +11,11 @@ from temporalio.client import WorkflowExecutionDescription
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.errors import Refused
-from holdfast.llm.messages import Usage
+from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.llm.messages import Usage, decode, encode
 from holdfast.log.events import ContextCompacted, LLMReplied, MemoryRecalled
 from holdfast.memory.recalled import RecalledTier
-from holdfast.run.compaction import summary_request
+from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.decide import next_action
 from holdfast.run.details import describe_call
 from holdfast.run.evolve import evolve
@@ -23,7 +24,7 @@ from holdfast.run.state import RunState
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.states import decode_lines
-from holdfast.transcript.prompt import Tier, request_body, request_prefix, tiers_of
+from holdfast.transcript.prompt import Tier, request_prefix, tiers_of
 from holdfast.transcript.transcript import Transcript
 
 
@@ -124,11 +125,11 @@ async def prompt_of(
     spec = state.spec
     if spec is None:
         raise Refused(f"thread {thread!r} has no prompt yet: no worker has loaded its agent")
+    adapter = ChatCompletions()
     base, messages, sent = transcript.base, transcript.messages, transcript.messages
-    tail = b""
     if compacting := isinstance(action := next_action(state, at=state.updated_at), Compact) and action.asking:
-        instruction, tail = summary_request(tools=bool(spec.tools))
-        sent = [*(messages[: base.shown] if action.answered_only else messages), instruction]
+        sent = [*(messages[: base.shown] if action.answered_only else messages), encode(SUMMARY_REQUEST)]
+    encoded = [adapter.encode(decode(line)) for line in sent]
     return Prompt(
         state=state,
         spec=spec,
@@ -136,6 +137,6 @@ async def prompt_of(
         recalled=recalled,
         compactions=base.compactions,
         last=last,
-        body=request_body(request_prefix(spec), sent, tail=tail),
+        body=adapter.body(request_prefix(spec, adapter), encoded, calls=not compacting),
         compacting=compacting,
     )

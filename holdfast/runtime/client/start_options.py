@@ -1,38 +1,39 @@
 """The options of a start: check the task and the thread id, and describe them for the Web UI."""
 
-import json
 import secrets
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.base.text import one_line
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
-from holdfast.llm.content import too_long
-from holdfast.llm.messages import Content, text_of
+from holdfast.llm.blocks import Content, text_of
+from holdfast.llm.content import read_content, too_long, unfit
 from holdfast.seals.starts import Start
 from holdfast.stores import origin_of
 
 StartT = TypeVar("StartT", bound=Start)
 
 
-def check_task(task: Content) -> None:
-    """Reject a task that no run could start with.
+def check_task(given: Any) -> Content:
+    """Return a task, given as text, blocks or their JSON; reject one that no run could start with.
 
     Raises:
-        TaskInvalid: The task is empty, too long or not text.
+        TaskInvalid: The task is empty, too long, or neither text nor content blocks.
     """
     try:
-        json.dumps(task, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise TaskInvalid("the task is not valid UTF-8; check the terminal's encoding") from None
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TaskInvalid(f"the task is neither text nor a JSON list of content blocks: {error}") from None
-    if not isinstance(task, str) and not (isinstance(task, list) and all(isinstance(block, dict) for block in task)):
-        raise TaskInvalid('the task is neither text nor a list of content blocks such as {"type": "text", "text": "…"}')
+        task = read_content(given)
+    except ValueError as error:
+        example = '{"type": "text", "text": "…"}'
+        raise TaskInvalid(f"the task is neither text nor a list of content blocks such as {example}: {error}") from None
+    if isinstance(task, str) and not task.isascii() and task != task.encode("utf-8", "replace").decode():
+        raise TaskInvalid("the task is not valid UTF-8; check the terminal's encoding")
+    if why := unfit(task):
+        raise TaskInvalid(f"the task {why}")
     if not text_of(task).strip():
         raise TaskInvalid("the task is empty; say what the agent should do")
     if excess := too_long(task):
         raise TaskInvalid(f"the task {excess}; put it into a file in the workspace, and name the file in the task")
+    return task
 
 
 def check_thread_id(thread: str) -> str:

@@ -31,7 +31,7 @@ from holdfast.errors import (
     ThreadNotFound,
     WorkspaceNotFound,
 )
-from holdfast.llm.messages import Content
+from holdfast.llm.blocks import Content
 from holdfast.log.events import AgentEvent
 from holdfast.run import contracts
 from holdfast.runtime.client.connect import seals_of
@@ -95,7 +95,7 @@ class Threads:
         The run is recorded in Temporal when this returns.
 
         Args:
-            task: The task: text, or the API's content blocks.
+            task: The task: text, or content blocks (`holdfast.llm.blocks`).
             agent: The agent; None for that of the re-opened thread, or the catalog's first.
             thread: The id of a new thread, or of a closed thread to re-open. None for a new id, without a lookup of
                 earlier runs.
@@ -112,7 +112,7 @@ class Threads:
             FleetKeyMissing: Without a fleet key, a run must have a new thread and a folder of its own.
             ServerUnreachable: The server does not answer.
         """
-        check_task(task)
+        task = check_task(task)
         resume, previous = thread is not None, None
         if thread is None:
             thread = new_thread_id(agent)

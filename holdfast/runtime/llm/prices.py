@@ -9,7 +9,10 @@ def price(llm: str, usage: Usage) -> float | None:
     from genai_prices import calc_price
 
     tokens = Tokens(
-        input_tokens=usage.prompt_tokens, cache_read_tokens=usage.cached_tokens, output_tokens=usage.completion_tokens
+        input_tokens=usage.prompt_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.completion_tokens,
     )
     try:
         return float(calc_price(tokens, model_ref=llm).total_price)

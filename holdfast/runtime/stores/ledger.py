@@ -17,6 +17,7 @@ import structlog
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
+from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import PastEffects, ToolOutcome
 from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.unavailable import retried_by_temporal
@@ -172,7 +173,8 @@ def _past_effect(*row: Any) -> PastEffect:
     if encoded is None:
         return effect
     outcome = ToolOutcome.model_validate_json(encoded)
-    return effect.model_copy(update={"status": outcome.status, "content": clip(outcome.content, PAST_RESULT_CHARS)})
+    content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
+    return effect.model_copy(update={"status": outcome.status, "content": content})
 
 
 async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:

@@ -1,0 +1,227 @@
+"""What an adapter of a provider's API does: it translates requests to its format, and replies from it. Pure.
+
+1. `encode` is called once for each message; its bytes are kept, and every later request carries them. They depend on
+   nothing but the message, so that each request begins with the bytes of the one before. The module of an adapter
+   that joins messages into turns says what holds of its requests.
+2. What one provider issued (`ProviderPart`) is sent to that provider alone. Everything else reaches every provider, as
+   text where its API has no form for it.
+3. Reading never raises for what a provider or an LLM wrote: `Decoded.message` is None where there is nothing to keep.
+"""
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.base.digests import digest
+from holdfast.llm.blocks import (
+    AudioBlock,
+    Block,
+    FileBlock,
+    Media,
+    ProviderPart,
+    ReasoningBlock,
+    SaidBlock,
+    SaidBlocks,
+    ToolCall,
+)
+from holdfast.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage, too_deep
+
+
+@dataclass(frozen=True)
+class ToolDescription:
+    """A tool as the LLM is told about it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """The JSON schema of its parameters, in the order in which the LLM is to write them."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A provider's reply."""
+
+    message: AssistantMessage | None
+    """None where the reply has no content."""
+    finish_reason: str = "stop"
+    """`stop`, `tool_calls`, `length` or `content_filter`; another reason in the provider's own word."""
+    usage: Usage = field(default_factory=Usage)
+    llm: str = ""
+    """The provider's name of the LLM that replied."""
+    holds_reply: bool = True
+    """False where the body is not a reply of this API at all."""
+    failure: str = ""
+    """What the provider says went wrong, in a response whose HTTP status is that of a success; empty if nothing did."""
+
+
+class Adapter(Protocol):
+    """The format of one API."""
+
+    issuer: str
+    """Names the API in provider parts, or the one of its providers that the adapter is for; recorded with them."""
+    path: str
+    """Where requests are posted, below the endpoint's base URL."""
+
+    def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
+        """Encode the part of a request that is the same in every step of a run.
+
+        Args:
+            llm: The LLM's name.
+            options: Further fields of the request, verbatim.
+            tools: The agent's tools.
+            system: The system message.
+        """
+
+    def encode(self, message: AnyMessage) -> bytes:
+        """Encode a message; empty if the API has no form for any of it."""
+
+    def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
+        """Join a whole request.
+
+        Args:
+            prefix: From `prefix`.
+            messages: From `encode`, in order.
+            calls: False to forbid tool calls in the reply.
+        """
+
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
+        """Read the body of a successful response.
+
+        Args:
+            answer: The body, parsed.
+            ids: Prefix of the ids of calls to which the provider gave none, or one that is in use.
+            used: The ids of earlier calls in the transcript: some servers count from 0 in each reply, and other APIs
+                refuse an id that comes twice.
+        """
+
+
+def encode_json(value: Any, *, sort_keys: bool = False) -> bytes:
+    """Encode a part of a request as compact JSON. Lone surrogates, which UTF-8 cannot represent, become '?'."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+    return text.encode("utf-8", "replace")
+
+
+def words_for(block: Block) -> str:
+    """Return text that stands for a block in an API that has no form for it; empty for what others need not see."""
+    match block:
+        case ReasoningBlock():
+            return ""
+        case AudioBlock(transcript=transcript) if transcript:
+            return transcript
+        case Media():
+            name = block.name if isinstance(block, FileBlock) else ""
+            kind = type(block).model_fields["type"].default
+            return f"[{' '.join(filter(None, [kind, name or block.url]))}: it cannot be shown here]"
+        case _:
+            return str(getattr(block, "text", ""))
+
+
+def issued(issuer: str, data: Mapping[str, Any]) -> ProviderPart | None:
+    """Return a provider part with what is left of `data` without empty values and deep nesting; None if nothing is."""
+    kept = {name: value for name, value in data.items() if value not in (None, [], {}, "") and not too_deep(value)}
+    return ProviderPart(issuer=issuer, data=kept) if kept else None
+
+
+def without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return a JSON object without these fields, and without those that are null: APIs refuse some of their own."""
+    return {name: value for name, value in item.items() if value is not None and name not in names}
+
+
+def message_of(
+    blocks: Iterable[SaidBlock], provider: ProviderPart | None = None, *, ids: str, used: Collection[str] = ()
+) -> AssistantMessage | None:
+    """Return the message with a reply's blocks, each call with an id of its own; None if it has nothing but reasoning.
+
+    Args:
+        blocks: What the LLM wrote, in order.
+        provider: What belongs to the message as a whole.
+        ids: See `Adapter.decode`.
+        used: See `Adapter.decode`.
+    """
+    content = _with_ids(tuple(blocks), ids=ids, used=used)
+    if all(isinstance(block, ReasoningBlock) for block in content):
+        return None
+    return AssistantMessage(content=content, provider=provider)
+
+
+def _with_ids(blocks: SaidBlocks, *, ids: str, used: Collection[str]) -> SaidBlocks:
+    """Give an id to each call without one, and another to each whose id an earlier call has."""
+    given = {block.id for block in blocks if isinstance(block, ToolCall)}
+    used = set(used)
+    unique: list[SaidBlock] = []
+    index = 0
+    for block in blocks:
+        if isinstance(block, ToolCall):
+            if not block.id or block.id in used:
+                name = f"{ids}_{index}"
+                while name in given | used:
+                    name += "_"
+                block = block.model_copy(update={"id": name})
+            used.add(block.id)
+            index += 1
+        unique.append(block)
+    return tuple(unique)
+
+
+_FITS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def fitting_id(call_id: str) -> str:
+    """Return the id of a call as every API accepts it: as it is, or a digest of it if it is long or has other signs."""
+    return call_id if _FITS.fullmatch(call_id) else f"call_{digest(call_id)[:32]}"
+
+
+def fitting_name(name: str) -> str:
+    """Return the name of a called tool as every API accepts it. Those of tools fit; an LLM may write another."""
+    return name if _FITS.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def recordable(value: Any, levels: int = MAX_DEPTH + 10) -> Any:
+    """Return JSON in which everything can be recorded and sent.
+
+    Lone surrogates become '?', NaN and infinity become text, and null stands for what is nested more deeply than
+    `levels`: enough above `MAX_DEPTH` that arguments which are cut off here are refused as too deep.
+    """
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict() | list() if not levels:
+            return None
+        case dict():
+            return {recordable(name): recordable(each, levels - 1) for name, each in value.items()}
+        case list():
+            return [recordable(each, levels - 1) for each in value]
+        case _:
+            return value
+
+
+def failure_in(answer: Mapping[str, Any]) -> str:
+    """Return what the `error` of a response says; empty if it has none."""
+    error = answer.get("error")
+    given = as_dict(error)
+    return as_text(given.get("message")) or as_text(given.get("code")) or as_text(error)
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return `value` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return `value` if it is a JSON array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: Any) -> str:
+    """Return `value` if it is text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: Any) -> int:
+    """Return `value` if it is a positive whole number, else 0."""
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,69 @@
+"""Reads requests as the parameter types of the providers' SDKs do."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from anthropic.types import ContentBlockParam, MessageParam, message_create_params
+from openai.types.chat import ChatCompletionMessageParam, completion_create_params
+from openai.types.responses import ResponseInputItemParam, response_create_params
+from pydantic import BaseModel, TypeAdapter
+from typing_extensions import TypedDict
+
+
+class _Turn(TypedDict):
+    """A message of Anthropic's as we send it; the SDK's own type also takes the SDK's own objects."""
+
+    role: Literal["user", "assistant"]
+    content: Iterable[ContentBlockParam]
+
+
+_REQUESTS: dict[str, TypeAdapter[Any]] = {
+    "chat_completions": TypeAdapter(completion_create_params.CompletionCreateParamsNonStreaming),
+    "responses": TypeAdapter(response_create_params.ResponseCreateParamsNonStreaming),
+    "anthropic_messages": TypeAdapter(message_create_params.MessageCreateParamsNonStreaming),
+}
+_MESSAGES: dict[str, tuple[TypeAdapter[Any], ...]] = {
+    "chat_completions": (TypeAdapter(ChatCompletionMessageParam),),
+    "responses": (TypeAdapter(ResponseInputItemParam),),
+    "anthropic_messages": (TypeAdapter(MessageParam), TypeAdapter(_Turn)),
+}
+
+
+def sent_messages(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a request's messages or items."""
+    return list(request.get("messages") or request.get("input") or [])
+
+
+def check_request(issuer: str, request: dict[str, Any]) -> None:
+    """Check that a request is of the SDK's type, and that each message has no field but those of its type.
+
+    Raises:
+        pydantic.ValidationError: It is not of that type.
+    """
+    read = _read(_REQUESTS[issuer].validate_python(request, strict=True))
+    assert read.keys() == request.keys()
+    for message in sent_messages(request):
+        check_message(issuer, message)
+
+
+def check_message(issuer: str, message: dict[str, Any]) -> None:
+    """Check that a message or an item is of the SDK's type, and has no other field.
+
+    Raises:
+        pydantic.ValidationError: It is not of that type.
+    """
+    read: Any = None
+    for adapter in _MESSAGES[issuer]:
+        read = _read(adapter.validate_python(message, strict=True))
+    assert read == message
+
+
+def _read(value: Any) -> Any:
+    """Read what pydantic checks only as it is read: an `Iterable`."""
+    if isinstance(value, dict):
+        return {name: _read(each) for name, each in value.items()}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, list | Iterator):
+        return [_read(each) for each in value]
+    return value

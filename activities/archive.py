@@ -21,6 +21,7 @@ from holdfast.log.event_log import digest_after, event_json, event_line, has_end
 from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_event
+from holdfast.run import features
 from holdfast.run.contracts import (
     NOT_SETTLED,
     RECORD_CONFLICT,
@@ -83,7 +84,7 @@ class Record:
             raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
         if request.pausing:
             self._forget()
-        return Archived(length=position)
+        return Archived(length=position, features=features.FEATURES)
 
     @activity.defn
     async def load_effects(self, request: EffectsRequest) -> PastEffects:

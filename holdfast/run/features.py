@@ -4,13 +4,15 @@ A run is replayed by later releases. What they add must not change a replay, so 
 the level from which on a run has it: `state.features >= LEVEL`.
 
 1. The level follows from what history holds: an answer of `load_agent`, or of `archive` where the run continues as new
-   (continue-as-new). There nothing else is under way, so no call begins under one level and ends under another. A loop
-   takes it from its surveys.
-2. A first start carries no level: 0, which every release has. So a client may be newer than the workers.
+   (continue-as-new). There no call to the LLM or of a tool is under way, so none begins under one level and ends under
+   another. A loop takes it from its surveys.
+2. A first start carries no level: a new thread has level 0, which every release has, until its agent is loaded. So a
+   client may be newer than the workers.
 3. The level of a thread never falls. A worker whose release lacks it fails the workflow task, never the run, and a
    newer worker takes the task.
-4. What only a level has (an event, a field of the state, a command, a new value) is recorded at that level only. So an
-   older worker never meets it in a run that it accepts.
+4. What only a level has (an event, a field of the state, a command, a new value) is recorded at that level only, and an
+   activity does what is new only where its request asks for it. So an older worker never meets it in a run that it
+   accepts.
 
 To add a level, add a line to `LEVELS`. Releases never change or remove a line.
 """

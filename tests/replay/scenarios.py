@@ -179,11 +179,8 @@ async def flooded(run: Handle, rig: Rig) -> None:
 
 async def was_reset(run: Handle, rig: Rig) -> None:
     """Reset to before a payment that happened, and deny it the second time."""
-    await status_of(run, "waiting_approval")
-    asked = (await tasks_of(run))[-1]
-    await run.signal("approve", {"request": "1", "by": "alice"})
-    await run.result()
-    again = await reset(rig, run, to=asked, again=False)
+    await approved(run, rig)
+    again = await reset(rig, run, to=(await tasks_of(run))[0], again=False)
     await eventually(lambda: again.query("pending_approvals"), lambda pending: "ran before" in str(pending))
     await again.signal("deny", {"request": "1", "by": "alice"})
     await again.result()
@@ -191,15 +188,13 @@ async def was_reset(run: Handle, rig: Rig) -> None:
 
 async def by_signal(run: Handle, rig: Rig) -> None:
     """Send what other scenarios send as updates; two calls are decided, and one whose outcome is unknown."""
-    state = await status_of(run, "waiting_approval")
+    await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 3)
     await run.signal("delegate_authority", {"by": "bob", "to": "alice", "seconds": 60})
     revoked = await answer_of(run.execute_update("revoke", {"by": "bob", "delegated_to": "alice"}))
     assert revoked["outcome"] == "accepted", revoked
     await run.signal("deny", {"request": "1", "by": "alice"})
     await run.signal("respond", {"request": "2", "by": "alice", "result": "later"})
-    state = await eventually(lambda: run.query("state"), lambda state: "3" in str(state["pending"]))
-    (request,) = [each["request"] for each in state["pending"]]
-    await run.signal("reconcile", {"request": request, "decision": "happened", "result": "it did", "by": "alice"})
+    await run.signal("reconcile", {"request": "3", "decision": "happened", "result": "it did", "by": "alice"})
     await run.result()
 
 

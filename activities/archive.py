@@ -3,6 +3,7 @@ what the record and the effect ledger hold.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -143,6 +144,7 @@ class Record:
             try:
                 events = await read_thread(self._store, thread)
             except RecordUnreadable as error:
+                await self._require_features(thread)
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             events = _before(events, await self._own_chain(thread))
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
@@ -151,6 +153,19 @@ class Record:
                 return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _require_features(self, thread: str) -> None:
+        """Leave a record that this release cannot read to a worker of the release that wrote it.
+
+        Raises:
+            FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
+        """
+        position = 0
+        while lines := await self._store.read(thread, position):
+            for line in lines:
+                with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+                    features.require_features(int(json.loads(line).get("features", 0)))
+            position += len(lines)
 
     async def _own_chain(self, thread: str) -> str:
         """The first run id of the calling run's chain."""

@@ -13,7 +13,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
+from holdfast.base.digests import canonical
 from holdfast.errors import HistoryUnreadable
+from holdfast.log.event_log import digest_after
 from holdfast.log.events import AgentEvent, AgentLoaded, RunBlocked, RunContinued, RunUnblocked, SignalRejected
 from holdfast.run import features, inputs, machine
 from holdfast.run.state import RunState
@@ -182,6 +184,29 @@ async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_ta
                 await last.signal("approve", {"request": "2"})
             await last.result()
             await check_thread(client, run)
+
+
+async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_newer_one(
+    rig: StartRig, client: Client
+) -> None:
+    """An event that only a later release knows, in a log of its level: the run waits, and does not fail."""
+    with later_release():
+        async with rig(CATALOG, steps([say("done")]), task_queue="closed") as r:
+            run = await r.start()
+            await run.result()
+            last = (await check_thread(client, run))[-1]
+            unknown = {"type": "of_tomorrow", "schema_version": 1, "position": last.position + 1}
+            line = canonical({**unknown, "digest": digest_after(last.digest, unknown)})
+            await r.threads.append(run.id, last.position + 1, [line])
+    async with rig(CATALOG, steps([say("done")]), task_queue="closed") as r:
+        again = await r.start("more", thread=run.id, resume=True)
+
+        async def why() -> str:
+            pending = (await again.describe()).raw_description.pending_activities
+            return pending[0].last_failure.message if pending else ""
+
+        assert "feature level 1" in await eventually(why, bool)
+        await again.terminate()
 
 
 @pytest.mark.slow

@@ -58,8 +58,8 @@ sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.jso
 	@mkdir -p build
 	.venv-sbom/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml \
 	--output-reproducible --of JSON -o build/sbom.cdx.json
-histories: setup ## Record workflow histories for the replay tests
-	$(PY) -m tests.replay.record
+histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
+	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 up: ## Start the team stack in Docker: PostgreSQL, Temporal, Web UI, workers
 	@docker/secrets.sh .env
 	docker compose up --build -d

@@ -3,6 +3,7 @@ what the record and the effect ledger hold.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ from holdfast.log.event_log import digest_after, event_json, event_line, has_end
 from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_event
+from holdfast.run import features
 from holdfast.run.contracts import (
     NOT_SETTLED,
     RECORD_CONFLICT,
@@ -83,7 +85,7 @@ class Record:
             raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
         if request.pausing:
             self._forget()
-        return Archived(length=position)
+        return Archived(length=position, features=features.FEATURES)
 
     @activity.defn
     async def load_effects(self, request: EffectsRequest) -> PastEffects:
@@ -142,6 +144,7 @@ class Record:
             try:
                 events = await read_thread(self._store, thread)
             except RecordUnreadable as error:
+                await self._require_features(thread)
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             events = _before(events, await self._own_chain(thread))
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
@@ -150,6 +153,19 @@ class Record:
                 return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _require_features(self, thread: str) -> None:
+        """Leave a record that this release cannot read to a worker of the release that wrote it.
+
+        Raises:
+            FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
+        """
+        position = 0
+        while lines := await self._store.read(thread, position):
+            for line in lines:
+                with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+                    features.require_features(int(json.loads(line).get("features", 0)))
+            position += len(lines)
 
     async def _own_chain(self, thread: str) -> str:
         """The first run id of the calling run's chain."""

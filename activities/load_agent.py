@@ -20,6 +20,7 @@ from holdfast.log.events import RunStarted
 from holdfast.log.upcasters import decode_event
 from holdfast.memory.recalled import RecalledTier
 from holdfast.memory.semantic import GLOBAL, MemoryStore, standing_text
+from holdfast.run import features
 from holdfast.run.contracts import (
     AGENT_NOT_FOUND,
     START_REFUSED,
@@ -122,6 +123,7 @@ class Agents:
             notify=self._notify,
             recalled=recalled,
             past=past if past.effects else None,
+            features=features.FEATURES,
         )
 
     async def _require_new_thread(self) -> None:

@@ -16,6 +16,7 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.messages import Usage
 from holdfast.loop.state import Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.run import features
 from holdfast.run.contracts import AGENT_UNFIT, NOT_SEALED, View
 from holdfast.runtime.llm.prices import price
 from holdfast.runtime.memory.loop_files import LoopFiles
@@ -54,9 +55,9 @@ class Loops:
         await asyncio.to_thread(require_folder, Path(request.workspace), asked_for=request.workspace)
         async with heartbeats():
             found = await asyncio.to_thread(self._files.survey, request)
-        return found.model_copy(
-            update={"agent": worker.name, "llm": worker.llm, "initializer_llm": initializer.llm, "notify": self._notify}
-        )
+        llms = {"llm": worker.llm, "initializer_llm": initializer.llm}
+        own = {"agent": worker.name, "notify": self._notify, "features": features.FEATURES}
+        return found.model_copy(update={**llms, **own})
 
     @activity.defn
     async def settle_iteration(self, request: SettleRequest) -> Settled:

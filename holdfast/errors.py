@@ -35,6 +35,7 @@
     ├── HistoryFileNotFound  there is no such file
     ├── HistoryFileInvalid   a file does not hold the history of an agent run
     ├── EventUnreadable      a stored event is malformed, or its version is unknown to this release
+    ├── FeaturesUnknown      a run has a feature level that this release lacks (`holdfast.run.features`)
     ├── RecordConflict       the permanent record holds a different event at this position
     ├── RecordGap            the permanent record lacks the events before this position
     ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
@@ -150,6 +151,10 @@ class HistoryFileInvalid(HoldfastError):
 
 class EventUnreadable(HoldfastError):
     """A stored event is malformed, or its version is unknown to this release."""
+
+
+class FeaturesUnknown(HoldfastError):
+    """A run has a feature level that this release lacks: it takes a worker of a newer release."""
 
 
 class TaskInvalid(HoldfastError):

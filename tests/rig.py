@@ -10,6 +10,9 @@ from typing import Any
 from uuid import uuid4
 
 import openai
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
@@ -200,6 +203,26 @@ async def runs_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[Work
         last = (await runs[-1].fetch_history()).events[-1]
         run_id = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
     return runs
+
+
+async def tasks_of(run: WorkflowHandle[Any, Any]) -> list[int]:
+    """Return the events that a run can be reset to."""
+    history = (await run.fetch_history()).events
+    return [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")]
+
+
+async def reset(rig: Rig, run: WorkflowHandle[Any, Any], *, to: int, again: bool = True) -> WorkflowHandle[Any, Any]:
+    """Reset a run to the workflow task that this event completed; later signals are sent `again`."""
+    request = ResetWorkflowExecutionRequest(
+        namespace=rig.client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id or run.first_execution_run_id or ""),
+        reason="a test",
+        request_id=uuid4().hex,
+        workflow_task_finish_event_id=to,
+        reset_reapply_exclude_types=[] if again else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL],
+    )
+    answer = await rig.client.workflow_service.reset_workflow_execution(request)
+    return rig.client.get_workflow_handle(run.id, run_id=answer.run_id)
 
 
 async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:

@@ -54,6 +54,7 @@ from holdfast.loop.state import (
 from holdfast.run import contracts
 from holdfast.run.activities import NOTIFY
 from holdfast.run.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
+from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.seals.orders import answers, order_name
 from holdfast.seals.seals import is_unsealed
@@ -82,6 +83,8 @@ class AgentLoopWorkflow:
         info = workflow.info()
         self._loop = loop
         self._refused = refusal(loop, first_run_id=info.first_execution_run_id, started_at=info.workflow_start_time)
+        if not self._refused:
+            require_features(loop.features)
         self._state = begin(loop, thread=info.workflow_id, at=workflow.now())
         self._published: tuple[object, ...] = ()
         self._notifying: list[asyncio.Future[Notified]] = []
@@ -114,6 +117,7 @@ class AgentLoopWorkflow:
             await self._continue_as_new_if_due()
             survey = await self._survey()
             self._state = on_survey(self._state, survey, at=workflow.now())
+            require_features(self._state.features)
             if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
                 continue
             step = next_step(self._loop, self._state, survey, at=workflow.now())
@@ -274,7 +278,8 @@ class AgentLoopWorkflow:
         if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
             await self._notices_sent()
             chain = {"first_run_id": info.first_execution_run_id, "issued_at": None}
-            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state, **chain}))
+            level = {"features": self._state.features}
+            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state, **chain, **level}))
 
     def _publish(self) -> None:
         """Publish the loop's state for the Web UI."""

@@ -25,7 +25,7 @@ from holdfast.run import contracts
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.run.details import current_details
-from holdfast.run.inputs import raw_texts
+from holdfast.run.inputs import raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
@@ -115,6 +115,7 @@ class AgentRunWorkflow:
 
         Raises:
             RuntimeError: A query exposed events early: the workflow task fails, and the run is replayed.
+            FeaturesUnknown: The run needs a newer release: the workflow task fails, and a newer worker takes it.
         """
         if self._outdated:
             raise RuntimeError("a query exposed events early; this workflow task fails once, and the run is replayed")
@@ -325,8 +326,10 @@ class AgentRunWorkflow:
 
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """Record a signal of any other name, which has no effect."""
-        self._signal(name, raw_texts(value.payload for value in payloads))
+        """Take in a signal of any other name: it has an effect where the run's feature level has that name."""
+        sent = [value.payload for value in payloads]
+        payload, texts = read_payload(sent, workflow.payload_converter()), raw_texts(sent)
+        self._pass_on(lambda run: run.signal(name, payload, texts=texts))
 
     def _signal(self, signal: str, payload: Any) -> None:
         self._pass_on(lambda run: run.signal(signal, payload))

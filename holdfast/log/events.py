@@ -97,6 +97,8 @@ class RunContinued(Event):
     type: Literal["run_continued"] = "run_continued"
     run_id: str
     """Temporal's id of the new run."""
+    features: int = 0
+    """The feature level (`holdfast.run.features`) from here on."""
 
 
 class RunReset(Event):
@@ -173,6 +175,8 @@ class AgentLoaded(Event):
     policy_hash: str = ""
     notify: bool = False
     """The worker sends notices of requests and endings (`notify`)."""
+    features: int = 0
+    """The feature level (`holdfast.run.features`) from here on, if the thread has no higher one."""
 
 
 class MemoryRecalled(Event):

@@ -124,6 +124,7 @@ def on_survey(state: LoopState, survey: Survey, *, at: datetime) -> LoopState:
         done=survey.done,
         agent=survey.agent or state.agent,
         notify=survey.notify or state.notify,
+        features=max(state.features, survey.features),
         updated_at=at,
     )
 

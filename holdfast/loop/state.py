@@ -65,6 +65,8 @@ class LoopInput(Start):
     limits: LoopLimits = LoopLimits()
     state: "LoopState | None" = None
     """The state at the end of the previous Temporal run; set only by the workflow."""
+    features: int = 0
+    """As in `RunInput`."""
 
 
 class LoopResult(Sealed):
@@ -120,6 +122,8 @@ class Survey(Answer):
     initializer_llm: str = ""
     notify: bool = False
     """Whether the worker has a notification target."""
+    features: int = 0
+    """The feature level of the worker's release."""
 
 
 class SettleRequest(Order):
@@ -204,6 +208,8 @@ class LoopState:
     blocked: Blocked | None = None
     notify: bool = False
     """Whether the worker sends notifications of blocks and of the end."""
+    features: int = 0
+    """The feature level, as of the last survey (`holdfast.run.features`)."""
     notices: int = 0
     """Number of notifications so far."""
     orders: int = 0

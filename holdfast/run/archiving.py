@@ -6,7 +6,7 @@
 3. A record that refuses the run's events for good is not written to again.
 """
 
-from holdfast.run.contracts import ArchiveRequest
+from holdfast.run.contracts import Archived, ArchiveRequest
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.recorder import Recorder
 from holdfast.run.snapshot import RunSnapshot
@@ -26,6 +26,8 @@ class Archiving:
         """The run where the permanent record ends."""
         self.refused = False
         """The permanent record refuses this run's events for good."""
+        self.features = 0
+        """The feature level of the worker that wrote last: the next Temporal run may have it."""
         self._run = run
         self._calls = calls
         self._next = RunSnapshot()
@@ -78,9 +80,10 @@ class Archiving:
             self._paused_at = state.steps.count
             self.write(pausing=True)
 
-    def on_written(self) -> None:
+    def on_written(self, answer: Archived) -> None:
         """Note that the write under way has succeeded."""
         self.recorded = self._next
+        self.features = answer.features
 
     def on_unsettled(self) -> None:
         """Note that the write under way failed, and is worth another attempt at this pause."""

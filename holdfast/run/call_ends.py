@@ -86,7 +86,7 @@ class CallEnds:
             case Notice():
                 pass
             case ArchiveRequest():
-                self._archiving.on_written()
+                self._archiving.on_written(answer)
             case _:
                 assert_never(request)
 
@@ -133,6 +133,7 @@ class CallEnds:
                 policy_hash=spec.policy.hash,
                 workspace=loaded.workspace,
                 notify=loaded.notify,
+                features=loaded.features,
             )
         )
         if loaded.past:

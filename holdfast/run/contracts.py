@@ -65,6 +65,10 @@ class RunInput(Start):
     """Signals and updates that arrived in an earlier Temporal run, which ended before the thread's past was loaded."""
     refusals: RefusalsCounted | None = None
     """How many that run refused."""
+    features: int = 0
+    """The feature level with which this Temporal run begins (`holdfast.run.features`). Only the workflow sets it, when
+    it continues as new.
+    """
 
 
 class RunResult(Sealed):
@@ -138,6 +142,8 @@ class LoadedAgent(Answer):
     """The memories that the LLM is shown from the start."""
     past: PastEffects | None = None
     """Effects that the thread has had and its log lacks, because the run was reset to its beginning."""
+    features: int = 0
+    """The feature level of the worker's release."""
 
 
 class LLMRequest(Order):
@@ -259,6 +265,8 @@ class Archived(Answer):
 
     length: int
     """How many events of the thread the permanent record has."""
+    features: int = 0
+    """The feature level of the worker's release."""
 
 
 class Page(bytes):

@@ -87,7 +87,9 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         # The run.
         case RunStarted():
             return start_run(state, event)
-        case RunContinued() | SignalRejected() | RefusalsCounted():
+        case RunContinued():
+            return replace(state, features=max(state.features, event.features))
+        case SignalRejected() | RefusalsCounted():
             return state
         case RunReset():
             return reset_run(state, event)

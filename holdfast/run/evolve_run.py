@@ -73,6 +73,7 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
         spec_hash=event.spec_hash,
         workspace=event.workspace,
         notify=event.notify,
+        features=max(state.features, event.features),
         steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next
         idle=replace(idle, limit=limits.idle_limit) if idle.limit is None else idle,

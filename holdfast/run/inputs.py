@@ -1,10 +1,11 @@
 """The events that follow from signals and updates: all are recorded, even meaningless ones. Pure functions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadConverter
 
 from holdfast.authority.approvals import DecisionOutcome
 from holdfast.authority.follow_ups import (
@@ -31,8 +32,21 @@ from holdfast.run.rights import (
 )
 from holdfast.run.state import RunState
 
-SIGNALS = frozenset({"approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"})
-"""The signals that have a meaning. A signal of any other name is recorded, too."""
+SIGNALS: dict[str, int] = dict.fromkeys(
+    ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
+)
+"""The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
+other name is recorded, too.
+
+Those of level 0 have a handler each in `workflows/agent_run.py`. Later ones come through the handler of all other
+names, as they did in older releases, which recorded them as unknown: a handler of their own would drop what the SDK
+cannot decode.
+"""
+
+
+def in_level(table: Mapping[str, int], name: str, state: RunState) -> bool:
+    """Whether a run of that state has the signal or update of that name."""
+    return name in table and table[name] <= state.features
 
 
 def raw_texts(payloads: Iterable[Payload]) -> list[str]:
@@ -40,22 +54,30 @@ def raw_texts(payloads: Iterable[Payload]) -> list[str]:
     return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
+def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
+    """Return the payload of a signal of a later level: its first one, decoded, or texts where it does not decode."""
+    try:
+        return by.from_payloads(payloads[:1], [Any])[0] if payloads else None
+    except Exception:  # anybody can send anything, and each converter raises its own exceptions
+        return raw_texts(payloads)
+
+
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
     """Return the events that follow from a signal of any name and payload, except `say` (`on_message`)."""
-    match signal:
-        case "approve" | "deny" | "respond":
-            return on_payload(state, signal, payload, decision=signal, at=at)
-        case "reconcile":
-            return on_payload(state, signal, payload, at=at)
-        case "delegate_authority" | "revoke":
-            return on_mandate(state, signal, payload, at=at)[2]
-        case "retry":
-            given = payload if isinstance(payload, dict) else {}
-            by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
-            return bounded(on_retry(state, by=by or "unknown", reason=reason), payload)
-        case _:
-            refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
-            return bounded([refused], payload)
+    if in_level(SIGNALS, signal, state):
+        match signal:
+            case "approve" | "deny" | "respond":
+                return on_payload(state, signal, payload, decision=signal, at=at)
+            case "reconcile":
+                return on_payload(state, signal, payload, at=at)
+            case "delegate_authority" | "revoke":
+                return on_mandate(state, signal, payload, at=at)[2]
+            case "retry":
+                given = payload if isinstance(payload, dict) else {}
+                by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
+                return bounded(on_retry(state, by=by or "unknown", reason=reason), payload)
+    refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
+    return bounded([refused], payload)
 
 
 def on_payload(

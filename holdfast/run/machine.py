@@ -40,8 +40,9 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
+from holdfast.run.features import require_features
 from holdfast.run.held_inputs import HeldInputs
-from holdfast.run.inputs import on_message, on_signal
+from holdfast.run.inputs import SIGNALS, in_level, on_message, on_signal
 from holdfast.run.lookback import Lookback
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.opening import opening_events, refuse_start
@@ -50,7 +51,7 @@ from holdfast.run.refusals import Refusals
 from holdfast.run.rollover import HistorySize, Rollover, next_input, unloaded_input
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
-from holdfast.run.updates import on_update, refuse_update
+from holdfast.run.updates import UPDATES, on_update, refuse_update
 from holdfast.run.verification import Verification
 from holdfast.seals.seals import Unsealed
 from holdfast.seals.starts import refusal
@@ -68,6 +69,9 @@ class AgentRun:
         first_run_id: Temporal's first execution run id, which names effects.
         at: The time.
         started_at: When the start reached Temporal.
+
+    Raises:
+        FeaturesUnknown: It takes a newer release to continue this run.
     """
 
     def __init__(
@@ -93,9 +97,10 @@ class AgentRun:
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
             self.end = End(failure=Failure(START_REFUSED, refused))
             return
+        require_features(begin.features)
         self._open(begin.snapshot or RunSnapshot(state=RunState(thread=thread)))
         if begin.snapshot:
-            self._record(RunContinued(run_id=run_id))
+            self._record(RunContinued(run_id=run_id, features=begin.features))
             self._lookback.begin()  # it may have been reset to here
         elif begin.resume:
             self._recorder.loaded = False
@@ -134,8 +139,17 @@ class AgentRun:
         """Note the time, and how large Temporal's history is."""
         self._recorder.at, self._rollover.history = at, history
 
-    def signal(self, name: str, payload: Any) -> None:
-        """Take in a signal."""
+    def signal(self, name: str, payload: Any, *, texts: Sequence[str] | None = None) -> None:
+        """Take in a signal.
+
+        Args:
+            name: Its name.
+            payload: What was sent.
+            texts: What was sent, as texts: given for a name that the first release lacks (`holdfast.run.inputs`). A run
+                of a level without that name takes in these, as the first release does.
+        """
+        if texts is not None and not in_level(SIGNALS, name, self.state):
+            payload = list(texts)
         self._rollover.signals += 1
         self._rollover.leaving = False
         if self._recorder.loaded:
@@ -157,6 +171,9 @@ class AgentRun:
 
     def refused(self, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
         """Return what `update` would answer if it refused this update at that time, else None. Changes nothing."""
+        if not in_level(UPDATES, name, self.state):
+            why = f"this run began under a release without the update {name}, and has it when it continues as new"
+            return {"outcome": "unknown_update", "explanation": why}
         if not self._recorder.loaded:
             if name != "say":
                 return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
@@ -218,7 +235,12 @@ class AgentRun:
                 self._lookback.begin()
 
     def conclude(self) -> None:
-        """End this Temporal run if it continues as new: all that the workflow task brings has been passed on."""
+        """End this Temporal run if it continues as new: all that the workflow task brings has been passed on.
+
+        Raises:
+            FeaturesUnknown: The run has reached a feature level that this release lacks.
+        """
+        require_features(self.state.features)
         if not self._rollover.leaving or self.end:
             return
         chain: dict[str, Any] = {"first_run_id": self._first_run_id, "orders": self._calls.orders}

@@ -8,6 +8,7 @@
 4. A run stays where it is, for one more step, when its snapshot is too large; and for as long as possible, when the
    permanent record refuses its events.
 5. Whatever arrives in the workflow task that leaves is taken in first, so that nothing is lost.
+6. The next Temporal run has the feature level of the worker that wrote last, if it is higher (`holdfast.run.features`).
 """
 
 from dataclasses import dataclass
@@ -147,6 +148,7 @@ def next_input(
         agent=None if loaded else agent,
         workspace=None if loaded else begin.workspace,
         snapshot=archiving.recorded.model_copy(update={"tail": tail}),
+        features=max(run.state.features, archiving.features),
     )
     return following.model_copy(update={"sealed": True, "first_run_id": first_run_id, "orders": orders})
 

@@ -57,6 +57,8 @@ class RunState:
     workspace: str = ""
     notify: bool = False
     """The worker sends notices of requests and endings."""
+    features: int = 0
+    """The feature level: which release's behaviour the run has (`holdfast.run.features`)."""
     steps: Steps = field(default_factory=Steps)
     calls: Calls = field(default_factory=Calls)
     authority: Authority = field(default_factory=Authority)

@@ -10,6 +10,9 @@ from holdfast.run.inputs import on_mandate, on_message, on_payload
 from holdfast.run.refusals import is_refused
 from holdfast.run.state import RunState
 
+UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0)
+"""The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
+
 
 class UpdateOutcome(NamedTuple):
     """What an update leads to."""

@@ -25,6 +25,7 @@ from temporalio.converter import (
     SerializationContext,
 )
 
+from holdfast.run.features import require_features
 from holdfast.seals.seals import Place, Seals, Unsealed
 
 SEAL = "seal"
@@ -82,6 +83,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
 
         Raises:
             SealKeyUnknown: A value is sealed with a key that this process does not have.
+            FeaturesUnknown: The input of a workflow needs a newer release.
         """
         values: list[Any] = []
         for payload, hint in zip_longest(payloads, type_hints or []):
@@ -96,7 +98,10 @@ class LeanPayloadConverter(CompositePayloadConverter):
         encoding, seal = metadata.get("encoding", b""), metadata.get(SEAL, b"")
         fault = self.seals.fault(seal, self._place, hint.__name__, encoding, payload.data)
         if getattr(hint, "OPEN", False):
-            return self._claimed(payload, hint).model_copy(update={"sealed": not fault})
+            claimed = self._claimed(payload, hint)
+            if claimed.malformed and not fault:
+                _require_features(payload)
+            return claimed.model_copy(update={"sealed": not fault})
         if fault:
             return Unsealed(hint.__name__, fault)
         if issubclass(hint, bytes):
@@ -113,6 +118,20 @@ class LeanPayloadConverter(CompositePayloadConverter):
         except Exception as error:
             return hint(malformed=f"{type(error).__name__}: {error}"[:500])
         return value.model_copy(update={"malformed": ""})
+
+
+def _require_features(payload: Payload) -> None:
+    """Refuse a sealed input that a newer release wrote, and that this one cannot read.
+
+    Raises:
+        FeaturesUnknown: Its feature level is above that of this release. The workflow task fails, and not the run.
+    """
+    try:
+        features = json.loads(payload.data).get("features")
+    except (ValueError, AttributeError):
+        return
+    if isinstance(features, int):
+        require_features(features)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError, FailureError
 
 from holdfast.base.models import Frozen
-from holdfast.errors import HistoryUnreadable
+from holdfast.errors import HistoryUnreadable, HoldfastError
 from holdfast.run.contracts import WORKFLOW
 from holdfast.seals.seals import is_unsealed
 from holdfast.temporal.converter import data_converter
@@ -316,7 +316,8 @@ def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: Payloa
     # Bytes from elsewhere can be wrong in any way, and each converter raises its own exceptions.
     except Exception as error:
         wanted = getattr(kind, "__name__", str(kind))
-        unreadable(event_id, f"its payload does not decode as {wanted}: {type(error).__name__}", error)
+        why = str(error) if isinstance(error, HoldfastError) else type(error).__name__
+        unreadable(event_id, f"its payload does not decode as {wanted}: {why}", error)
     return value
 
 

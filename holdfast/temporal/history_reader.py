@@ -24,14 +24,15 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionSt
 from temporalio.api.update.v1 import Request as UpdateRequest
 from temporalio.converter import PayloadConverter
 
-from holdfast.errors import HistoryUnreadable
+from holdfast.errors import FeaturesUnknown, HistoryUnreadable
 from holdfast.log.events import AgentEvent
 from holdfast.run.activities import activity_of
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import RunInput
-from holdfast.run.inputs import SIGNALS, raw_texts
+from holdfast.run.inputs import SIGNALS, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
+from holdfast.run.updates import UPDATES
 from holdfast.seals.seals import is_unsealed
 from holdfast.temporal.history import (
     ENDS,
@@ -56,8 +57,6 @@ _Input = Callable[[AgentRun], object]
 
 _NO_COMMAND_OF_THE_RUN = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
 
-_UPDATES = ("decide", "say", "delegate_authority", "revoke")
-
 
 def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> list[AgentEvent]:
     """Rebuild the events that a run's completed workflow tasks recorded, with their positions, times and digests.
@@ -78,7 +77,10 @@ def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConvert
     started_at = events[0].event_time.ToNanoseconds()
     reader = _Reader(begin, started_at=started_at, admitted=admitted_updates(events), by=by)
     for task in completed_tasks(events):
-        reader.read(task)
+        try:
+            reader.read(task)
+        except FeaturesUnknown as error:
+            unreadable(task.event_id, str(error), error)
     return reader.events
 
 
@@ -208,18 +210,21 @@ class _Reader:
 
     def _signal(self, run: AgentRun, event: HistoryEvent) -> None:
         sent = event.workflow_execution_signaled_event_attributes
-        payload: Any = raw_texts(sent.input.payloads)
-        if sent.signal_name in SIGNALS:
-            try:
-                payload = _first(event.event_id, sent.input.payloads)
-            except HistoryUnreadable:
-                return  # the SDK drops signals that it cannot decode
-        self._pass_on(run, partial(AgentRun.signal, name=sent.signal_name, payload=payload))
+        name, payloads = sent.signal_name, sent.input.payloads
+        if SIGNALS.get(name, 1):
+            later = partial(AgentRun.signal, payload=read_payload(payloads, READING), texts=raw_texts(payloads))
+            self._pass_on(run, partial(later, name=name))
+            return
+        try:
+            payload = _first(event.event_id, payloads)
+        except HistoryUnreadable:
+            return  # the SDK drops signals that it cannot decode
+        self._pass_on(run, partial(AgentRun.signal, name=name, payload=payload))
 
     def _update(self, run: AgentRun, event: HistoryEvent) -> None:
         accepted = event.workflow_execution_update_accepted_event_attributes
         request = self._admitted.get(accepted.protocol_instance_id, accepted.accepted_request)
-        if request.input.name not in _UPDATES:
+        if request.input.name not in UPDATES:
             unreadable(event.event_id, f"there is no update named {request.input.name!r}")
         payload = _first(event.event_id, request.input.args.payloads)
         self._pass_on(run, partial(AgentRun.update, name=request.input.name, payload=payload))

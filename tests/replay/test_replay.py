@@ -3,15 +3,42 @@
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-import holdfast
+from holdfast.log.upcasters import CURRENT as EVENT_TYPES
+from holdfast.run.contracts import WORKFLOW
+from holdfast.run.inputs import SIGNALS
+from holdfast.run.updates import UPDATES
 from holdfast.temporal.converter import data_converter
+from holdfast.temporal.history import local_end
+from holdfast.temporal.history_reader import read_events
 from holdfast.workflows import WORKFLOWS
-from tests.replay.record import HISTORIES, LOOP, SCENARIOS
+from tests.replay.formats import CALLS
+from tests.replay.record import HISTORIES, folder_of
+from tests.replay.releases import CURRENT
+from tests.replay.scenarios import LOOPS, SCENARIOS
 
 RECORDED = sorted(HISTORIES.rglob("*.json"))
+
+COMMANDS = {
+    EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
+    EventType.EVENT_TYPE_MARKER_RECORDED,
+    EventType.EVENT_TYPE_TIMER_STARTED,
+    EventType.EVENT_TYPE_TIMER_CANCELED,
+    EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+    EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+}
+"""What our workflows' commands leave in Temporal's history."""
 
 
 def replayer() -> Replayer:
@@ -24,18 +51,24 @@ def replayer() -> Replayer:
     )
 
 
+def history_in(file: Path) -> WorkflowHistory:
+    """Return a recorded history."""
+    thread = file.stem.partition(".")[0]  # the thread id, which is in the orders of its runs
+    return WorkflowHistory.from_json(thread, file.read_text())
+
+
+def is_run(history: WorkflowHistory) -> bool:
+    """Whether the history is one of an agent run, and not of a loop."""
+    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name == WORKFLOW
+
+
 @pytest.mark.parametrize("file", RECORDED, ids=[f"{file.parent.name}/{file.stem}" for file in RECORDED])
 async def test_a_recorded_history_replays(file: Path) -> None:
-    """The current workflow makes exactly the commands that the history holds."""
-    thread = file.stem.partition(".")[0]  # the thread id, which is in the orders of its runs
-    history = WorkflowHistory.from_json(thread, file.read_text())
+    """The current workflow makes exactly the commands that the history holds, with the same events and digests."""
+    history = history_in(file)
     await replayer().replay_workflow(history)
-
-
-def test_every_scenario_of_this_release_is_recorded() -> None:
-    """`make histories` has been run for this version."""
-    recorded = {file.stem.split(".")[0] for file in (HISTORIES / holdfast.__version__).glob("*.json")}
-    assert recorded >= {*SCENARIOS, LOOP}
+    if is_run(history):
+        read_events(history.events)  # compares what Temporal does not: digests, requests, the next run's input
 
 
 async def test_a_divergent_replay_is_detected() -> None:
@@ -44,3 +77,50 @@ async def test_a_divergent_replay_is_detected() -> None:
     history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
     with pytest.raises(Exception, match=r"(?i)nondetermin"):
         await replayer().replay_workflow(history)
+
+
+# What the histories of this release cover.
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[WorkflowHistory]:
+    """The histories of this release."""
+    return [history_in(file) for file in sorted((HISTORIES / CURRENT).glob("*.json"))]
+
+
+def test_every_scenario_of_this_release_is_recorded(recorded: list[WorkflowHistory]) -> None:
+    """`make histories` has been run for this version."""
+    assert {history.workflow_id for history in recorded} >= {*SCENARIOS, *LOOPS}
+
+
+def test_the_histories_of_this_release_have_every_event_type(recorded: list[WorkflowHistory]) -> None:
+    """Each type of event is in some log, so that a later release proves to read and repeat it."""
+    found = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
+    assert set(EVENT_TYPES) - found == set()
+
+
+def test_the_histories_of_this_release_have_every_kind_of_command(recorded: list[WorkflowHistory]) -> None:
+    """Each kind of command is in some history, and each activity, as a local one or an ordinary one."""
+    events = [event for history in recorded for event in history.events]
+    missing = COMMANDS - {event.event_type for event in events}
+    assert [EventType.Name(kind) for kind in missing] == []
+    scheduled = {event.activity_task_scheduled_event_attributes.activity_type.name for event in events}
+    local = {local_end(event).activity_type for event in events if event.HasField("marker_recorded_event_attributes")}
+    assert {call.name for call in CALLS} - scheduled - local == set()
+
+
+def test_the_histories_of_this_release_have_every_signal_and_update(recorded: list[WorkflowHistory]) -> None:
+    """Each name under which people reach a run is in some history, and so is a signal of an unknown name."""
+    sent = [event for history in recorded if is_run(history) for event in history.events]
+    signals = {event.workflow_execution_signaled_event_attributes.signal_name for event in sent}
+    assert set(SIGNALS) - signals == set()
+    assert signals - set(SIGNALS) - {""}
+    updates = {event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name for event in sent}
+    assert set(UPDATES) - updates == set()
+
+
+def test_the_histories_of_a_release_that_is_out_are_not_recorded_again() -> None:
+    """The recorder writes to the folder of a release without a date, and to no other."""
+    assert folder_of("0.2.0", "## [Unreleased]\n").name == "0.2.0"
+    with pytest.raises(SystemExit, match=r"0\.2\.0 is released"):
+        folder_of("0.2.0", "## [0.2.0] - 2026-05-01\n")

@@ -10,9 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import ResetReapplyExcludeType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
@@ -26,7 +23,7 @@ from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps, together
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, runs_of, status_of
+from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, runs_of, status_of, tasks_of
 
 Run = WorkflowHandle[Any, Any]
 
@@ -67,26 +64,6 @@ def catalog(**limits: Any) -> Catalog:
     policy = Policy(rules=(ask("pay"), allow("mail"), allow("look")))
     agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
     return Catalog(agents=[agent], tools=[pay, mail, look])
-
-
-async def reset(rig: Rig, run: Run, *, to: int, again: bool = True) -> Run:
-    """Reset a run to the workflow task that this event completed; later signals are sent `again`."""
-    request = ResetWorkflowExecutionRequest(
-        namespace=rig.client.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id or run.first_execution_run_id or ""),
-        reason="a test",
-        request_id=uuid4().hex,
-        workflow_task_finish_event_id=to,
-        reset_reapply_exclude_types=[] if again else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL],
-    )
-    answer = await rig.client.workflow_service.reset_workflow_execution(request)
-    return rig.client.get_workflow_handle(run.id, run_id=answer.run_id)
-
-
-async def tasks_of(run: Run) -> list[int]:
-    """Return the events that a run can be reset to."""
-    history = (await run.fetch_history()).events
-    return [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")]
 
 
 async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:

@@ -248,13 +248,13 @@ class Thread:
         call = next(call for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number == number)
         self.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
 
-    def archive(self) -> None:
-        """Append the requested events to the permanent record."""
+    def archive(self, *, features: int = 0) -> None:
+        """Append the requested events to the permanent record, as a worker with that feature level."""
         (call,) = self.waiting(ArchiveRequest)
         assert isinstance(call, Call)
         assert isinstance(call.request, ArchiveRequest)
         self._write(call.request)
-        self.end(call, Archived(length=call.request.stop))
+        self.end(call, Archived(length=call.request.stop, features=features))
 
     def archive_unsettled(self, pages: int) -> None:
         """Append some of the requested events, then fail because an event is not in history yet."""

@@ -1,0 +1,44 @@
+"""The feature level of a run: which release's behaviour its history was recorded with.
+
+A run is replayed by later releases. What they add must not change a replay, so code that does something new asks for
+the level from which on a run has it: `state.features >= LEVEL`.
+
+1. The level follows from what history holds: an answer of `load_agent`, or of `archive` where the run continues as new
+   (continue-as-new). There no call to the LLM or of a tool is under way, so none begins under one level and ends under
+   another. A loop takes it from its surveys.
+2. A first start carries no level: a new thread has level 0, which every release has, until its agent is loaded. So a
+   client may be newer than the workers.
+3. The level of a thread never falls. A worker whose release lacks it fails the workflow task, never the run, and a
+   newer worker takes the task.
+4. What only a level has (an event, a field of the state, a command, a new value) is recorded at that level only, and an
+   activity does what is new only where its request asks for it. So an older worker never meets it in a run that it
+   accepts.
+
+To add a level, add a line to `LEVELS`. Releases never change or remove a line.
+"""
+
+from collections.abc import Mapping
+
+from holdfast import __version__
+from holdfast.errors import FeaturesUnknown
+
+LEVELS: Mapping[int, str] = {
+    0: "the first release, 0.1.0",
+}
+"""Feature level → what it adds, and in which release."""
+
+FEATURES = max(LEVELS)
+"""The level of this release."""
+
+
+def require_features(level: int) -> None:
+    """Refuse a run of a level that this release lacks.
+
+    Raises:
+        FeaturesUnknown: The level is above `FEATURES`.
+    """
+    if level > FEATURES:
+        raise FeaturesUnknown(
+            f"this run has feature level {level}, and this release of Holdfast ({__version__}) has levels up to "
+            f"{FEATURES}: upgrade it here. A worker of a newer release can take the run meanwhile."
+        )

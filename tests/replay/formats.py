@@ -1,0 +1,78 @@
+"""Everything that outlives a release, computed from the code: what is stored, signed, or named in Temporal's histories.
+
+`tests/replay/frozen/RELEASE.json` has it as each release had it; `docs/adr/0016-formats-are-frozen.md` says what may
+change, and how.
+"""
+
+import hashlib
+from typing import Any
+
+from temporalio import workflow
+
+from holdfast.authority.follow_ups import Message
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation
+from holdfast.base.models import Frozen
+from holdfast.log.upcasters import CURRENT
+from holdfast.loop.activities import SETTLE, SURVEY
+from holdfast.loop.state import LoopInput, LoopResult
+from holdfast.run import contracts
+from holdfast.run.activities import ACTIVITIES, Activity
+from holdfast.run.contracts import Failures, RunInput, RunResult
+from holdfast.run.features import LEVELS
+from holdfast.run.inputs import SIGNALS
+from holdfast.run.updates import UPDATES
+from holdfast.runtime.config.policy_forms import PolicyForm
+from holdfast.runtime.stores.pool import MIGRATIONS
+from holdfast.seals.starts import Start
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.workflows import WORKFLOWS
+from tests.replay.goldens import goldens
+from tests.replay.schemas import EVENT_TYPES, fields_of
+
+CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
+
+STATEMENTS = (Decision, AuthorityDelegation, Revocation, Message)
+"""What people send and may sign."""
+
+INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {
+    contracts.WORKFLOW: (RunInput, RunResult),
+    contracts.LOOP_WORKFLOW: (LoopInput, LoopResult),
+}
+"""Workflow → its input and result."""
+
+Formats = dict[str, Any]
+
+
+def formats() -> Formats:
+    """Return all formats of the code at hand, as JSON."""
+    begins = [each for pair in INPUTS.values() for each in pair]
+    exchanged = [each for call in CALLS for each in (call.request, call.answer)]
+    models = fields_of([*begins, *exchanged, Failures, *STATEMENTS])
+    return {
+        "feature levels": {str(level): text for level, text in LEVELS.items()},
+        "events": {
+            kind: {"schema_version": CURRENT[kind], "fields": models.pop(name)}
+            for name, kind in sorted(EVENT_TYPES.items(), key=lambda pair: pair[1])
+        },
+        "models": models,
+        "policy file": fields_of([PolicyForm]),
+        "activities": {call.name: f"{call.request.__name__} -> {call.answer.__name__}" for call in CALLS},
+        "workflows": {kind.__name__: _workflow(kind) for kind in WORKFLOWS},
+        "signals": {name: f"from level {level}" for name, level in SIGNALS.items()},
+        "updates": {name: f"from level {level}" for name, level in UPDATES.items()},
+        "names": {name: value for name, value in vars(contracts).items() if name.isupper() and isinstance(value, str)},
+        "search attributes": dict(SEARCH_ATTRIBUTES),
+        "migrations": {
+            file.stem: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(MIGRATIONS.glob("*.sql"))
+        },
+        "golden": goldens(),
+    }
+
+
+def _workflow(kind: type) -> Formats:
+    """The names under which Temporal reaches a workflow: its own, and those of its signals, updates and queries."""
+    definition = workflow._Definition.must_from_class(kind)
+    begin, result = INPUTS[str(definition.name)]
+    handlers = {"signal": definition.signals, "update": definition.updates, "query": definition.queries}
+    names = {f"{what} {name or '(any other)'}": "handled" for what, found in handlers.items() for name in found}
+    return {"name": definition.name, "input": begin.__name__, "result": result.__name__, **names}

@@ -1,0 +1,155 @@
+"""Golden values: what fixed inputs lead to. The same inputs lead to them in every later release.
+
+The run has feature level 0, as every run that the first release has recorded: what later releases add to the log, they
+add at a higher level.
+"""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import WorkflowSerializationContext
+
+from holdfast.agents.agent import AgentSpec, Limits
+from holdfast.authority.follow_ups import Message
+from holdfast.authority.policy import Approver, Policy, allow, ask
+from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
+from holdfast.base.digests import address_of, canonical
+from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.run.commands import Call, Request, Result
+from holdfast.run.contracts import AgentRequest, LLMReply, LLMRequest, LoadedAgent, RunInput, ToolOutcome, ToolRequest
+from holdfast.run.machine import AgentRun
+from holdfast.run.rollover import HistorySize
+from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.config.encryption_keys import parse_keys
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.gateway.signed_requests import SignedParts, digest_of
+from holdfast.runtime.stores.blocks import Block, pack, unpack
+from holdfast.seals.orders import order_name
+from holdfast.seals.seals import Place, Seals
+from holdfast.tools.effects import Effect, effect_key
+from holdfast.tools.spec import ToolSpec
+from holdfast.transcript.transcript import ref_digest
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+KEY = encode_key(bytes(32))
+THREAD = "rel-1.2"
+
+STATEMENTS: tuple[Signed, ...] = (
+    Decision(decision="approve", request="1", by="alice", digest="0" * 64, arguments={"b": [1.5, None], "a": "é"}),
+    Decision(decision="happened", request="2", by="alice", digest="1" * 64, result="paid", reason="I looked"),
+    AuthorityDelegation(by="alice", to="bob", until=AT, reason="on holiday"),
+    Revocation(by="alice", remembered="1"),
+    Revocation(by="alice", delegated_to="bob"),
+    Message(by="alice", message="go on", id="m1", until=AT),
+)
+
+
+def goldens() -> dict[str, str]:
+    """Return what the code at hand makes of the fixed inputs."""
+    call = ToolCall(id="c1", name="pay", arguments='{"amount": 5, "to": "é"}')
+    values: dict[str, Any] = {"b": [1, 1.5, 1e100, True, None], "a": "é\n\u2028😀", "A": {}}
+    run = _played()
+    return {
+        "canonical JSON": canonical(values).decode(),
+        "call digest": call.digest,
+        "effect key": effect_key(thread=THREAD, first_run_id="r1", number=1, call_digest=call.digest),
+        "order": order_name(workflow_id=THREAD, first_run_id="r1", number=12),
+        "transcript reference": ref_digest("0" * 64, "1" * 64),
+        "artifact address": address_of(b"content"),
+        "seal": Seals({"k1": bytes(32)}).seal(Place("default", THREAD), "RunInput", b"json/plain", b"{}").hex(),
+        "snapshot": snapshot_of(run.log.events).model_dump_json(exclude_defaults=True),
+        **{f"log {number:02}": line.decode() for number, line in enumerate(run.log.page(0).split(b"\n"))},
+        **dict(_signed()),
+    }
+
+
+def _signed() -> Iterator[tuple[str, str]]:
+    """What is signed, and the signature: Ed25519 is deterministic."""
+    signed = {f"{type(each).__name__} {number}": each.signed_bytes(THREAD) for number, each in enumerate(STATEMENTS)}
+    parts = SignedParts("https://gateway.example", "POST", "/threads/rel-1.2/decisions", digest_of(b"{}"))
+    for name, text in {**signed, "HTTP request": parts.signed_bytes("1767323045", "nonce")}.items():
+        yield f"signed {name}", text.decode()
+        yield f"signature of {name}", sign(KEY, text)
+
+
+# A run: three calls, two of which ask, with a refused signal, changed arguments and an unknown outcome.
+
+
+class _Run:
+    """Drives an agent run: a second passes with each input."""
+
+    def __init__(self, begin: RunInput) -> None:
+        self.at, self.open = AT, list[Call]()
+        self.run = AgentRun(begin, thread=THREAD, run_id="r1", first_run_id="r1", at=self.at, started_at=self.at)
+
+    def observed(self) -> AgentRun:
+        """Return the run, after a second has passed."""
+        self.open += [command for command in self.run.commands() if isinstance(command, Call)]
+        self.at += timedelta(seconds=1)
+        self.run.observe(at=self.at, history=HistorySize())
+        return self.run
+
+    def end(self, kind: type[Request], result: Result) -> None:
+        """Answer the oldest open request of a kind."""
+        run = self.observed()
+        call = next(call for call in self.open if isinstance(call.request, kind))
+        self.open.remove(call)
+        run.ended(call.id, result.model_copy(update={"answers": call.request.order}))
+
+
+def _played() -> AgentRun:
+    tools = tuple(
+        ToolSpec(name=name, description=name, parameters={"type": "object"}, effect=effect, timeout=5)
+        for name, effect in (("look", Effect.READ), ("pay", Effect.UNSAFE), ("wipe", Effect.UNSAFE))
+    )
+    people = (Approver(name="alice", keys=(public_key(KEY),)), Approver(name="bob"))
+    policy = Policy(rules=(allow("look"), ask("pay"), ask("wipe")), approvers=people)
+    spec = AgentSpec(name="clerk", instructions="Work.", tools=tools, policy=policy, llm="scripted", limits=Limits())
+    made = tuple(ToolCall(id=f"c-{tool.name}", name=tool.name, arguments="{}") for tool in tools)
+
+    play = _Run(RunInput(task="pay", by="carol"))
+    play.end(AgentRequest, LoadedAgent(spec=spec, workspace="/w"))
+    play.end(LLMRequest, LLMReply(message=AssistantMessage(tool_calls=made)))
+    play.end(ToolRequest, ToolOutcome(status="ok", content="looked"))
+    play.observed().signal("nonsense", {"by": "eve"})
+    play.observed().signal("deny", {"request": "2", "by": "bob", "reason": "never"})
+    changed = {"decision": "approve", "request": "1", "by": "alice", "arguments": {"amount": 7}, "remember": True}
+    play.observed().update("decide", changed)
+    play.observed().signal("say", {"message": "hurry", "by": "bob"})
+    play.end(ToolRequest, ToolOutcome(status="unknown", content="no answer"))
+    play.observed().signal("reconcile", {"request": "3", "decision": "happened", "result": "paid", "by": "alice"})
+    play.end(LLMRequest, LLMReply(message=AssistantMessage(content="done")))
+    return play.run
+
+
+# What a release has written in forms that differ each time: later releases read it.
+
+_ENCRYPTION = "k1:" + base64.b64encode(bytes(32)).decode()
+_INPUT = b'{"task":"pay"}'
+
+
+def written(before: dict[str, Any]) -> dict[str, Any]:
+    """Return a block of the record and an encrypted payload; those that were written before, where they are right."""
+    lines = [line for name, line in sorted(goldens().items()) if name.startswith("log ")]
+    if before and read(before) == (lines, _INPUT.decode()):
+        return before
+    (block,) = pack(0, [line.encode() for line in lines])
+    (encrypted,) = asyncio.run(_codec().encode([Payload(metadata={"encoding": b"json/plain"}, data=_INPUT)]))
+    return {"block": {**block._asdict(), "body": block.body.hex()}, "encrypted": encrypted.SerializeToString().hex()}
+
+
+def read(stored: dict[str, Any]) -> tuple[list[str], str]:
+    """Return the lines of the block and the input in the payload that a release has written."""
+    block = Block(**{**stored["block"], "body": bytes.fromhex(stored["block"]["body"])})
+    (payload,) = asyncio.run(_codec().decode([Payload.FromString(bytes.fromhex(stored["encrypted"]))]))
+    return [line.decode() for line in unpack(block)], payload.data.decode()
+
+
+def _codec() -> EncryptionCodec:
+    context = WorkflowSerializationContext(namespace="default", workflow_id=THREAD)
+    return EncryptionCodec(parse_keys(_ENCRYPTION)).with_context(context)

@@ -1,0 +1,104 @@
+"""Feature levels in the pure core: who may raise them, and who refuses them."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import WorkflowSerializationContext
+
+from holdfast.errors import FeaturesUnknown
+from holdfast.log.events import RunContinued
+from holdfast.run import features
+from holdfast.run.contracts import AgentRequest, LoadedAgent, RunInput
+from holdfast.run.snapshot import snapshot_of
+from holdfast.run.updates import UPDATES
+from holdfast.seals.seals import Place, Seals
+from holdfast.seals.starts import refusal
+from holdfast.temporal.converter import SEAL, sealing
+from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+
+SEALS = Seals({"test": bytes(32)})
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a release with feature level 1."""
+    monkeypatch.setattr(features, "FEATURES", 1)
+
+
+def at_level_1() -> Thread:
+    """Return a thread whose agent was loaded by a worker with level 1."""
+    thread = Thread()
+    (request,) = thread.waiting(AgentRequest)
+    thread.end(request, LoadedAgent(spec=agent_spec(), workspace="/w", features=1))
+    return thread
+
+
+def test_the_levels_have_no_gap() -> None:
+    """Each level says what it adds, and the release has the last one."""
+    assert list(features.LEVELS) == list(range(features.FEATURES + 1))
+    assert all(text.strip() for text in features.LEVELS.values())
+
+
+@pytest.mark.usefixtures("later")
+def test_a_write_to_the_record_raises_no_level_before_the_run_continues_as_new() -> None:
+    """The level that `archive` answers counts in the next Temporal run only, and the log says so."""
+    thread = loaded_thread()
+    thread.reply(calls("pay"))
+    thread.archive(features=1)
+    thread.signal("nonsense")
+    assert thread.state.features == 0
+    thread.continue_suggested = True
+    thread.signal("nonsense")
+    thread.archive(features=1)
+    assert thread.state.features == 1
+    assert [event.features for event in thread.log if isinstance(event, RunContinued)] == [1]
+
+
+def test_an_older_release_does_not_continue_a_closed_thread_of_a_later_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The level belongs to the thread: it is in its log, and it never falls."""
+    monkeypatch.setattr(features, "FEATURES", 1)
+    thread = at_level_1()
+    thread.reply(says("done"))
+    assert snapshot_of(thread.log).state.features == 1
+    thread.archive()
+    thread.reopen()
+    monkeypatch.setattr(features, "FEATURES", 0)
+    with pytest.raises(FeaturesUnknown, match="feature level 1"):
+        thread.load_thread()
+
+
+def test_an_update_of_a_later_release_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its validator refuses it, so it is in no history of that level."""
+    monkeypatch.setitem(UPDATES, "pause", 1)
+    thread = loaded_thread()
+    refused = thread.run.refused("pause", {"by": "alice"}, at=thread.at)
+    assert refused is not None
+    assert refused["outcome"] == "unknown_update"
+
+
+def payload_of(content: Mapping[str, object]) -> Payload:
+    """Return a sealed input of the workflow `t` with this JSON."""
+    data = json.dumps(content).encode()
+    seal = SEALS.seal(Place("default", "t"), "RunInput", b"json/plain", data)
+    return Payload(metadata={"encoding": b"json/plain", SEAL: seal}, data=data)
+
+
+def test_an_input_that_only_a_later_release_can_read_fails_no_run() -> None:
+    """A sealed input of a later level that does not decode is an error, which fails the workflow task."""
+    context = WorkflowSerializationContext(namespace="default", workflow_id="t")
+    converter = sealing(SEALS)().with_context(context)
+    unknown = {"snapshot": {"version": "two"}, "first_run_id": "r"}
+    with pytest.raises(FeaturesUnknown):
+        converter.from_payloads([payload_of({**unknown, "features": 7})], [RunInput])
+    (read,) = converter.from_payloads([payload_of(unknown)], [RunInput])
+    assert read.malformed
+    forged = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps({**unknown, "features": 7}).encode())
+    (read,) = converter.from_payloads([forged], [RunInput])
+    assert read.malformed, "a plain start must not block workers"
+
+
+def test_a_plain_start_may_not_name_a_level() -> None:
+    """Only the workflow raises the level: a start from outside that names one is refused, and blocks no worker."""
+    assert "features" in refusal(RunInput(task="go", features=7), first_run_id="r", started_at=NOW)

@@ -1,0 +1,227 @@
+"""Feature levels on a real server: what a later release adds changes no run that an older release recorded.
+
+`later_release` turns this process into one of a release with level 1, which has a signal `pause` that blocks a run.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+
+from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
+from holdfast.base.digests import canonical
+from holdfast.errors import HistoryUnreadable
+from holdfast.log.event_log import digest_after
+from holdfast.log.events import AgentEvent, AgentLoaded, RunBlocked, RunContinued, RunUnblocked, SignalRejected
+from holdfast.run import features, inputs, machine
+from holdfast.run.state import RunState
+from holdfast.temporal.history_reader import read_events
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
+from tests.workflow.test_agent_loop import catalog as loop_catalog
+from tests.workflow.test_agent_loop import diligent, replays
+
+Handle = WorkflowHandle[Any, Any]
+
+_RELEASED = inputs.on_signal
+
+
+def _on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> list[AgentEvent]:
+    if signal == "pause" and inputs.in_level(inputs.SIGNALS, signal, state):
+        assert payload in ({"by": "alice"}, None), "a run of this level gets the decoded payload"
+        return [RunBlocked(cause="Paused", message="by alice")]
+    return _RELEASED(state, signal, payload, at=at)
+
+
+@contextmanager
+def later_release(*, since: int = 1) -> Iterator[None]:
+    """Be a release with feature level 1 for a block: runs from level `since` on have the signal `pause`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "FEATURES", 1)
+        patch.setitem(inputs.SIGNALS, "pause", since)
+        patch.setattr(machine, "on_signal", _on_signal)
+        yield
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+AGENT = Agent(
+    name="clerk",
+    instructions="Work.",
+    policy=Policy(rules=(ask("pay"), allow())),
+    limits=Limits(history_events=60, max_steps=1_000),
+)
+CATALOG = Catalog(agents=[AGENT], tools=[look, pay])
+SCRIPT = steps(
+    [call("pay", amount=1), *(call("look", at=str(n)) for n in range(12)), call("pay", amount=2), say("done")]
+)
+
+
+async def pause(run: Handle) -> None:
+    """Send the signal that only the later release has."""
+    await run.signal("pause", {"by": "alice"})
+
+
+async def begun(run: Handle) -> AgentEvent:
+    """Wait until the run asks whether to pay, and return the last event."""
+    await status_of(run, "waiting_approval")
+    return (await events_of(run))[-1]
+
+
+def rejected(events: list[AgentEvent]) -> list[str]:
+    """Return the signals that had no effect."""
+    return [event.signal for event in events if isinstance(event, SignalRejected)]
+
+
+async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig, client: Client) -> None:
+    """A release with the signal `pause` replays a history in which an older one recorded it as unknown."""
+    async with rig(CATALOG, steps([call("pay", amount=1), call("pay", amount=2)])) as r:
+        run = await r.start()
+        await begun(run)
+        await pause(run)
+        await run.signal("pause")  # no payload
+        await run.signal("approve", {"request": "1"})
+        await eventually(lambda: run.query("state"), lambda state: state["step"] == 2 and len(state["pending"]) == 1)
+        recorded = await check_thread(client, run)
+        assert rejected(recorded) == ["pause", "pause"]
+        with later_release():
+            assert await check_thread(client, run) == recorded
+        with later_release(since=0), pytest.raises(HistoryUnreadable):
+            read_events((await run.fetch_history()).events)
+
+
+async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: StartRig, client: Client) -> None:
+    """A worker of a later release continues a run as it began; the next Temporal run has what that release adds."""
+    async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
+        run = await r.start()
+        await begun(run)
+        await pause(run)
+    with later_release():
+        async with rig(CATALOG, SCRIPT, task_queue="raised"):
+            await pause(run)  # the worker has the signal, the run has not
+            await eventually(lambda: events_of(run), lambda events: rejected(events) == ["pause"] * 2)
+            await run.signal("approve", {"request": "1"})
+            await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
+            now = client.get_workflow_handle(run.id)
+            await status_of(now, "waiting_approval")
+            await pause(now)
+            await status_of(now, "blocked")
+            await now.signal("retry", {"by": "alice"})
+            await now.signal("approve", {"request": "2"})
+            await now.result()
+            events = await check_thread(client, run)
+        continued = [event for event in events if isinstance(event, RunContinued)]
+        assert [event.features for event in continued] == [1] * len(continued)
+        assert [event.features for event in events if isinstance(event, AgentLoaded)] == [0]
+        assert rejected(events) == ["pause"] * 2
+        assert any(isinstance(event, RunUnblocked) for event in events)
+
+
+async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: StartRig, client: Client) -> None:
+    """A start names no level; its run has what the workers' release adds as soon as the agent is loaded."""
+    with later_release():
+        async with rig(CATALOG, SCRIPT) as r:
+            run = await r.start()
+            await begun(run)
+            await pause(run)
+            await status_of(run, "blocked")
+            assert [e.features for e in await check_thread(client, run) if isinstance(e, AgentLoaded)] == [1]
+            assert (await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1"})))["outcome"]
+
+
+async def refusal_in(run: Handle) -> str:
+    """Wait until a worker has failed a workflow task of the run, and return why."""
+
+    async def why() -> str:
+        events = (await run.fetch_history()).events
+        failed = [e for e in events if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED]
+        return failed[-1].workflow_task_failed_event_attributes.failure.message if failed else ""
+
+    return str(await eventually(why, bool))
+
+
+@pytest.mark.parametrize("later", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["first run", "continued"])
+async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_takes_it(
+    rig: StartRig, client: Client, later: bool
+) -> None:
+    """The workflow task fails with the advice to upgrade, the run does not; the next newer worker resumes it."""
+    queue = f"refused-{later}"
+    with later_release():
+        async with rig(CATALOG, SCRIPT, task_queue=queue) as r:
+            run = await r.start()
+            await begun(run)
+            if later:
+                await run.signal("approve", {"request": "1"})
+                await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
+                await status_of(client.get_workflow_handle(run.id), "waiting_approval")
+    now = (await runs_of(client, run))[-1]
+    async with rig(CATALOG, SCRIPT, task_queue=queue):
+        await now.signal("approve", {"request": "2" if later else "1"})
+        assert "feature level 1" in (why := await refusal_in(now))
+        assert "upgrade" in why
+        with pytest.raises(HistoryUnreadable, match="feature level 1"):
+            read_events((await now.fetch_history()).events)
+    with later_release():
+        async with rig(CATALOG, SCRIPT, task_queue=queue):
+            last = client.get_workflow_handle(run.id)
+            if not later:
+                await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
+                await status_of(last, "waiting_approval")
+                await last.signal("approve", {"request": "2"})
+            await last.result()
+            await check_thread(client, run)
+
+
+async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_newer_one(
+    rig: StartRig, client: Client
+) -> None:
+    """An event that only a later release knows, in a log of its level: the run waits, and does not fail."""
+    with later_release():
+        async with rig(CATALOG, steps([say("done")]), task_queue="closed") as r:
+            run = await r.start()
+            await run.result()
+            last = (await check_thread(client, run))[-1]
+            unknown = {"type": "of_tomorrow", "schema_version": 1, "position": last.position + 1}
+            line = canonical({**unknown, "digest": digest_after(last.digest, unknown)})
+            await r.threads.append(run.id, last.position + 1, [line])
+    async with rig(CATALOG, steps([say("done")]), task_queue="closed") as r:
+        again = await r.start("more", thread=run.id, resume=True)
+
+        async def why() -> str:
+            pending = (await again.describe()).raw_description.pending_activities
+            return pending[0].last_failure.message if pending else ""
+
+        assert "feature level 1" in await eventually(why, bool)
+        await again.terminate()
+
+
+@pytest.mark.slow
+async def test_an_older_worker_refuses_a_loop_of_a_later_level(rig: StartRig, client: Client) -> None:
+    """A loop takes its level from its surveys, and an older worker leaves it to a newer one."""
+    with later_release():
+        async with rig(loop_catalog(), diligent, task_queue="loop") as r:
+            (r.workspace / "TASKS.md").write_text("- [!] one (blocked: no key)\n")
+            loop = await r.start_loop()
+            await status_of(loop, "blocked")
+            (r.workspace / "TASKS.md").write_text("- [x] one\n")
+    async with rig(loop_catalog(), diligent, task_queue="loop"):
+        await loop.signal("retry", {"by": "alice"})
+        assert "feature level 1" in await refusal_in(loop)
+    with later_release():
+        async with rig(loop_catalog(), diligent, task_queue="loop"):
+            await loop.result()
+            await replays(client, loop)

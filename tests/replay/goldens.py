@@ -19,7 +19,8 @@ from holdfast.authority.policy import Approver, Policy, allow, ask
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
 from holdfast.base.digests import address_of, canonical
-from holdfast.llm.messages import AssistantMessage, ToolCall
+from holdfast.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
+from holdfast.llm.messages import AssistantMessage
 from holdfast.run.commands import Call, Request, Result
 from holdfast.run.contracts import AgentRequest, LLMReply, LLMRequest, LoadedAgent, RunInput, ToolOutcome, ToolRequest
 from holdfast.run.machine import AgentRun
@@ -112,10 +113,13 @@ def _played() -> AgentRun:
     spec = AgentSpec(name="clerk", instructions="Work.", tools=tools, policy=policy, llm="scripted", limits=Limits())
     made = tuple(ToolCall(id=f"c-{tool.name}", name=tool.name, arguments="{}") for tool in tools)
 
-    play = _Run(RunInput(task="pay", by="carol"))
+    thought = ReasoningBlock(text="hm", provider=ProviderPart(issuer="responses", data={"id": "rs_1", "score": 600.0}))
+    picture = ImageBlock(data="AAAA", media_type="image/png")
+
+    play = _Run(RunInput(task=(TextBlock(text="pay"), ImageBlock(url="https://example.com/a.png")), by="carol"))
     play.end(AgentRequest, LoadedAgent(spec=spec, workspace="/w"))
-    play.end(LLMRequest, LLMReply(message=AssistantMessage(tool_calls=made)))
-    play.end(ToolRequest, ToolOutcome(status="ok", content="looked"))
+    play.end(LLMRequest, LLMReply(message=AssistantMessage(content=(thought, *made))))
+    play.end(ToolRequest, ToolOutcome(status="ok", content=(TextBlock(text="looked"), picture)))
     play.observed().signal("nonsense", {"by": "eve"})
     play.observed().signal("deny", {"request": "2", "by": "bob", "reason": "never"})
     changed = {"decision": "approve", "request": "1", "by": "alice", "arguments": {"amount": 7}, "remember": True}

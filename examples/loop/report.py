@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits
-from examples.loop.jobs import COMMAND, HELP, LINES, TOP_MENTIONED, WORDS
-from examples.loop.repository import AUTHOR
-from examples.loop.tools import TEST_COMMAND
-from examples.loop.watch import JSON
-from examples.shared.facts import Kill, Row
-from examples.shared.git import run_git
-from examples.shared.run import Run
+from holdfast.examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits
+from holdfast.examples.loop.jobs import COMMAND, HELP, LINES, TOP_MENTIONED, WORDS
+from holdfast.examples.loop.repository import AUTHOR
+from holdfast.examples.loop.tools import TEST_COMMAND
+from holdfast.examples.loop.watch import JSON
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.git import run_git
+from holdfast.examples.shared.run import Run
 from holdfast.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
 from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks

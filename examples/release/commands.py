@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from examples.shared import commands
+from holdfast.examples.shared import commands
 from holdfast.runtime.config.stack_file import Stack
 
 

@@ -125,11 +125,13 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use: workflows and the CLI need few of them and start faster."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is found here
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use: workflows and the CLI need few of them and start faster."""
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

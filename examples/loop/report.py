@@ -82,7 +82,7 @@ def _loop_rows(ending: Ending) -> Iterator[Row]:
     yield Row("  child workflows with a thread of their own", len(own), ending.state["step"])
     loaded = sum(any(map(_loads_skill, run.events)) for run in ending.runs)
     yield Row("  that loaded the skill", loaded, _wanted(ending, len(OUTCOMES) - 1))
-    yield Row("  logs that `starter.py verify` finds intact", sum(ending.verified.values()), ending.state["step"])
+    yield Row("  logs that `verify` finds intact", sum(ending.verified.values()), ending.state["step"])
 
 
 def _loads_skill(event: AgentEvent) -> bool:

@@ -306,6 +306,6 @@ def test_the_demo_is_killed_edited_and_finished(tmp_path: Path) -> None:
     assert facts["tasks in TASKS.md that are done"] == "5 of 5"
     assert facts["tasks completed by more than one"] == "0"
     assert facts["features that pass"] == "4 of 4"
-    assert facts["logs that `starter.py verify` finds intact"] == "7"
+    assert facts["logs that `verify` finds intact"] == "7"
     assert facts["on one side only, or twice"] == "0"
     assert facts["the repository's tests, run now"] == "Ran 11 tests"

@@ -32,7 +32,7 @@ test-all: setup ## Every test, the slow ones too
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
 	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
-	$(PY) -m pytest tests/package
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
 demo: setup ## A release run by an agent: approvals, a crash, and the rest of the run
 	$(PY) -m holdfast.examples.release.demo
 demo-loop: setup ## A list of features worked off by a loop of agents: killed, edited by hand, finished

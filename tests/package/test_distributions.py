@@ -1,6 +1,7 @@
 """The wheel has all that is imported below `holdfast`, and nothing else; the sdist makes the same wheel."""
 
 import ast
+import os
 import subprocess
 import sys
 import tarfile
@@ -33,16 +34,10 @@ sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 
 
 def files_below(folder: Path) -> set[str]:
-    """The files of a folder and behind its links, as Git has them: nothing that was made by running something."""
-    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    tracked = {line.split("\t")[1]: line.startswith("120000") for line in listed.splitlines()}
-    found: set[str] = set()
-    for name, is_link in tracked.items():
-        if name.startswith(f"{folder.name}/"):
-            top = name.removeprefix(f"{folder.name}/")
-            behind = {f"{name}{each.removeprefix(top)}" for each in tracked if each.startswith(f"{top}/")}
-            found |= (behind or {name}) if is_link else {name}
-    return found
+    """The files of a folder and behind its links, without what running them has made."""
+    walked = ((Path(place), name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    found = {place / name for place, name in walked if place.name != "__pycache__"}
+    return {str(file.relative_to(folder.parent)) for file in found}
 
 
 def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:

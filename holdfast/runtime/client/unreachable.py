@@ -3,7 +3,7 @@
 import socket
 
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.programs import WORKER
+from holdfast.runtime.programs import WORKER, in_checkout
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _SECONDS = 0.5
@@ -14,6 +14,8 @@ def unreachable(address: str, reason: str) -> ServerUnreachable:
     return ServerUnreachable(
         f"no Temporal server answers at {address} ({reason}). "
         f"Start one with `{WORKER.command('--dev')}`, or set TEMPORAL_ADDRESS."
+        # After an installation, the embedded server is known in one folder only.
+        + ("" if in_checkout() else " If one was started in another folder, set HOLDFAST_HOME to the .holdfast there.")
     )
 
 

@@ -7,13 +7,14 @@ LOCK := requirements/dev.lock
 UV := $(shell command -v uv 2>/dev/null)
 MAKE_VENV = $(if $(UV),uv venv --quiet --clear --python $$p,$$p -m venv --clear) $(VENV)
 INSTALL = $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-pip-version-check) --quiet
-COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet --upgrade --universal \
+UPGRADE := --upgrade
+COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet $(UPGRADE) --universal \
 	--python-version 3.11 --generate-hashes --custom-compile-command "make lock"
 # Each process has servers of its own; the tests wait more than they compute, so three suit two cores.
 SIDE_BY_SIDE := -n 4 --dist worksteal
 KILLS := 500
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all demo demo-loop worker bench bench-long kill-matrix bench-peers sbom lock histories up down clean help
+.PHONY: setup check fix test test-all test-package demo demo-loop worker bench bench-long kill-matrix bench-peers sbom lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
@@ -29,10 +30,13 @@ test: setup ## The default tests
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
 test-all: setup ## Every test, the slow ones too
 	$(PY) -m pytest $(SIDE_BY_SIDE)
+test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
+	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
 demo: setup ## A release run by an agent: approvals, a crash, and the rest of the run
-	$(PY) -m examples.release.demo
+	$(PY) -m holdfast.examples.release.demo
 demo-loop: setup ## A list of features worked off by a loop of agents: killed, edited by hand, finished
-	$(PY) -m examples.loop.demo
+	$(PY) -m holdfast.examples.loop.demo
 worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
 	$(PY) worker.py --dev
 bench: setup ## Measure a step and a prompt, and print a table
@@ -46,11 +50,12 @@ kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at r
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)
-lock: setup ## Refresh requirements/*.lock from pyproject.toml
-	$(COMPILE) -o requirements/runtime.lock
-	$(COMPILE) --group dev -c requirements/runtime.lock -o $(LOCK)
-	$(COMPILE) --group bench -c requirements/runtime.lock -o requirements/bench.lock
-	$(COMPILE) --group peers -c requirements/runtime.lock -o requirements/peers.lock
+lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps the versions that they have
+	$(COMPILE) --extra all -o requirements/runtime.lock
+	$(COMPILE) --extra embedded --group dev -c requirements/runtime.lock -o $(LOCK)
+	$(COMPILE) --extra embedded -c requirements/runtime.lock -o requirements/bench.lock
+	$(COMPILE) --extra embedded --group package -c requirements/runtime.lock -o requirements/package.lock
+	$(COMPILE) --extra embedded --group peers -c requirements/runtime.lock -o requirements/peers.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
 sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
@@ -69,4 +74,4 @@ clean: ## Remove caches and build output; .venv and .holdfast stay
 	rm -rf dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name '.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
 help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F '|' '{ printf "  %-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F '|' '{ printf "  %-12s %s\n", $$1, $$2 }'

@@ -4,13 +4,13 @@
 """
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.runtime.composition.process import run_process
 from holdfast.runtime.gateway.process import run_gateway
+from holdfast.runtime.programs import GATEWAY
 
 
 def main(
@@ -28,7 +28,7 @@ def main(
         HOLDFAST_GATEWAY_TOKENS=tokens.yaml HOLDFAST_GATEWAY_KEY=gateway.key python gateway.py --port 9000
     """
     serve = partial(run_gateway, host=host, port=port)
-    run_process("gateway.py", serve, root=Path(__file__).resolve().parent, debug=debug, catalog=catalog)
+    run_process(GATEWAY, serve, debug=debug, catalog=catalog)
 
 
 if __name__ == "__main__":

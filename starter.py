@@ -6,7 +6,6 @@ no worker · 5 refused.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from holdfast.runtime.cli.app import build_app, run
@@ -18,7 +17,7 @@ def _workflows() -> Sequence[type]:
     return WORKFLOWS
 
 
-app = build_app(root=Path(__file__).resolve().parent, workflows=_workflows)
+app = build_app(workflows=_workflows)
 
 
 def main() -> NoReturn:

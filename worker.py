@@ -17,6 +17,7 @@ from holdfast.activities.notify import open_notifier
 from holdfast.agents.catalog import Catalog
 from holdfast.runtime.composition.components import Components
 from holdfast.runtime.composition.process import run_process
+from holdfast.runtime.programs import WORKER
 from holdfast.runtime.worker.process import run_worker
 from holdfast.tools.secrets import Secrets
 from holdfast.workflows import WORKFLOWS
@@ -62,7 +63,7 @@ def main(
         TEMPORAL_ADDRESS=temporal:7233 DATABASE_URL=postgresql://… python worker.py
     """
     serve = partial(run_worker, dev=dev, build=build)
-    run_process("worker.py", serve, root=Path(__file__).resolve().parent, debug=debug, catalog=catalog, policy=policy)
+    run_process(WORKER, serve, debug=debug, catalog=catalog, policy=policy)
 
 
 if __name__ == "__main__":

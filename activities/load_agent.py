@@ -135,9 +135,7 @@ class Agents:
         chain = await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
         if isinstance(first, RunStarted) and first.first_run_id == chain:
             return  # the thread is this run's own: the run was reset
-        message = (
-            f"thread {thread} exists already; continue it with `starter.py start --thread {thread}` and a fleet key"
-        )
+        message = f"thread {thread} exists already; continue it with `holdfast start --thread {thread}` and a fleet key"
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
     async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:

@@ -1,7 +1,6 @@
 """Bodies of webhook notices: plain JSON, and Slack messages. `notify` sends them."""
 
 import json
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from holdfast.authority.statements import parsed
 from holdfast.run.contracts import Notice
 from holdfast.run.details import HARMLESS
 from holdfast.runtime.config.webhooks import Receiver
+from holdfast.runtime.programs import CLI
 
 JSON = dict[str, Any]
 
@@ -95,15 +95,14 @@ def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | N
 
 def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -> list[str]:
     """The commands that answer a request; only harmless ones where the message does not show it completely."""
-    where = f"{shlex.quote(thread)} {shlex.quote(request.id)}"
-    show = [] if complete else [f"python starter.py pending {shlex.quote(thread)}"]
+    show = [] if complete else [CLI.command("pending", thread)]
     if request.kind == "approval":
         return [
             *show,
-            *(f"python starter.py {verb} {where}" for verb in ("approve", "deny") if complete or verb in HARMLESS),
+            *(CLI.command(verb, thread, request.id) for verb in ("approve", "deny") if complete or verb in HARMLESS),
         ]
     answers = (answer for answer in request.answers if complete or answer in HARMLESS)
-    return [*show, *(f"python starter.py reconcile {where} --{answer}" for answer in answers)]
+    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}") for answer in answers)]
 
 
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:

@@ -27,7 +27,7 @@ from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE, migrate, open_pool
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.worker.graceful import running
-from worker import build_worker
+from holdfast.worker import build_worker
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)

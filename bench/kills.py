@@ -30,7 +30,6 @@ from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Api, Outside
 
-ROOT = Path(__file__).resolve().parents[1]
 TURNS = (("charge", "look"), ("mail",), ("transfer",), ("ship",), ("charge", "mail", "transfer", "ship"))
 """The tools that the LLM calls, repeatedly, until all kills are done."""
 ABOUT = (
@@ -108,7 +107,7 @@ def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outsid
         "OPENAI_BASE_URL": llm.base_url,
         "DATABASE_URL": stack.database_url,
     }
-    return KillableWorker(home / queue, worker=ROOT / "worker.py", environ=environ | outside.environ)
+    return KillableWorker(home / queue, environ=environ | outside.environ)
 
 
 def judge(scenarios: Sequence[Scenario], outside: Outside) -> list[str]:

@@ -25,7 +25,6 @@ from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.looped import judge, prepare, script
 
-ROOT = Path(__file__).resolve().parents[1]
 ABOUT = (
     "Loops complete their tasks, of four steps and two commits each, while their worker is killed (SIGKILL) at random "
     "moments. At the end, each task must be done once and in order, and TASKS.md, progress.txt, the git history and "
@@ -43,7 +42,6 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
         await ensure_search_attributes(client)
         worker = KillableWorker(
             home / "doomed",
-            worker=ROOT / "worker.py",
             environ={
                 "HOLDFAST_HOME": str(home),
                 "HOLDFAST_CATALOG": "tests.integration.looped:catalog",

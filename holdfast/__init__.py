@@ -1,4 +1,7 @@
-"""Holdfast: a durable agent runtime on Temporal. A user's catalog imports these names."""
+"""Holdfast: a durable agent runtime on Temporal. What a user's catalog, stores, tests and client import is here.
+
+`holdfast.testing` has the test tools, `holdfast.errors` the whole tree of errors. Everything else may move.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,11 +9,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory
     from holdfast.agents.catalog import Catalog
-    from holdfast.agents.skills import Skill
+    from holdfast.agents.skills import Skill, SkillInvalid
     from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
+    from holdfast.base.digests import address_of
     from holdfast.base.paths import WorkspacePath
+    from holdfast.errors import (
+        ArtifactAltered,
+        ArtifactNotFound,
+        CatalogError,
+        HistoryUnreadable,
+        HoldfastError,
+        LoadError,
+        PolicyError,
+        RecordConflict,
+        RecordGap,
+        SettingsError,
+        StackError,
+        ToolSignatureError,
+    )
+    from holdfast.memory.semantic import ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory, Recalled
+    from holdfast.runtime.client.signed_requests import sign_request
+    from holdfast.runtime.memory.skills import load_skills
+    from holdfast.runtime.memory.tools import memory_tools
+    from holdfast.runtime.workspace.file_tools import workspace_tools
+    from holdfast.runtime.workspace.sandbox import Confinement
+    from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, aside_id
+    from holdfast.temporal.history_reader import read_events
     from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, tool
     from holdfast.tools.effects import Effect
+    from holdfast.tools.secrets import SecretNotDeclared, Secrets
+    from holdfast.trust import Trust
 
 __version__ = "0.1.0"
 
@@ -18,43 +46,94 @@ __all__ = [
     "Absent",
     "Agent",
     "Approver",
+    "ArtifactAltered",
+    "ArtifactNotFound",
+    "ArtifactStore",
     "Catalog",
+    "CatalogError",
+    "Confinement",
     "Effect",
     "Escalation",
     "Found",
     "Gateway",
+    "HistoryUnreadable",
+    "HoldfastError",
+    "ItemNotFound",
+    "ItemRefused",
     "Limits",
+    "LoadError",
     "Memory",
+    "MemoryItem",
+    "MemoryStore",
+    "NewMemory",
     "Policy",
+    "PolicyError",
+    "Recalled",
+    "RecordConflict",
+    "RecordGap",
     "Rule",
+    "SecretNotDeclared",
+    "Secrets",
+    "SetsAside",
+    "SettingsError",
     "Skill",
+    "SkillInvalid",
+    "StackError",
     "Terms",
+    "ThreadStore",
     "Tool",
     "ToolContext",
+    "ToolSignatureError",
+    "Trust",
     "Unknown",
     "WorkspacePath",
+    "address_of",
     "allow",
+    "aside_id",
     "ask",
     "deny",
+    "load_skills",
+    "memory_tools",
+    "read_events",
+    "sign_request",
     "tool",
+    "workspace_tools",
 ]
 
-_HOME = {
-    **dict.fromkeys(["Agent", "Limits", "Memory"], "holdfast.agents.agent"),
-    **dict.fromkeys(["Catalog"], "holdfast.agents.catalog"),
-    **dict.fromkeys(["Effect"], "holdfast.tools.effects"),
-    **dict.fromkeys(
-        ["Approver", "Escalation", "Gateway", "Policy", "Rule", "Terms", "allow", "ask", "deny"],
-        "holdfast.authority.policy",
-    ),
-    **dict.fromkeys(["WorkspacePath"], "holdfast.base.paths"),
-    **dict.fromkeys(["Skill"], "holdfast.agents.skills"),
-    **dict.fromkeys(["Absent", "Found", "Tool", "ToolContext", "Unknown", "tool"], "holdfast.tools.decorator"),
+_MODULES = {
+    "holdfast.agents.agent": "Agent Limits Memory",
+    "holdfast.agents.catalog": "Catalog",
+    "holdfast.agents.skills": "Skill SkillInvalid",
+    "holdfast.authority.policy": "Approver Escalation Gateway Policy Rule Terms allow ask deny",
+    "holdfast.base.digests": "address_of",
+    "holdfast.base.paths": "WorkspacePath",
+    "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
+    "PolicyError RecordConflict RecordGap SettingsError StackError ToolSignatureError",
+    "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
+    "holdfast.runtime.client.signed_requests": "sign_request",
+    "holdfast.runtime.memory.skills": "load_skills",
+    "holdfast.runtime.memory.tools": "memory_tools",
+    "holdfast.runtime.workspace.file_tools": "workspace_tools",
+    "holdfast.runtime.workspace.sandbox": "Confinement",
+    "holdfast.stores": "ArtifactStore SetsAside ThreadStore aside_id",
+    "holdfast.temporal.history_reader": "read_events",
+    "holdfast.tools.decorator": "Absent Found Tool ToolContext Unknown tool",
+    "holdfast.tools.effects": "Effect",
+    "holdfast.tools.secrets": "SecretNotDeclared Secrets",
+    "holdfast.trust": "Trust",
 }
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use: workflows and the CLI need few of them and start faster."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is found here
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use: workflows and the CLI need few of them and start faster."""
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not, for completion."""
+    return sorted({*globals(), *__all__})

@@ -37,8 +37,8 @@ from holdfast.stores import ThreadStore
 from holdfast.temporal.converter import data_converter
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import Script, ScriptedLLM, Unparsed
+from holdfast.worker import build_worker
 from holdfast.workflows import WORKFLOWS
-from worker import build_worker
 
 PATIENCE = 60.0
 """Seconds after which a test gives up waiting for a condition."""

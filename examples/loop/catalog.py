@@ -1,12 +1,12 @@
 """The loop's agent: instructions, tools, skill, memory and policy.
 
-python worker.py --catalog examples.loop.catalog:catalog
+python worker.py --catalog holdfast.examples.loop.catalog:catalog
 """
 
 from pathlib import Path
 
-from examples.loop.tools import run_tests
 from holdfast import Agent, Catalog, Effect, Limits, Memory, Policy, allow
+from holdfast.examples.loop.tools import run_tests
 from holdfast.runtime.memory.skills import load_skills
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools

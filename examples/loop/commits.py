@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.loop.repository import AUTHOR
-from examples.shared.git import run_git
 from holdfast.authority.statements import parsed
+from holdfast.examples.loop.repository import AUTHOR
+from holdfast.examples.shared.git import run_git
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 
 COMPLETED = "Complete: "

@@ -1,6 +1,6 @@
 """The demo: a loop implements a list of features; its worker is killed, and its tasks are edited by hand.
 
-    python -m examples.loop.demo            (or: make demo-loop)
+    python -m holdfast.examples.loop.demo            (or: make demo-loop)
 
 Temporal, PostgreSQL, git, HTTP requests and SIGKILLs are real. Without an API key, the LLM is scripted.
 """
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from examples.loop.scenario import LOOP, Demo
-from examples.shared.folders import new_folder
-from examples.shared.runner import run_demo
+from holdfast.examples.loop.scenario import LOOP, Demo
+from holdfast.examples.shared.folders import new_folder
+from holdfast.examples.shared.runner import run_demo
 
 
 def main(

@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
-from examples.loop.watch import JSON
-from examples.shared import progress
 from holdfast.base.text import one_line
+from holdfast.examples.loop.watch import JSON
+from holdfast.examples.shared import progress
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCallFinished, ToolCallRequested
 from holdfast.run.details import describe_call

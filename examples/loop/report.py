@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits
-from examples.loop.jobs import COMMAND, HELP, LINES, TOP_MENTIONED, WORDS
-from examples.loop.repository import AUTHOR
-from examples.loop.tools import TEST_COMMAND
-from examples.loop.watch import JSON
-from examples.shared.facts import Kill, Row
-from examples.shared.git import run_git
-from examples.shared.run import Run
+from holdfast.examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits
+from holdfast.examples.loop.jobs import COMMAND, HELP, LINES, TOP_MENTIONED, WORDS
+from holdfast.examples.loop.repository import AUTHOR
+from holdfast.examples.loop.tools import TEST_COMMAND
+from holdfast.examples.loop.watch import JSON
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.git import run_git
+from holdfast.examples.shared.run import Run
 from holdfast.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
 from holdfast.memory.features import parse_features
 from holdfast.memory.tasks import parse_tasks
@@ -82,7 +82,7 @@ def _loop_rows(ending: Ending) -> Iterator[Row]:
     yield Row("  child workflows with a thread of their own", len(own), ending.state["step"])
     loaded = sum(any(map(_loads_skill, run.events)) for run in ending.runs)
     yield Row("  that loaded the skill", loaded, _wanted(ending, len(OUTCOMES) - 1))
-    yield Row("  logs that `starter.py verify` finds intact", sum(ending.verified.values()), ending.state["step"])
+    yield Row("  logs that `verify` finds intact", sum(ending.verified.values()), ending.state["step"])
 
 
 def _loads_skill(event: AgentEvent) -> bool:

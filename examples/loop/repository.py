@@ -2,7 +2,7 @@
 
 Its bytes, names and dates are fixed, so its commit hash is the same on every machine.
 
-    python -m examples.loop.repository FOLDER
+    python -m holdfast.examples.loop.repository FOLDER
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from examples.shared.git import GitFailed, run_git
+from holdfast.examples.shared.git import GitFailed, run_git
 
 AUTHOR = "Maris Brook"
 """The owner of the repository."""

@@ -7,23 +7,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from examples.loop import report, repository
-from examples.loop.commits import COMPLETED
-from examples.loop.jobs import HELP
-from examples.loop.progress import Progress
-from examples.loop.watch import Watch
-from examples.shared.commands import Commands
-from examples.shared.demo import BaseDemo
-from examples.shared.facts import Kill, Row
-from examples.shared.folders import DemoFolder
-from examples.shared.git import run_git
-from examples.shared.workers import DemoFailed, Workers
+from holdfast.examples.loop import report, repository
+from holdfast.examples.loop.commits import COMPLETED
+from holdfast.examples.loop.jobs import HELP
+from holdfast.examples.loop.progress import Progress
+from holdfast.examples.loop.watch import Watch
+from holdfast.examples.shared.commands import Commands
+from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.folders import DemoFolder
+from holdfast.examples.shared.git import run_git
+from holdfast.examples.shared.workers import DemoFailed, Workers
 from holdfast.memory.tasks import parse_tasks
 from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.programs import CLI
 
 SETTINGS = {
-    "HOLDFAST_CATALOG": "examples.loop.catalog:catalog",
-    "HOLDFAST_SCRIPT": "examples.loop.script:script",
+    "HOLDFAST_CATALOG": "holdfast.examples.loop.catalog:catalog",
+    "HOLDFAST_SCRIPT": "holdfast.examples.loop.script:script",
 }
 """Environment variables of worker and starter."""
 TASK = "Everything in features.json passes."
@@ -105,7 +106,7 @@ class Demo(BaseDemo):
         started = await self._commands.starter(
             "loop", str(self._folder.repository), "--task", TASK, "--id", LOOP, "--by", PERSON
         )
-        self._progress.report("person", f'python starter.py loop …/{self._folder.repository.name} --task "{TASK}"')
+        self._progress.report("person", f'{CLI.command("loop")} …/{self._folder.repository.name} --task "{TASK}"')
         self._progress.report("loop", f"open it in the Web UI: {started.get('ui')}", whole=True)
 
     async def _follow(self, stop: threading.Event) -> None:
@@ -162,7 +163,7 @@ class Demo(BaseDemo):
     async def _pause(self) -> None:
         """Pause the loop, as a person who wants to review the work and change the tasks."""
         paused = await self._commands.starter("pause", LOOP, "--by", PERSON, "--reason", "let me look")
-        self._progress.report("person", f"python starter.py pause {LOOP}", note=str(paused.get("outcome")))
+        self._progress.report("person", CLI.command("pause", LOOP), note=str(paused.get("outcome")))
 
     def _kill_at_commit(self, stop: threading.Event) -> bool:
         """Kill the worker as soon as a task is committed as completed; return False if `stop` was set before.
@@ -204,7 +205,7 @@ class Demo(BaseDemo):
             self._progress.report("person", f"edits TASKS.md: {self._renamed[0]!r} is now {self._renamed[1]!r}")
         self._progress.report("person", f"edits TASKS.md: adds {HELP!r}")
         resumed = await self._commands.starter("resume", LOOP, "--by", PERSON)
-        self._progress.report("person", f"python starter.py resume {LOOP}", note=str(resumed.get("outcome")))
+        self._progress.report("person", CLI.command("resume", LOOP), note=str(resumed.get("outcome")))
 
     async def _verify(self, thread: str) -> bool:
         """Whether `starter.py verify` finds a thread's log intact, in Temporal's histories and the permanent record."""

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from examples.loop.jobs import GIVEN_UP, JOBS, PLAN, Change, Job, Write
+from holdfast.examples.loop.jobs import GIVEN_UP, JOBS, PLAN, Change, Job, Write
 from holdfast.testing import Conversation, Reply, call, default_script, say, slow, together
 
 THINKING = 0.15

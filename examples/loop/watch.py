@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from examples.shared.run import ANSWER_SECONDS, Run
+from holdfast.examples.shared.run import ANSWER_SECONDS, Run
 from holdfast.log.events import AgentEvent, RunFinished
 
 JSON = dict[str, Any]

@@ -1,7 +1,7 @@
 """The release agent: instructions, tools and policy. `worker.py` offers it unless another catalog is named."""
 
-from examples.release.tools import RELEASE_TOOLS
 from holdfast import Agent, Catalog, Effect, Limits, Policy, allow, ask
+from holdfast.examples.release.tools import RELEASE_TOOLS
 from holdfast.runtime.workspace.file_tools import workspace_tools
 
 INSTRUCTIONS = """\

@@ -1,11 +1,10 @@
-"""A person's commands, run as separate processes: `starter.py`, and the `temporal` program for signals."""
+"""A person's commands, run as separate processes: the command line, and the `temporal` program for signals."""
 
 import json
-import sys
-from pathlib import Path
 
-from examples.shared import commands
+from holdfast.examples.shared import commands
 from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.temporal_server import find_binary
 
 
 class Commands(commands.Commands):
@@ -17,9 +16,7 @@ class Commands(commands.Commands):
         Raises:
             DemoFailed: The server rejects the signal.
         """
-        # Beside the interpreter: that program belongs to our installation, and its folder need not be on PATH.
-        temporal = str(Path(sys.executable).parent / "temporal")
         written = json.dumps(payload, separators=(",", ":"))
         command = ["workflow", "signal", "--workflow-id", thread, "--name", "approve", "--input", written]
-        await self.run(temporal, *command, "--address", stack.temporal_address, "--namespace", stack.namespace)
+        await self.run(find_binary(), *command, "--address", stack.temporal_address, "--namespace", stack.namespace)
         return f"temporal workflow signal -w {thread} --name approve -i '{written}'"

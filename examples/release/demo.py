@@ -1,6 +1,6 @@
 """The demo: an agent releases a Python package, and its worker is killed twice, at the worst moments.
 
-    python -m examples.release.demo            (or: make demo)
+    python -m holdfast.examples.release.demo            (or: make demo)
 
 Temporal, PostgreSQL, git, HTTP requests and SIGKILLs are real. Without an API key, the LLM is scripted.
 """
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from examples.release.folders import new_folder
-from examples.release.scenario import THREAD, Demo
-from examples.shared.runner import run_demo
+from holdfast.examples.release.folders import new_folder
+from holdfast.examples.release.scenario import THREAD, Demo
+from holdfast.examples.shared.runner import run_demo
 
 
 def main(

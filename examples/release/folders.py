@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from examples.shared import folders
+from holdfast.examples.shared import folders
 
 
 def new_folder(state: Path) -> folders.DemoFolder:

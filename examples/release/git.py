@@ -6,7 +6,7 @@ The repository is the user's: git works in a view of it, and executes nothing th
 
 from pathlib import Path
 
-from examples.shared.git import GitFailed, run_git
+from holdfast.examples.shared.git import GitFailed, run_git
 from holdfast.runtime.memory import git as runtime_git
 from holdfast.runtime.memory.repository_root import find_repository_root
 from holdfast.runtime.memory.views import view_of
@@ -36,7 +36,7 @@ def git(repository: Path, *arguments: str, author: str = "Release Agent", date: 
     if not (repository / ".git").exists():
         raise NotARepository(
             f"{repository.name} is not a git repository: start the run with --workspace and the folder of one "
-            "(`python -m examples.release.repository FOLDER` makes one to try)"
+            "(`python -m holdfast.examples.release.repository FOLDER` makes one to try)"
         )
     address = f"{author.lower().replace(' ', '.')}@example.invalid"
     who = {"NAME": author, "EMAIL": address} | ({"DATE": date} if date else {})

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from examples.shared import progress
+from holdfast.examples.shared import progress
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import (
     AgentEvent,

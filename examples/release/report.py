@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psycopg
 
-from examples.release.git import git
-from examples.release.tools import publications
-from examples.shared.facts import Kill, Row
-from examples.shared.run import ServerView
+from holdfast.examples.release.git import git
+from holdfast.examples.release.tools import publications
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.run import ServerView
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import (
     AgentEvent,

@@ -2,7 +2,7 @@
 
 Its bytes, names and dates are fixed, so its commit hashes are the same on every machine.
 
-    python -m examples.release.repository FOLDER
+    python -m holdfast.examples.release.repository FOLDER
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import typer
 
-from examples.release.git import git
-from examples.shared.git import GitFailed
+from holdfast.examples.release.git import git
+from holdfast.examples.shared.git import GitFailed
 
 AUTHOR = "Maris Brook"
 

@@ -8,17 +8,17 @@ from datetime import datetime
 
 from rich.console import Console
 
-from examples.release import report, repository
-from examples.release.commands import Commands
-from examples.release.git import git
-from examples.release.progress import Progress
-from examples.release.tools import publications, registry_of
-from examples.shared.demo import BaseDemo
-from examples.shared.facts import Kill, Row
-from examples.shared.folders import DemoFolder
-from examples.shared.run import Run
-from examples.shared.workers import DemoFailed, Workers
 from holdfast.authority.approvals import ApprovalRequest
+from holdfast.examples.release import report, repository
+from holdfast.examples.release.commands import Commands
+from holdfast.examples.release.git import git
+from holdfast.examples.release.progress import Progress
+from holdfast.examples.release.tools import publications, registry_of
+from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.folders import DemoFolder
+from holdfast.examples.shared.run import Run
+from holdfast.examples.shared.workers import DemoFailed, Workers
 from holdfast.log.events import (
     AgentEvent,
     ApprovalRequested,
@@ -30,10 +30,11 @@ from holdfast.log.events import (
     ToolCallStarted,
 )
 from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.programs import CLI
 
 SETTINGS = {
-    "HOLDFAST_CATALOG": "examples.release.catalog:catalog",
-    "HOLDFAST_SCRIPT": "examples.release.script:script",
+    "HOLDFAST_CATALOG": "holdfast.examples.release.catalog:catalog",
+    "HOLDFAST_SCRIPT": "holdfast.examples.release.script:script",
     # The window in which the worker is killed. The next attempt finds the published line, so nothing waits this long.
     "HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "20",
 }
@@ -106,9 +107,7 @@ class Demo(BaseDemo):
         self._progress.gap()
         arguments = ["--thread", THREAD, "--agent", "release", "--workspace", str(self._folder.repository)]
         started = await self._commands.starter("start", TASK, *arguments)
-        self._progress.report(
-            "person", f'python starter.py start "{TASK}" --workspace …/{self._folder.repository.name}'
-        )
+        self._progress.report("person", f'{CLI.command("start")} "{TASK}" --workspace …/{self._folder.repository.name}')
         self._progress.report("run", f"open it in the Web UI: {started.get('ui')}", whole=True)
 
     async def _act_on(self, event: AgentEvent) -> None:
@@ -143,9 +142,7 @@ class Demo(BaseDemo):
     async def _kill_while_publishing(self, request: ApprovalRequest) -> None:
         """Kill the worker after the effect has happened, before its result is recorded."""
         given = await self._commands.starter("approve", THREAD, request.id, "--by", "demo")
-        self._progress.report(
-            "person", f"python starter.py approve {THREAD} {request.id}", note=str(given.get("outcome"))
-        )
+        self._progress.report("person", CLI.command("approve", THREAD, request.id), note=str(given.get("outcome")))
         started, finished = (ToolCallStarted, request.number), (ToolCallFinished, request.number)
         await self._until(lambda: (self._published() and self._has(*started)) or self._has(*finished))
         if self._has(*finished):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from examples.release.tools import Commits
+from holdfast.examples.release.tools import Commits
 from holdfast.testing import Conversation, Reply, call, default_script, say, slow, together
 
 THINKING = 0.3

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from examples.release.git import commit_of, git
 from holdfast import Absent, Found, ToolContext, Unknown, tool
+from holdfast.examples.release.git import commit_of, git
 from holdfast.runtime.workspace.shell import run_shell
 
 TEST_SECONDS = 120.0

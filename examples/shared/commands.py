@@ -1,13 +1,13 @@
-"""A person's commands, run as separate processes: `starter.py`."""
+"""A person's commands, run as separate processes of the command line."""
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from examples.shared.workers import ROOT, DemoFailed, environment
+from holdfast.examples.shared.workers import HOLDFAST, DemoFailed, environment
+from holdfast.runtime.programs import base_folder
 
 
 class Commands:
@@ -22,12 +22,12 @@ class Commands:
         self._environment = environment(home, settings)
 
     async def starter(self, *arguments: str) -> dict[str, Any]:
-        """Run `python starter.py … --json`; return its output.
+        """Run a verb with `--json`; return its output.
 
         Raises:
             DemoFailed: The command failed.
         """
-        found: dict[str, Any] = json.loads(await self.run(sys.executable, "starter.py", *arguments, "--json"))
+        found: dict[str, Any] = json.loads(await self.run(*HOLDFAST, *arguments, "--json"))
         return found
 
     async def run(self, *command: str) -> str:
@@ -38,7 +38,7 @@ class Commands:
         """
         process = await asyncio.create_subprocess_exec(
             *command,
-            cwd=ROOT,
+            cwd=base_folder(),
             env=self._environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -47,6 +47,6 @@ class Commands:
         output, errors = await process.communicate()
         if process.returncode:
             words = (errors or output).decode(errors="replace").strip()
-            name = f"{Path(command[0]).name} {' '.join(command[1:3])} …"
+            name = f"{Path(command[0]).name} {' '.join(command[1:4])} …"
             raise DemoFailed(f"`{name}` failed (exit code {process.returncode}): {words}")
         return output.decode()

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 
-from examples.shared.facts import Row
-from examples.shared.folders import DemoFolder
-from examples.shared.progress import Progress
-from examples.shared.workers import DemoFailed, Workers
+from holdfast.examples.shared.facts import Row
+from holdfast.examples.shared.folders import DemoFolder
+from holdfast.examples.shared.progress import Progress
+from holdfast.examples.shared.workers import DemoFailed, Workers
 from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.runtime.programs import WORKER
 
 
 class BaseDemo(ABC):
@@ -35,7 +36,7 @@ class BaseDemo(ABC):
 
     def _start_worker(self) -> None:
         self.workers.start()
-        started = f"#{self.workers.started} starts: python worker.py --dev (pid {self.workers.pid})"
+        started = f"#{self.workers.started} starts: {WORKER.command('--dev')} (pid {self.workers.pid})"
         self._progress.report("worker", started)
 
     async def _worker_ready(self) -> None:

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from examples.shared.workers import DemoFailed
+from holdfast.examples.shared.workers import DemoFailed
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import EVENTS, AgentEvent
 

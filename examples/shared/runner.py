@@ -11,12 +11,13 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from examples.shared.demo import BaseDemo
-from examples.shared.facts import show
-from examples.shared.folders import DemoFolder
-from examples.shared.workers import ROOT, DemoFailed
 from holdfast.errors import HoldfastError
+from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.facts import show
+from holdfast.examples.shared.folders import DemoFolder
+from holdfast.examples.shared.workers import DemoFailed
 from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.programs import CLI, base_folder
 
 PLAIN_WIDTH = 120
 """The line width without a terminal."""
@@ -32,7 +33,7 @@ def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str
         make: Makes the demo.
         new_folder: Creates the demo's folder under the state folder.
         title: A sentence that says what the demo shows.
-        look: A command of `starter.py` that shows the run, such as `log release-1`.
+        look: A verb with its arguments that shows the run, such as `log release-1`.
         keep: Leave the stack and the worker running at the end.
     """
     console = Console(highlight=False)
@@ -40,7 +41,7 @@ def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str
         console.width = PLAIN_WIDTH
     code = 1
     try:
-        settings = Settings.from_env(os.environ, root=ROOT)
+        settings = Settings.from_env(os.environ, root=base_folder())
         folder = new_folder(settings.home)
         console.print(f"[bold]Holdfast[/]: {title}")
         console.print(f"Files: {_shown(folder.path)}\n", style="dim")
@@ -89,7 +90,7 @@ def _next_steps(folder: DemoFolder, look: str, *, kept: int | None) -> str:
     """Return what to look at next; `kept` is the process id of the worker if it keeps running."""
     if kept is None:
         return f"Files: {_shown(folder.path)}. With --keep, the stack and its Web UI keep running."
-    command = f"HOLDFAST_HOME={_shown(folder.home)} python starter.py {look}"
+    command = f"HOLDFAST_HOME={_shown(folder.home)} {CLI.command()} {look}"
     return f"Still running. Inspect: {command}\n               Stop: kill {kept}"
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.postgres import Postgres
 from holdfast.runtime.devstack.temporal_server import TemporalServer
+from holdfast.runtime.programs import base_folder
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The folder of `worker.py` and `starter.py`."""
+HOLDFAST = (sys.executable, "-m", "holdfast")
+"""The command line, with this interpreter: in a checkout, from its folder."""
 
 READY_SECONDS = 90.0
 """Time limit for a worker's start: the first start sets up a database."""
@@ -65,13 +66,13 @@ class Workers:
         return self._logs / f"worker-{self.started}.log"
 
     def start(self) -> None:
-        """Run `python worker.py --dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker."""
+        """Run a worker with `--dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker."""
         self.started += 1
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "worker.py", "--dev"],
-                cwd=ROOT,
+                [*HOLDFAST, "worker", "--dev"],
+                cwd=base_folder(),
                 env=environment(self._home, self._settings),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -19,9 +19,9 @@ class Catalog:
     """The agents, tools and skills that a worker offers, checked for consistency.
 
     Args:
-        agents: The agents; the first is the default of `starter.py start`.
+        agents: The agents; the first is the default of `holdfast start`.
         tools: The tools, made by `@tool`.
-        skills: The skills, read by `holdfast.runtime.memory.skills.load_skills`.
+        skills: The skills, read by `holdfast.load_skills`.
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.

@@ -64,7 +64,7 @@ def encode_key(key: bytes) -> str:
 
 def _bytes_of_key(text: str) -> bytes:
     if not text.startswith(PREFIX):
-        raise ValueError(f"a key begins with {PREFIX}; `starter.py keygen` makes one")
+        raise ValueError(f"a key begins with {PREFIX}; `holdfast keygen` makes one")
     key = _decoded(text.removeprefix(PREFIX))
     if len(key) != _KEY_BYTES:
         raise ValueError(f"an Ed25519 key has {_KEY_BYTES} bytes, and this one has {len(key)}")

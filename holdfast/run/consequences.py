@@ -71,7 +71,7 @@ def on_loaded(state: RunState) -> Events:
     if state.origin.sealed or state.spec is None or not state.spec.policy.proves_requesters:
         return []
     why = f"the policy of {state.spec.name} does not let requesters approve, and it is not known who started this run"
-    return [_failed(START_UNPROVEN, f"{why}: start it with `starter.py start`, or through a gateway")]
+    return [_failed(START_UNPROVEN, f"{why}: start it with `holdfast start`, or through a gateway")]
 
 
 def on_lost_agent(cause: str, message: str) -> Events:

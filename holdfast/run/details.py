@@ -65,7 +65,7 @@ def current_details(state: RunState) -> str:
     for request in state.authority.requests[:SHOWN_REQUESTS]:
         lines += ["", *_request(state, request)]
     if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:
-        lines += ["", f"… and {more} more requests: `starter.py pending {state.thread}`"]
+        lines += ["", f"… and {more} more requests: `holdfast pending {state.thread}`"]
     if running := [call.call for call in state.calls.current if call.phase == "started"]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["", "### Running", "", *(f"- `{call}`" for call in shown)]
@@ -89,12 +89,12 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     if len(shown) > SHOWN_CHARS:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
         lines += [f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`.", ""]
-        lines += [f"To let it run, read the rest first: `{code(f'starter.py pending {state.thread}')}`", ""]
+        lines += [f"To let it run, read the rest first: `{code(f'holdfast pending {state.thread}')}`", ""]
     if terms := describe_terms(request):
         lines += [terms, ""]
     if state.spec and state.spec.policy.signatures == "required":
         words = ", ".join(request.answers)
-        decide = code(f"starter.py pending {state.thread}")
+        decide = code(f"holdfast pending {state.thread}")
         return [*lines, f"Only a signed decision counts ({words}): `{decide}` shows the commands.", ""]
     for decision in answers:
         signal, payload = signal_json(request, decision)

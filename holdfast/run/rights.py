@@ -54,7 +54,7 @@ def verify_speaker(state: RunState, statement: Signed) -> Speaker | Refusal:
     policy = policy_of(state)
     if not statement.signature:
         if policy.signatures == "required":
-            return Refusal("unsigned", "the policy requires signed decisions; `starter.py keygen` makes a key")
+            return Refusal("unsigned", "the policy requires signed decisions; `holdfast keygen` makes a key")
         return Speaker()
     message = statement.signed_bytes(state.thread)
     approver = policy.approver(statement.by)

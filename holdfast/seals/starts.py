@@ -16,6 +16,8 @@ from holdfast.base.models import Frozen
 START_WITHIN = timedelta(minutes=10)
 """Maximum difference between a sealed start's own time and its arrival at Temporal; allows for clock skew."""
 
+_HOW = "start it with the command line or the gateway, with a fleet key"
+
 
 class Start(Frozen):
     """The part of a workflow's input that describes the start itself."""
@@ -56,12 +58,9 @@ def refusal(begin: Start, *, first_run_id: str, started_at: datetime) -> str:
         return f"the input cannot be read: {begin.malformed}"
     if not begin.proven:
         if not begin.PLAIN:
-            return "this workflow accepts only sealed starts; start it with starter.py or the gateway, with a fleet key"
+            return f"this workflow accepts only sealed starts; {_HOW}"
         if claimed := sorted(begin.model_dump(exclude_defaults=True).keys() - begin.PLAIN):
-            return (
-                f"a plain start may set {', '.join(sorted(begin.PLAIN))}, but not {', '.join(claimed)}; "
-                "start it with starter.py or the gateway, with a fleet key"
-            )
+            return f"a plain start may set {', '.join(sorted(begin.PLAIN))}, but not {', '.join(claimed)}; {_HOW}"
         return ""
     if begin.first_run_id:
         if begin.first_run_id != first_run_id:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_type_hints, overload
+from typing import Any, Generic, Literal, get_type_hints, overload
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -25,6 +25,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticUndefined
+from typing_extensions import TypeVar
 
 from holdfast.errors import ToolSignatureError
 from holdfast.llm.blocks import AudioBlock, Content, FileBlock, ImageBlock, TextBlock
@@ -39,6 +40,11 @@ DEFAULT_TIMEOUT = 120.0
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The tool names that the API allows."""
+
+R_co = TypeVar("R_co", covariant=True, default=Any)
+"""What a tool's function returns. `Tool` alone is any tool. Parameters are left out: type checkers would take a list of
+tools with different ones for a `list[object]`."""
+EffectName = Literal["read", "idempotent", "verifiable", "unsafe"]
 
 
 @dataclass(frozen=True)
@@ -102,11 +108,11 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Tool:
+class Tool(Generic[R_co]):
     """A function with its schema, made by `@tool`. Calling it calls the original function."""
 
     spec: ToolSpec
-    function: Callable[..., Any]
+    function: Callable[..., R_co]
     check: Callable[..., Any] | None
     undo: Callable[..., Any] | None
     """Undoes an effect that has happened; must be safe to repeat, because it can be interrupted like any call."""
@@ -114,7 +120,7 @@ class Tool:
     secrets: tuple[str, ...] = ()
     """Environment variables that the tool may read. Not part of the spec, so neither the LLM nor the log sees them."""
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> R_co:
         """Call the original function, for example in a test."""
         return self.function(*args, **kwargs)
 
@@ -143,12 +149,12 @@ def bind(function: Callable[..., Any], arguments: dict[str, Any], context: ToolC
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[..., R_co], /) -> Tool[R_co]: ...
 @overload
 def tool(
     *,
     name: str | None = None,
-    effect: Effect | str = Effect.UNSAFE,
+    effect: Effect | EffectName = Effect.UNSAFE,
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
@@ -156,7 +162,7 @@ def tool(
     trust: Trust = "tool",
     trusted_only: bool = False,
     origin: bool = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> Callable[[Callable[..., R_co]], Tool[R_co]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LINKED = ("activities", "workflows")
-"""Folders at the top that `holdfast` has links to: their modules are `holdfast.activities` and `holdfast.workflows`."""
+LINKED = ("activities", "examples", "workflows")
+"""Folders at the top that `holdfast` has links to: their modules are `holdfast.activities` and so on."""
+PROGRAMS = ("gateway", "starter", "worker")
+"""Files at the top that `holdfast` has links to. They, and `holdfast.__main__`, stand above the ladder."""
 
 PURE = {
     "errors": "",
@@ -32,23 +34,25 @@ PURE = {
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
 
 RUNTIME = {
-    "config": "",
+    "extras": "",
+    "programs": "",
+    "config": "programs",
     "telemetry": "",
     "takeover": "",
     "llm": "config",
     "workspace": "config",
-    "encryption": "config",
+    "encryption": "config programs",
     "stores": "llm",
-    "memory": "workspace",
-    "devstack": "config encryption",
+    "memory": "programs workspace",
+    "devstack": "config encryption programs",
     "hardening": "devstack",
-    "reading": "encryption",
-    "client": "config encryption reading",
-    "composition": "client config encryption hardening llm reading stores telemetry",
-    "worker": "client composition config devstack encryption hardening stores takeover telemetry",
+    "reading": "encryption programs",
+    "client": "config encryption programs reading",
+    "composition": "client config encryption hardening llm programs reading stores telemetry",
+    "worker": "client composition config devstack encryption hardening programs stores takeover telemetry",
     "audit": "client reading",
-    "gateway": "client composition config encryption reading",
-    "cli": "audit client composition config encryption memory reading workspace",
+    "gateway": "client composition config encryption programs reading",
+    "cli": "audit client composition config encryption memory programs reading workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 
@@ -56,6 +60,7 @@ RUNTIME = {
 def modules() -> dict[str, Path]:
     """Return every module of the project by its dotted name."""
     below = [file for folder in ("holdfast", *LINKED) for file in (ROOT / folder).rglob("*.py")]
+    below += [ROOT / f"{name}.py" for name in PROGRAMS]
     found: dict[str, Path] = {}
     for file in below:
         if file.resolve() == file:
@@ -94,8 +99,9 @@ def test_each_package_imports_only_what_it_names(package: str, ladder: dict[str,
     for at, (name, allowed) in enumerate(ladder.items()):
         assert set(allowed.split()) <= set(names[:at]), f"{name} may import what is below it"
     found: dict[str, set[str]] = {}
+    apart = {"runtime", "testing", "__main__", *LINKED, *PROGRAMS} if package == "holdfast" else set()
     for importer, other in arrows(package):
-        if importer != other and importer not in ("runtime", "testing", *LINKED):
+        if importer != other and importer not in apart:
             found.setdefault(importer, set()).add(other)
     assert found == {name: set(allowed.split()) for name, allowed in ladder.items() if allowed}
 

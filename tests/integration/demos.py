@@ -18,7 +18,7 @@ def play_demo(module: str, home: Path) -> dict[str, str]:
     """Run a demo and return the facts of its table. It must exit with 0 and leave no process running.
 
     Args:
-        module: `examples.release.demo`.
+        module: `holdfast.examples.release.demo`.
         home: The state folder.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "HOLDFAST_"))}

@@ -89,16 +89,14 @@ def _server() -> str:
 
 def serve(address: str) -> NoReturn:
     """Fork a child for each request, until the parent process ends."""
-    import starter
-    import worker
-
-    del starter, worker
     import holdfast.runtime.audit.replay
     import holdfast.runtime.audit.verify
     import holdfast.runtime.cli.doctor
     import holdfast.runtime.cli.main
     import holdfast.runtime.cli.prompt_screens
-    import holdfast.runtime.cli.watch  # noqa: F401
+    import holdfast.runtime.cli.watch
+    import holdfast.starter
+    import holdfast.worker  # noqa: F401
 
     gc.freeze()
     parent = os.getppid()
@@ -152,10 +150,10 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
     code = 1
     try:
         if request["program"] == "starter":
-            import starter
+            from holdfast import starter
 
             starter.main()
-        import worker
+        from holdfast import worker
 
         typer.run(worker.main)
     except SystemExit as end:

@@ -42,9 +42,9 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
+from holdfast.worker import build_worker
 from tests.integration.forked import run
 from tests.rig import LEAVE, environ_of
-from worker import build_worker
 
 REPOSITORY = Path(__file__).parents[2]
 STARTER = REPOSITORY / "starter.py"
@@ -594,7 +594,8 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
 HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "holdfast.activities", "holdfast.workflows")
 """Modules that take longer to import than help or a refusal may take."""
 AT_EXIT = """
-import os, sys, starter
+import os, sys
+from holdfast import starter
 end = os._exit
 def report(code):
     print(*(sys.modules.keys() & {modules!r}), file=sys.stderr, flush=True)

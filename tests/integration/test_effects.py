@@ -12,7 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from holdfast import Absent, Agent, Catalog, Found, Tool, ToolContext, Unknown, tool
+from holdfast import Absent, Agent, Catalog, Effect, Found, Tool, ToolContext, Unknown, tool
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
@@ -59,7 +59,7 @@ def leave_line(context: ToolContext) -> None:
 def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = None) -> Tool:
     """Return a tool that appends a line to a file, and may die before it returns."""
 
-    @tool(effect=kind, check=check, name="act")
+    @tool(effect=Effect(kind), check=check, name="act")
     async def act(context: ToolContext) -> str:
         """Act."""
         leave_line(context)
@@ -226,7 +226,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
 async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
     """A read has failed; for an effect, its check decides, and without one the outcome is unknown."""
 
-    @tool(effect=kind, check=check, name="act", timeout=0.05)
+    @tool(effect=Effect(kind), check=check, name="act", timeout=0.05)
     async def act() -> str:
         """Take too long."""
         await asyncio.sleep(60)

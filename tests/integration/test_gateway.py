@@ -19,13 +19,13 @@ from temporalio.api.common.v1 import Payload, Payloads
 from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.authority.policy import Approver, Gateway, Terms
 from holdfast.authority.signatures import encode_key, public_key, sign
+from holdfast.runtime.client.signed_requests import NONCE, SIGNATURE, TIMESTAMP, SignedParts, digest_of, sign_request
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.gateway.signed_requests import NONCE, SIGNATURE, TIMESTAMP, SignedParts, digest_of, sign_request
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, events_of, eventually, status_of
 from tests.serving import served, sha256

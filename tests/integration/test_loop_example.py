@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from examples.loop import repository
-from examples.loop.catalog import MEMORY_TOOLS, catalog
-from examples.loop.commits import BY_HAND, commit_calls, commits
-from examples.loop.jobs import COMMAND, GIVEN_UP, HELP, JOBS, LINES, PLAN, TOP, TOP_MENTIONED, WORDS
-from examples.loop.report import Ending, rows
-from examples.loop.scenario import edit_by_hand
-from examples.loop.script import script
-from examples.loop.tools import run_tests
-from examples.shared.git import run_git
 from holdfast import ToolContext
 from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.examples.loop import repository
+from holdfast.examples.loop.catalog import MEMORY_TOOLS, catalog
+from holdfast.examples.loop.commits import BY_HAND, commit_calls, commits
+from holdfast.examples.loop.jobs import COMMAND, GIVEN_UP, HELP, JOBS, LINES, PLAN, TOP, TOP_MENTIONED, WORDS
+from holdfast.examples.loop.report import Ending, rows
+from holdfast.examples.loop.scenario import edit_by_hand
+from holdfast.examples.loop.script import script
+from holdfast.examples.loop.tools import run_tests
+from holdfast.examples.shared.git import run_git
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.loop.briefs import initializer_brief, iteration_brief
@@ -299,13 +299,13 @@ def test_the_table_reports_faults(tally: Path) -> None:
 @pytest.mark.slow
 def test_the_demo_is_killed_edited_and_finished(tmp_path: Path) -> None:
     """From end to end, as `make demo-loop` runs it: every fact is right, and nothing is left running."""
-    facts = play_demo("examples.loop.demo", tmp_path)
+    facts = play_demo("holdfast.examples.loop.demo", tmp_path)
 
     assert facts["killed after a commit, before its record"] == "yes"
     assert facts["that loaded the skill"] == "6"
     assert facts["tasks in TASKS.md that are done"] == "5 of 5"
     assert facts["tasks completed by more than one"] == "0"
     assert facts["features that pass"] == "4 of 4"
-    assert facts["logs that `starter.py verify` finds intact"] == "7"
+    assert facts["logs that `verify` finds intact"] == "7"
     assert facts["on one side only, or twice"] == "0"
     assert facts["the repository's tests, run now"] == "Ran 11 tests"

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from examples.release import repository
-from examples.release.catalog import catalog
-from examples.release.folders import new_folder
-from examples.release.git import NotARepository, git
-from examples.release.script import script
-from examples.release.tools import (
+from holdfast import Absent, Found, ToolContext, Unknown
+from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.examples.release import repository
+from holdfast.examples.release.catalog import catalog
+from holdfast.examples.release.folders import new_folder
+from holdfast.examples.release.git import NotARepository, git
+from holdfast.examples.release.script import script
+from holdfast.examples.release.tools import (
     Commits,
     ReleaseRefused,
     commits_since_tag,
@@ -22,8 +24,6 @@ from examples.release.tools import (
     run_tests,
     tag_release,
 )
-from holdfast import Absent, Found, ToolContext, Unknown
-from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.runtime.llm.script import JSON, Conversation
 from holdfast.tools.arguments import ArgumentsInvalid
 from tests.integration.demos import play_demo
@@ -294,7 +294,7 @@ def test_a_demo_removes_unused_folders_of_earlier_ones(tmp_path: Path) -> None:
 
 def test_the_demo_survives_two_kills(tmp_path: Path) -> None:
     """From end to end, as `make demo` runs it: every fact is right, and nothing is left running."""
-    facts = play_demo("examples.release.demo", tmp_path)
+    facts = play_demo("holdfast.examples.release.demo", tmp_path)
 
     assert facts["workers killed (SIGKILL)"] == "2"
     assert facts["chain of digests"] == "intact"

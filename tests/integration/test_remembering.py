@@ -18,8 +18,7 @@ import structlog
 from psycopg_pool import AsyncConnectionPool
 from typer.testing import CliRunner
 
-import starter
-from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow
+from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, starter
 from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.log.events import ToolCallFinished
 from holdfast.memory.semantic import ItemNotFound, ItemRefused

@@ -26,9 +26,9 @@ from holdfast.run.contracts import AgentRequest, LLMReply, LLMRequest, LoadedAge
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.client.signed_requests import SignedParts, digest_of
 from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.gateway.signed_requests import SignedParts, digest_of
 from holdfast.runtime.stores.blocks import Block, pack, unpack
 from holdfast.seals.orders import order_name
 from holdfast.seals.seals import Place, Seals

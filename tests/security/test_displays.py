@@ -40,7 +40,7 @@ def test_the_web_ui_offers_no_approval_of_a_clipped_call() -> None:
     assert HIDDEN not in page
     assert f"**Cut: {SHOWN_CHARS:,} of " in page
     assert request.digest in page
-    assert "starter.py pending t" in page
+    assert "holdfast pending t" in page
     assert "signal `approve`" not in page
     assert "signal `deny`" in page
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from examples.release.git import commit_of
-from examples.release.git import git as release_git
-from examples.shared.git import GitFailed as ReleaseGitFailed
+from holdfast.examples.release.git import commit_of
+from holdfast.examples.release.git import git as release_git
+from holdfast.examples.shared.git import GitFailed as ReleaseGitFailed
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.memory import git as git_module
 from holdfast.runtime.memory.git import GitFailed

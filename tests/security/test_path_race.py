@@ -98,15 +98,15 @@ def attempt(kind: int, context: ToolContext, number: int) -> str:
     where = ("d/f", "d/deep/f", "f")[number % 3]
     match kind:
         case 0:
-            return read_file(where, context=context)  # type: ignore[no-any-return]
+            return read_file(where, context=context)
         case 1:
-            return write_file(where, "- [ ] own", context=context)  # type: ignore[no-any-return]
+            return write_file(where, "- [ ] own", context=context)
         case 2:
-            return write_file(f"d/new{number % 7}/deeper/x", "new", context=context)  # type: ignore[no-any-return]
+            return write_file(f"d/new{number % 7}/deeper/x", "new", context=context)
         case 3:
-            return edit_file(where, "own", new=f"own {number}", context=context)  # type: ignore[no-any-return]
+            return edit_file(where, "own", new=f"own {number}", context=context)
         case _:
-            return list_files("d/deep" if number % 2 else "d", context=context)  # type: ignore[no-any-return]
+            return list_files("d/deep" if number % 2 else "d", context=context)
 
 
 def raced(outcomes: Counter[str], count: int, *, enough: int) -> Iterator[int]:

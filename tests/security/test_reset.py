@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowHandle
 
-from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
+from holdfast import Absent, Agent, Catalog, Effect, Found, Limits, Policy, ToolContext, allow, ask, tool
 from holdfast.log.events import ToolCallFinished
 from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.threads import Threads
@@ -246,7 +246,7 @@ async def test_a_thread_closed_in_mid_payment_settles_it_when_reopened(
     bank = Bank()
     bank.books = books
     check = bank.booked if effect == "verifiable" else None
-    transfer = tool(effect=effect, check=check, name="transfer")(bank.transfer)
+    transfer = tool(effect=Effect(effect), check=check, name="transfer")(bank.transfer)
     agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("transfer"),)))
     script = steps([call("transfer", amount=5), say("done")])
     async with rig(Catalog(agents=[agent], tools=[transfer]), script) as r:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from holdfast import Agent, Catalog, Effect, Policy, allow
 from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.errors import CatalogError
-from holdfast.runtime.config import state_folder as state_folder_module
+from holdfast.runtime import programs
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.state_folder import state_folder
 from holdfast.runtime.workspace import sandbox as module
@@ -476,8 +476,10 @@ def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monke
     assert state_folder() == Settings.from_env({}, root=REPOSITORY).home
     above = place.workspace if reached_by == "the workspace" else place.workspace.parent
     repository = above / "repository"
-    package = Path(state_folder_module.__file__).relative_to(state_folder().parent)
-    monkeypatch.setattr(state_folder_module, "__file__", str(repository / package))
+    monkeypatch.setattr(programs, "PACKAGE", repository / "holdfast")
+    (repository / "holdfast").mkdir(parents=True)
+    (repository / "starter.py").touch()
+    (repository / "holdfast/starter.py").symlink_to("../starter.py")
     assert state_folder() == repository / ".holdfast"
     path = repository / ".holdfast/postgres/.s.PGSQL.5432"
     path.parent.mkdir(parents=True)

@@ -65,7 +65,7 @@ def test_more_requests_than_fit_are_counted() -> None:
     details = current_details(run.state)
     assert "### Request 10" in details
     assert "### Request 11" not in details
-    assert "2 more requests: `starter.py pending t`" in details
+    assert "2 more requests: `holdfast pending t`" in details
 
 
 def test_a_request_says_who_decides_and_until_when() -> None:
@@ -97,5 +97,5 @@ def test_no_unsigned_json_is_offered_if_signatures_are_required() -> None:
     run = loaded_thread(agent_spec(policy=policy))
     run.reply(calls("pay"))
     details = current_details(run.state)
-    assert "Only a signed decision counts (approve, deny, respond): `starter.py pending t`" in details
+    assert "Only a signed decision counts (approve, deny, respond): `holdfast pending t`" in details
     assert '"by"' not in details

@@ -8,10 +8,11 @@ import pytest
 from holdfast.authority.policy import Approver, Policy
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
+from holdfast.runtime.client.signed_requests import NONCE, sign_request
 from holdfast.runtime.gateway import signed_requests
 from holdfast.runtime.gateway.callers import Callers, CallersFile, KeyHolder, Token, read_callers
 from holdfast.runtime.gateway.problems import HTTPProblem
-from holdfast.runtime.gateway.signed_requests import NONCE, SignedRequests, sign_request
+from holdfast.runtime.gateway.signed_requests import SignedRequests
 from tests.serving import sha256
 
 KEY = encode_key(b"k" * 32)

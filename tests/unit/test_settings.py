@@ -15,7 +15,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     settings = Settings.from_env({}, root=ROOT)
 
     assert settings.home == ROOT / ".holdfast"
-    assert settings.catalog == "examples.release.catalog:catalog"
+    assert settings.catalog == "holdfast.examples.release.catalog:catalog"
     assert settings.script is None
     assert settings.task_queue == "holdfast"
     assert settings.database_url is None

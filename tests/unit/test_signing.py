@@ -42,7 +42,8 @@ def test_an_invalid_key_is_not_shown(text: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         read_key(path)
     assert (
-        str(caught.value) == f"{path} does not hold a private key (one line, ed25519:…); `starter.py keygen` makes one"
+        str(caught.value)
+        == f"{path} does not hold a private key (one line, ed25519:…); `python starter.py keygen` makes one"
     )
     with pytest.raises(SettingsError, match="cannot be read"):
         read_key(tmp_path / "none")

@@ -280,7 +280,7 @@ def test_a_run_without_proof_of_its_origin_fails_if_the_requester_matters() -> N
         assert thread.state.outcome == outcome
         if outcome:
             assert thread.state.failure == "StartUnproven"
-            assert "starter.py start" in thread.state.result
+            assert "holdfast start" in thread.state.result
 
 
 def test_a_vote_is_void_once_its_voter_makes_a_request() -> None:

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
+from holdfast import Agent, Catalog, Effect, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.llm.blocks import ImageBlock, TextBlock
 from holdfast.log.event_log import event_json, first_altered
 from holdfast.log.events import ToolCallFinished
@@ -353,7 +353,7 @@ async def test_cancelling_stops_a_tool_and_records_the_outcome_of_its_effect(
 ) -> None:
     """A read is cancelled; the outcome of an effect in progress is recorded as unknown."""
 
-    @tool(effect=kind)
+    @tool(effect=Effect(kind))
     async def stay(context: ToolContext) -> str:
         """Never return."""
         (context.workspace / "inside").touch()

@@ -5,22 +5,25 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import NoReturn
+from importlib import import_module
+from inspect import cleandoc
+from typing import Annotated, NoReturn
 
 import typer
 
+import holdfast
 from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.verbs import decisions, inspect, loops, memory, operate, policies, runs, trust
+from holdfast.runtime.programs import CLI, Program
 
 HELP = """Start agent runs, look at them, and decide what they ask.
 
     \b
     Examples:
-      python starter.py start "Publish 1.2"
-      python starter.py watch run-3f09ac
-      python starter.py approve run-3f09ac 1
-      python starter.py say run-3f09ac "Now announce it"
+      {program} start "Publish 1.2"
+      {program} watch run-3f09ac
+      {program} approve run-3f09ac 1
+      {program} say run-3f09ac "Now announce it"
 
     \b
     Exit codes:
@@ -28,30 +31,65 @@ HELP = """Start agent runs, look at them, and decide what they ask.
       4 no server, or no worker · 5 refused
     """
 
+_HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
-def build_app(*, root: Path, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
+
+def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
     """The command line.
 
     Args:
-        root: The folder of `starter.py`.
         workflows: Loads today's workflow classes, for `replay`.
     """
     app = typer.Typer(
         add_completion=False,
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help and plain errors: they need no imports, and read well in a pipe
-        context_settings={"help_option_names": ["--help", "-h"]},
-        help=HELP,
+        context_settings=_HELP_OPTIONS,
     )
+    app.callback(help=HELP.format(program=CLI.command()))(_options)
     for module in (runs, decisions, inspect, loops, memory, trust, operate, policies):
-        module.verbs.register(app, partial(_carry_out, root=root, workflows=workflows))
+        module.verbs.register(app, partial(_carry_out, workflows=workflows))
     return app
 
 
-def _carry_out(invocation: Invocation, *, root: Path, workflows: Callable[[], Sequence[type]]) -> int:
+def add_program(app: typer.Typer, program: Program, module: str, *, help: str) -> None:
+    """Let the command line run another of our programs: its module is imported when it runs, or shows its help.
+
+    Args:
+        app: The command line.
+        program: Whose verb to add.
+        module: Has the program's `main`.
+        help: For the list of verbs; the first sentence of `main`.
+    """
+
+    def run_program(context: typer.Context) -> None:
+        main = import_module(module).main
+        single = typer.Typer(add_completion=False, context_settings=_HELP_OPTIONS)
+        single.command(help=cleandoc(main.__doc__).replace(f"python {program.file}", program.command()))(main)
+        single(context.args, prog_name=context.command_path)
+
+    everything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(program.verb, help=help, add_help_option=False, context_settings=everything)(run_program)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(holdfast.__version__)
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What precedes every verb."""
+
+
+def _carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]) -> int:
     from holdfast.runtime.cli.main import carry_out
 
-    return carry_out(invocation, root=root, workflows=workflows)
+    return carry_out(invocation, workflows=workflows)
 
 
 def run(app: typer.Typer) -> NoReturn:
@@ -67,10 +105,10 @@ def run(app: typer.Typer) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
     except UnicodeEncodeError:
-        print("starter.py: an argument is not valid UTF-8; check the terminal's encoding", file=sys.stderr)
+        print(f"{CLI.name}: an argument is not valid UTF-8; check the terminal's encoding", file=sys.stderr)
         code = 2
     except BaseException as error:
-        print(f"starter.py: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{CLI.name}: {type(error).__name__}: {error}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

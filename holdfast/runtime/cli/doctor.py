@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +28,7 @@ from holdfast.runtime.client.connect import connect
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import read_stack
+from holdfast.runtime.programs import PACKAGE, WORKER
 from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
@@ -37,9 +37,9 @@ _FRESH = timedelta(seconds=75)
 """Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
 
 
-async def examine(settings: Settings, config: dict[str, Any], *, root: Path) -> list[Check]:
+async def examine(settings: Settings, config: dict[str, Any]) -> list[Check]:
     """Run all checks; a check that fails does not keep the others from running."""
-    database = asyncio.create_task(asyncio.to_thread(_database, settings, root / "holdfast/runtime/stores/migrations"))
+    database = asyncio.create_task(asyncio.to_thread(_database, settings))
     checks = await _temporal(settings, config)
     profile = await asyncio.to_thread(hardening, settings, config)
     commands = await asyncio.to_thread(_commands)
@@ -70,7 +70,7 @@ def report(checks: Sequence[Check]) -> Text:
 
 
 async def _temporal(settings: Settings, config: dict[str, Any]) -> list[Check]:
-    address, start = config["target_host"], "python worker.py --dev, or set TEMPORAL_ADDRESS"
+    address, start = config["target_host"], f"{WORKER.command('--dev')}, or set TEMPORAL_ADDRESS"
     try:
         client = await connect(config)
         system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_LIMIT)
@@ -120,10 +120,10 @@ async def _workers(client: Client, task_queue: str) -> Check:
     fresh = sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
     if fresh:
         return Check("workers", "ok", f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}")
-    return Check("workers", "missing", f"no worker listens on task queue {task_queue}", "python worker.py --dev")
+    return Check("workers", "missing", f"no worker listens on task queue {task_queue}", WORKER.command("--dev"))
 
 
-def _database(settings: Settings, migrations: Path) -> Check:
+def _database(settings: Settings) -> Check:
     import psycopg
 
     stack = read_stack(settings.home)
@@ -136,8 +136,9 @@ def _database(settings: Settings, migrations: Path) -> Check:
             table = connection.execute("SELECT to_regclass('holdfast.migrations') IS NOT NULL").fetchone()
             rows = connection.execute("SELECT name FROM holdfast.migrations").fetchall() if table == (True,) else []
     except psycopg.Error as error:
-        fix = "check DATABASE_URL" if settings.database_url else "python worker.py --dev"
+        fix = "check DATABASE_URL" if settings.database_url else WORKER.command("--dev")
         return Check("database", "missing", _without_password(str(error), url), fix)
+    migrations = PACKAGE / "runtime/stores/migrations"
     wanted = {file.stem for file in migrations.glob("*.sql")}
     if left := sorted(wanted - {name for (name,) in rows}):
         fix = "start a worker, which migrates it"
@@ -148,7 +149,9 @@ def _database(settings: Settings, migrations: Path) -> Check:
 def _llm(settings: Settings) -> Check:
     if settings.scripted:
         fix = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
-        return Check("llm", "open", "no key and no endpoint is set here; `worker.py --dev` uses a scripted LLM", fix)
+        return Check(
+            "llm", "open", f"no key and no endpoint is set here; `{WORKER.command('--dev')}` uses a scripted LLM", fix
+        )
     parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     key = "key set" if settings.openai_api_key else "no key"

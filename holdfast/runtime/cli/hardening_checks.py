@@ -18,6 +18,7 @@ from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.policy_file import load_policy
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.encryption.fleet_keys import HOW, fleet_seals
+from holdfast.runtime.programs import CLI
 
 _GUESSED: Final = frozenset({"", "postgres", "holdfast", "temporal", "password", "secret", "admin", "changeme", "root"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", ""})
@@ -67,11 +68,13 @@ def _policy(settings: Settings) -> Check:
     try:
         policies = list(_policies(settings))
     except HoldfastError as error:
-        return Check("policy", "weak", str(error), "starter.py policy check FILE")
+        return Check("policy", "weak", str(error), CLI.command("policy", "check", "FILE"))
     unsigned = [name for name, policy in policies if policy.signatures != "required"]
     if unsigned:
         detail = f"unsigned decisions count, whoever sends them: {', '.join(unsigned)}"
-        return Check("policy", "weak", detail, "signatures: required, and a key for each approver (starter.py keygen)")
+        return Check(
+            "policy", "weak", detail, f"signatures: required, and a key for each approver ({CLI.command('keygen')})"
+        )
     return Check("policy", "ok", "decisions must be signed")
 
 

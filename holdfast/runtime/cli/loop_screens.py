@@ -3,8 +3,9 @@
 from rich.text import Text
 
 from holdfast.runtime.cli.screens import STATUS_STYLES, tokens_words
-from holdfast.runtime.cli.text import brief, command, count, visible
+from holdfast.runtime.cli.text import brief, count, visible
 from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.programs import CLI
 
 _STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "changed": "yellow", None: "cyan"}
 
@@ -32,10 +33,10 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
     if paused := state["paused"]:
         why = f": {brief(paused['reason'])}" if paused["reason"] else ""
         screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{why}\n")
-        screen.append(f"  {command('resume', loop)}\n", "bold")
+        screen.append(f"  {CLI.command('resume', loop)}\n", "bold")
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
-        screen.append(f"  {command('retry', loop)}\n", "bold")
+        screen.append(f"  {CLI.command('retry', loop)}\n", "bold")
     if state["result"]:
         screen.append("\nResult\n" if status == "completed" else "\nWhy\n", "bold").append(visible(state["result"]))
     screen.rstrip()

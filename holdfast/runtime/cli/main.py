@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import typer
 
@@ -13,21 +12,21 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.exits import FAILED, INTERRUPTED, OK, exit_code
 from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.session import Session
+from holdfast.runtime.programs import CLI
 
 
-def carry_out(invocation: Invocation, *, root: Path, workflows: Callable[[], Sequence[type]]) -> int:
+def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]) -> int:
     """Carry out a verb and return the exit code: the verb's own, or that of the error. Errors become a line on stderr.
 
     Args:
         invocation: The verb, and what was typed.
-        root: The folder of `starter.py`.
         workflows: Loads today's workflow classes.
 
     Raises:
         typer.BadParameter: A value that was typed cannot be used; typer prints it with the usage, and exits with 2.
     """
     try:
-        return asyncio.run(_run(invocation, root=root, workflows=workflows))
+        return asyncio.run(_run(invocation, workflows=workflows))
     except typer.BadParameter:
         raise
     except KeyboardInterrupt:
@@ -39,19 +38,19 @@ def carry_out(invocation: Invocation, *, root: Path, workflows: Callable[[], Seq
         return OK
     except HoldfastError as error:
         _trace(invocation.debug)
-        _say(f"starter.py: {error}")
+        _say(f"{CLI.name}: {error}")
         return exit_code(error)
     except Exception as error:
         _trace(invocation.debug)
         hint = "" if invocation.debug else " Run again with --debug to see where."
-        _say(f"starter.py: {type(error).__name__}: {' '.join(str(error).split())}.{hint}")
+        _say(f"{CLI.name}: {type(error).__name__}: {' '.join(str(error).split())}.{hint}")
         return FAILED
 
 
-async def _run(invocation: Invocation, *, root: Path, workflows: Callable[[], Sequence[type]]) -> int:
+async def _run(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]) -> int:
     given = {"HOLDFAST_CATALOG": invocation.catalog} if invocation.catalog else {}
     async with Session(
-        os.environ | given, root=root, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug
+        os.environ | given, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug
     ) as session:
         return await invocation.verb(session, **invocation.given)
 

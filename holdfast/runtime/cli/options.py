@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from holdfast.runtime.programs import CLI
+
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
 Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]
 By = Annotated[str | None, typer.Option(metavar="NAME", help="Who you are. [default: HOLDFAST_BY, or your login name]")]
@@ -112,7 +114,7 @@ class Verbs:
         """Make a coroutine function a verb: its docstring is the help, its parameters after the session the options.
 
         Args:
-            examples: What follows `python starter.py`, for the help.
+            examples: What follows the name of the command line, for the help.
             name: The verb, where it is not the function's name.
             local: It uses neither Temporal nor a store.
             interrupted: The exit code of Ctrl-C; None for the usual one.
@@ -133,7 +135,7 @@ class Verbs:
             app = group
         for each in self._declared:
             # The first character keeps the lines of the epilog as they are.
-            epilog = "\b\nExamples:\n" + "\n".join(f"  python starter.py {line}" for line in each.examples)
+            epilog = "\b\nExamples:\n" + "\n".join(f"  {CLI.command()} {line}" for line in each.examples)
             app.command(each.name, epilog=epilog)(each.command(carry_out))
 
 

@@ -8,8 +8,9 @@ from rich.text import Text
 from holdfast.authority.approvals import ANSWERS
 from holdfast.run.details import votes_words
 from holdfast.runtime.audit.verify import Verification
-from holdfast.runtime.cli.text import arguments_text, brief, clock, command, count, indented, visible
+from holdfast.runtime.cli.text import arguments_text, brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.record import EndedThread
 from holdfast.runtime.reading.runs import Retrying
 
@@ -71,9 +72,9 @@ def show_screen(
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
         if after := blocked.get("after"):
             screen.append(f"  gave up {brief(after, 400)}\n")
-        screen.append(f"  {command('retry', thread)}\n", "bold")
+        screen.append(f"  {CLI.command('retry', thread)}\n", "bold")
     for rule in state.get("remembered", ()):
-        revoke = command("revoke", thread, "--remembered", rule["rule"])
+        revoke = CLI.command("revoke", thread, "--remembered", rule["rule"])
         screen.append("\nAllowed from now on  ", "bold").append(
             f"this call of {brief(rule['tool'])}, by {brief(rule['by'])}\n"
         )
@@ -81,14 +82,14 @@ def show_screen(
     for delegation in state.get("delegated", ()):
         who = f"{brief(delegation['by'])} to {brief(delegation['to'])}, until {clock(delegation['until'])}"
         screen.append("\nDelegated  ", "bold").append(f"by {who}\n")
-        screen.append(f"  {command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
+        screen.append(f"  {CLI.command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
     for request in state["pending"]:
         screen.append("\n").append(request_screen({"thread": thread, **request}))
     if state["result"]:
         title = "Result" if status in ("completed", "waiting_message") else "Why"
         screen.append(f"\n{title}\n", "bold").append(indented(visible(state["result"])) + "\n")
     if status == "waiting_message":
-        screen.append(f"\nIt is open for a message\n  {command('say', thread, 'MESSAGE')}\n", "bold")
+        screen.append(f"\nIt is open for a message\n  {CLI.command('say', thread, 'MESSAGE')}\n", "bold")
     screen.rstrip()
     return screen
 
@@ -106,7 +107,7 @@ def request_screen(request: JSON) -> Text:
             continue  # of a newer release
         verb, *options = _OPTIONS[decision]
         given = ["TEXT"] if decision == "respond" else options
-        commands.append((command(verb, request["thread"], request["request"], *given), _MEANINGS[decision]))
+        commands.append((CLI.command(verb, request["thread"], request["request"], *given), _MEANINGS[decision]))
         width = max(width, len(commands[-1][0]))
     for line, meaning in commands:
         screen.append(f"  {line:<{width}}", "bold").append(f"  {meaning}\n", "dim")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import SettingsError
 from holdfast.runtime.cli.text import visible
+from holdfast.runtime.programs import base_folder
 from holdfast.stores import origin_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ class Session:
 
     Args:
         environ: The environment.
-        root: The folder of `starter.py`.
         workflows: Loads today's workflow classes.
         as_json: Results as JSON.
         debug: Let Temporal's client log.
@@ -35,12 +35,10 @@ class Session:
         self,
         environ: Mapping[str, str],
         *,
-        root: Path,
         workflows: Callable[[], Sequence[type]],
         as_json: bool,
         debug: bool,
     ) -> None:
-        self.root = root
         self.workflows = workflows
         self._environ = environ
         self._as_json = as_json
@@ -62,7 +60,7 @@ class Session:
         """
         from holdfast.runtime.config.settings import Settings
 
-        return Settings.from_env(self._environ, root=self.root)
+        return Settings.from_env(self._environ, root=base_folder())
 
     @cached_property
     def output(self) -> "Output":

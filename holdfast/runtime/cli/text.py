@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 from datetime import datetime
 from typing import Any
 
@@ -30,11 +29,6 @@ def arguments_text(arguments: Any) -> str:
     if arguments == {}:
         return "(no arguments)"
     return visible(json.dumps(arguments, indent=2, ensure_ascii=False))
-
-
-def command(*words: str) -> str:
-    """A command line to copy: `python starter.py approve my-thread 1`."""
-    return "python starter.py " + " ".join(shlex.quote(word) for word in words)
 
 
 def clock(at: str) -> str:

@@ -23,12 +23,13 @@ from holdfast.runtime.cli.event_lines import event_line, running_calls
 from holdfast.runtime.cli.keyboard import typed_characters
 from holdfast.runtime.cli.keys import ASKS, Answer, Keys, Message, hints_for
 from holdfast.runtime.cli.screens import STATUS_STYLES, request_head, retry_words, terms_words, tokens_words
-from holdfast.runtime.cli.text import arguments_text, brief, command, indented, visible
+from holdfast.runtime.cli.text import arguments_text, brief, indented, visible
 from holdfast.runtime.client.decisions import UpdateResult, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import Retrying, retrying
 
 LOOK_SECONDS = 2.0
@@ -109,7 +110,7 @@ class View:
         yield Text(indented("\n".join(lines), "    "))
         if not whole:
             yield Text(f"    … more is not shown; digest {request['digest']}", "yellow")
-            yield Text(f"    to let it run, read it first: {command('pending', request['thread'])}", "yellow")
+            yield Text(f"    to let it run, read it first: {CLI.command('pending', request['thread'])}", "yellow")
         if words := terms_words(request):
             yield Text(f"  {words}", "dim")
         if self.keys.decision:

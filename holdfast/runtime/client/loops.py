@@ -17,6 +17,7 @@ from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.decisions import UpdateResult, send_update
 from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id, summary
 from holdfast.runtime.client.threads import JSON, Started, Threads
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import ENDED, NeverRan
 from holdfast.runtime.reading.states import why_closed
 
@@ -124,5 +125,5 @@ async def follow_loop(threads: Threads, name: str) -> AsyncIterator[JSON]:
 
 def _details(loop: LoopInput, name: str) -> str:
     quoted = "\n".join(f"> {line}" for line in loop.task[:4_000].splitlines())
-    lines = [f"Workspace: `{loop.workspace}`  ", f"Follow it: `python starter.py show {name}`", "", quoted]
+    lines = [f"Workspace: `{loop.workspace}`  ", f"Follow it: `{CLI.command('show', name)}`", "", quoted]
     return "\n".join(lines)

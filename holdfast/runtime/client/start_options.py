@@ -8,6 +8,7 @@ from holdfast.base.text import one_line
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
 from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import read_content, too_long, unfit
+from holdfast.runtime.programs import CLI
 from holdfast.seals.starts import Start
 from holdfast.stores import origin_of
 
@@ -84,7 +85,7 @@ def details(task: Content, *, agent: str | None, thread: str, workspace: str | N
         [
             f"Agent: {f'`{agent}`' if agent else unchanged or 'the first of the catalog'}  ",
             f"Workspace: {f'`{workspace}`' if workspace else unchanged or 'its own folder'}  ",
-            f"Follow it: `python starter.py watch {thread}`",
+            f"Follow it: `{CLI.command('watch', thread)}`",
             "",
             quoted,
         ]

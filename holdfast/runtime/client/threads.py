@@ -10,7 +10,6 @@
 
 import asyncio
 import json
-import shlex
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +36,7 @@ from holdfast.run import contracts
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import check_own_id, check_task, details, issued, new_thread_id, summary
 from holdfast.runtime.config.settings import ANSWER_SECONDS
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs, status_of
 from holdfast.runtime.reading.states import CLOSED, decode_lines, state_at, state_of
@@ -268,6 +268,6 @@ class Threads:
 def _exists(thread: str, status: str) -> ThreadExists:
     return ThreadExists(
         f"thread {thread!r} already exists ({status.replace('_', ' ')}). "
-        f"Send it a message with `python starter.py say {shlex.quote(thread)} MESSAGE`, follow it with "
-        f"`python starter.py watch {shlex.quote(thread)}`, or choose another id with --thread."
+        f"Send it a message with `{CLI.command('say', thread, 'MESSAGE')}`, follow it with "
+        f"`{CLI.command('watch', thread)}`, or choose another id with --thread."
     )

@@ -3,6 +3,7 @@
 import socket
 
 from holdfast.errors import ServerUnreachable
+from holdfast.runtime.programs import WORKER, in_checkout
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _SECONDS = 0.5
@@ -12,7 +13,9 @@ def unreachable(address: str, reason: str) -> ServerUnreachable:
     """The error for a server that does not answer at `address`."""
     return ServerUnreachable(
         f"no Temporal server answers at {address} ({reason}). "
-        "Start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
+        f"Start one with `{WORKER.command('--dev')}`, or set TEMPORAL_ADDRESS."
+        # After an installation, the embedded server is known in one folder only.
+        + ("" if in_checkout() else " If one was started in another folder, set HOLDFAST_HOME to the .holdfast there.")
     )
 
 

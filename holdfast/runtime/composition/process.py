@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.config.own_secrets import own_secrets
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.hardening import protect_process
+from holdfast.runtime.programs import Program, base_folder
 from holdfast.runtime.telemetry.logs import configure_logging
 
 USAGE = 2
@@ -18,10 +19,9 @@ UNREACHABLE = 4
 
 
 def run_process(
-    name: str,
+    program: Program,
     serve: Callable[[Settings], Awaitable[None]],
     *,
-    root: Path,
     debug: bool,
     catalog: str | None = None,
     policy: Path | None = None,
@@ -29,9 +29,8 @@ def run_process(
     """Serve until it is stopped, and end the process: 0 after a stop, 4 without a server, 2 for any other refusal.
 
     Args:
-        name: What errors begin with, such as `worker.py`.
+        program: Names itself in errors.
         serve: Runs with the settings.
-        root: The folder of `worker.py`.
         debug: Show tracebacks.
         catalog: `--catalog`, in place of HOLDFAST_CATALOG.
         policy: `--policy`, in place of HOLDFAST_POLICY.
@@ -39,7 +38,7 @@ def run_process(
     try:
         given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
         environ = os.environ | {variable: value for variable, value in given.items() if value}
-        settings = Settings.from_env(environ, root=root)
+        settings = Settings.from_env(environ, root=base_folder())
         os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
         protect_process()
@@ -47,7 +46,7 @@ def run_process(
     except HoldfastError as error:
         if debug:
             raise
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{program.name}: {error}", file=sys.stderr)
         exit_now(UNREACHABLE if isinstance(error, ServerUnreachable) else USAGE)
     raise AssertionError("the process has ended")
 

@@ -63,8 +63,8 @@ ANSWER_SECONDS = 8.0
 has the run cached (`STICKY_TIMEOUT` in `holdfast.runtime.worker.construction`), so that another worker can answer after
 a kill."""
 
-EXAMPLE = "examples.release.catalog:catalog"
-EXAMPLE_SCRIPT = "examples.release.script:script"
+EXAMPLE = "holdfast.examples.release.catalog:catalog"
+EXAMPLE_SCRIPT = "holdfast.examples.release.script:script"
 
 _SECRET = frozenset(
     {
@@ -89,7 +89,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Annotated[Path, AfterValidator(_absolute)]
-    """`HOLDFAST_HOME`: the state folder. Default: `.holdfast` beside `worker.py` and `starter.py`."""
+    """`HOLDFAST_HOME`: the state folder. Default: `.holdfast` beside `worker.py`; where Holdfast is
+    installed, in the current folder."""
     catalog: Reference = EXAMPLE
     """`HOLDFAST_CATALOG`: the agents and tools that the worker offers, as `package.module:attribute`."""
     policy: Annotated[Path, AfterValidator(_absolute)] | None = None
@@ -180,7 +181,7 @@ class Settings(BaseModel):
 
         Args:
             environ: Usually `os.environ`.
-            root: The folder of `worker.py` and `starter.py`.
+            root: The folder that holds `.holdfast` by default (`holdfast.runtime.programs.base_folder`).
 
         Raises:
             SettingsError: Some values are invalid; the error names all of them, and hides the secret ones.

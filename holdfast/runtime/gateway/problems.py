@@ -28,6 +28,7 @@ from holdfast.errors import (
     ThreadIdInvalid,
     ThreadNotFound,
 )
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import NeverRan
 
 RETRY_SECONDS = 5
@@ -121,7 +122,7 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
         case QueryRefused():
             return HTTPProblem(503, f"the worker that has thread {thread!r} cannot answer yet; try again")
         case EventsMissing() | LogBroken() | RecordUnreadable() | HistoryUnreadable():
-            where = f"`starter.py verify` says where thread {thread!r} is broken"
+            where = f"`{CLI.command('verify')}` says where thread {thread!r} is broken"
             return HTTPProblem(409, f"not all events can be read: {type(error).__name__}. {where}")
         case RecordUnavailable():
             return HTTPProblem(503, "the permanent record does not answer, and this is stored nowhere else; try again")

@@ -20,6 +20,7 @@ from holdfast.memory.files_tier import MEMORY_FILES, FileRead, files_tier, read_
 from holdfast.memory.recalled import RecalledTier
 from holdfast.runtime.memory.files import LARGEST, STRATEGIES, MemoryFiles
 from holdfast.runtime.memory.skills import WORKSPACE_SKILLS, is_linked, workspace_skills
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.workspace.approved_instructions import Approvals, Instruction, skill, strategies
 from holdfast.runtime.workspace.files import NotAFile, NotText, opened
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
@@ -27,7 +28,7 @@ from holdfast.transcript.prompt import strategies_room
 
 log = structlog.get_logger(__name__)
 
-HOW_TO_APPROVE = "a person approves it with `python starter.py trust DIR`, on this machine"
+HOW_TO_APPROVE = "a person approves it with `holdfast trust DIR`, on this machine"
 
 
 class WorkspaceMemory:
@@ -81,7 +82,7 @@ class WorkspaceMemory:
 
     def _log_left_out(self, workspace: Path, what: Sequence[str]) -> None:
         if self._approvals.count_in(workspace):
-            then = f"read it, then: python starter.py trust {workspace}"
+            then = f"read it, then: {CLI.command('trust', str(workspace))}"
         else:
             then = "the state folder is in the workspace, where approvals do not count: set HOLDFAST_HOME elsewhere"
         log.warning("instructions_not_trusted", workspace=str(workspace), left_out=list(what), then=then)

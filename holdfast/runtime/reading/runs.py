@@ -41,6 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.run.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
 from holdfast.runtime.encryption.codec import DecryptionFailed
+from holdfast.runtime.programs import CLI, WORKER
 from holdfast.runtime.reading import executions
 from holdfast.seals.seals import is_unsealed
 from holdfast.temporal.encrypted import decrypt_in_place
@@ -124,7 +125,7 @@ class Runs:
             if loops:
                 return found
             raise ThreadNotFound(
-                f"{thread!r} is a loop, and its iterations are threads: `python starter.py show {thread}` names them."
+                f"{thread!r} is a loop, and its iterations are threads: `{CLI.command('show', thread)}` names them."
             )
         if found.workflow_type != WORKFLOW:
             raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, not an agent run")
@@ -211,7 +212,7 @@ class Runs:
         return NoWorker(
             f"Temporal answers at {self.address}, but no worker answered for thread {thread!r} on task queue "
             f"{found.task_queue!r} within {limit.total_seconds():g} s. "
-            "Start one with `python worker.py --dev`; "
+            f"Start one with `{WORKER.command('--dev')}`; "
             + (
                 "reading a closed thread needs one."
                 if found.status in ENDED
@@ -231,7 +232,7 @@ class Runs:
                 )
             return ThreadNotFound(
                 f"there is no thread {thread!r} (namespace {self.client.namespace!r} at {self.address}). "
-                "`python starter.py list` lists the threads."
+                f"`{CLI.command('list')}` lists the threads."
             )
         if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
             return ServerUnreachable(f"Temporal at {self.address} denied access: {words}. Check TEMPORAL_API_KEY.")

@@ -25,6 +25,7 @@ from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.supervisor import restart_dead_servers
 from holdfast.runtime.encryption.fleet_keys import required_seals
 from holdfast.runtime.hardening import ROOT_NOTICE, is_root
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
@@ -115,4 +116,4 @@ def _say_ready(settings: Settings, catalog: Catalog) -> None:
     if is_root():
         say(f"Root       {ROOT_NOTICE}")
     say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
-    say('Ready.     python starter.py start "…"    (Ctrl-C stops what this command started)')
+    say(f'Ready.     {CLI.command("start")} "…"    (Ctrl-C stops what this command started)')

@@ -30,7 +30,6 @@ from uuid import uuid4
 import psutil
 from temporalio.service import RPCError
 
-import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.log.events import AgentEvent, ReconcileRequested
 from holdfast.run.contracts import WORKFLOW, RunInput
@@ -78,7 +77,6 @@ class KillMatrix:
         task: The task of each run.
         agent: The agent; None for the catalog's first.
         environ: More environment variables for the worker, such as the addresses of your test servers.
-        worker: The file `worker.py`; None for that of this checkout.
         patience: Seconds that a run may take, including its kills.
     """
 
@@ -92,7 +90,6 @@ class KillMatrix:
         task: str = "Go on.",
         agent: str | None = None,
         environ: Mapping[str, str] | None = None,
-        worker: Path | None = None,
         patience: float = 300,
     ) -> None:
         ports = [port for port in random.sample(range(20_000, 30_000), 50) if is_free(port)]
@@ -100,7 +97,6 @@ class KillMatrix:
         self._catalog, self._effects, self._home = catalog, effects, home
         self._run = RunInput(task=task, agent=agent)
         self._environ = dict(environ or {})
-        self._file = worker or Path(holdfast.__file__).parents[1] / "worker.py"
         self._patience = patience
         self._queue = f"kills-{uuid4().hex[:8]}"
         # Ports that no other process takes while a server is down: neither well-known nor ephemeral ones.
@@ -116,8 +112,6 @@ class KillMatrix:
         return self._stack
 
     def __enter__(self) -> Self:
-        if not self._file.exists():
-            raise FileNotFoundError(f"there is no {self._file}; pass the path of worker.py: KillMatrix(worker=…)")
         with ExitStack() as cleanup:
             cleanup.enter_context(self.llm)
             self._stack = self._servers.start()
@@ -129,7 +123,7 @@ class KillMatrix:
                 "OPENAI_BASE_URL": self.llm.base_url,
                 "DATABASE_URL": self.stack.database_url,
             }
-            self._worker = KillableWorker(self._home / "worker", worker=self._file, environ=environ | self._environ)
+            self._worker = KillableWorker(self._home / "worker", environ=environ | self._environ)
             cleanup.callback(self._worker.stop)
             self._worker.start()
             self._cleanup = cleanup.pop_all()

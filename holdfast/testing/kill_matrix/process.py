@@ -18,18 +18,16 @@ PATIENCE = 60.0
 
 
 class KillableWorker:
-    """Runs `worker.py --dev` on a stack that is already running.
+    """Runs a worker with `--dev` on a stack that is already running.
 
     Args:
         folder: A folder for its log and its plan; created.
-        worker: The file `worker.py`.
         environ: `HOLDFAST_HOME`, `HOLDFAST_CATALOG` and so on. Such variables are not inherited.
     """
 
-    def __init__(self, folder: Path, *, worker: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, *, environ: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._worker = worker
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
         self._handled = 0
@@ -50,7 +48,7 @@ class KillableWorker:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(kinds)}
         # The worker must be able to import all that the test can, such as the user's catalog.
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-m", "holdfast.testing.kill_matrix.worker", str(self._folder), str(self._worker)]
+        command = [sys.executable, "-m", "holdfast.testing.kill_matrix.worker", str(self._folder)]
         with (self._folder / "worker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--dev"],

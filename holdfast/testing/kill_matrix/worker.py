@@ -1,8 +1,8 @@
-"""Run `worker.py` so that it stops at the boundaries of the plan, where it can be killed.
+"""Run our worker so that it stops at the boundaries of the plan, where it can be killed.
 
-    python -m holdfast.testing.kill_matrix.worker FOLDER path/to/worker.py [arguments of worker.py]
+    python -m holdfast.testing.kill_matrix.worker FOLDER [arguments of worker.py]
 
-1. This process loads `worker.py` once and forks a worker process, and another one whenever that one is killed.
+1. This process loads `holdfast.worker` once and forks a worker process, and another one whenever that one is killed.
 2. `worker.build_worker` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's own
    code contains no boundaries.
 3. An event is recorded once Temporal has accepted the workflow task's completion. Interceptors do not see that, so
@@ -35,6 +35,7 @@ from holdfast.agents.catalog import Catalog
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent
 from holdfast.run.contracts import ToolRequest
+from holdfast.runtime.programs import WORKER
 from holdfast.testing.kill_matrix.plan import Stopper
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
@@ -157,10 +158,9 @@ def instrument_recording(stopper: Stopper) -> None:
 
 def main() -> None:
     """Run a worker, and another one whenever it is killed; exit with the last one's exit code."""
-    folder, file = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
-    sys.argv = [str(file), *sys.argv[3:]]
-    sys.path.insert(0, str(file.parent))
-    worker: Any = importlib.import_module(file.stem)
+    folder = Path(sys.argv[1])
+    sys.argv = [WORKER.name, *sys.argv[2:]]
+    worker: Any = importlib.import_module("holdfast.worker")  # a test tool is below it, so it does not import it
     stopper = Stopper(folder)
     instrument_recording(stopper)
     build = worker.build_worker

@@ -11,6 +11,7 @@ from holdfast.runtime.cli.exits import OK, REFUSED
 from holdfast.runtime.cli.options import By, Digest, Key, Reason, Request, Thread, Verbs
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import visible
+from holdfast.runtime.programs import CLI
 
 if TYPE_CHECKING:
     from holdfast.runtime.client.decisions import UpdateResult
@@ -243,7 +244,7 @@ def _report(session: Session, what: str, decided: "UpdateResult") -> int:
     result: Mapping[str, str] = {"outcome": decided.outcome, "explanation": decided.explanation}
     session.output.result(result, Text(visible(f"{what}: {words}")) if decided.counts else None)
     if not decided.counts:
-        session.output.note(f"starter.py: {visible(what)}: {decided.outcome.replace('_', ' ')}: {visible(words)}")
+        session.output.note(f"{CLI.name}: {visible(what)}: {decided.outcome.replace('_', ' ')}: {visible(words)}")
     return OK if decided.counts else REFUSED
 
 

@@ -9,7 +9,7 @@ from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.options import By, Reason, Verbs
 from holdfast.runtime.cli.reports import print_loop, report_outcome
 from holdfast.runtime.cli.session import Session
-from holdfast.runtime.cli.text import command
+from holdfast.runtime.programs import CLI
 
 if TYPE_CHECKING:
     from holdfast.runtime.client.threads import Started, Threads
@@ -104,7 +104,7 @@ def _report(session: Session, threads: "Threads", started: "Started") -> int:
     screen = Text.assemble(
         "Started ",
         (started.thread, "bold"),
-        f"\n  {command('show', started.thread)}",
+        f"\n  {CLI.command('show', started.thread)}",
         f"\n  {link}" if link else "",
     )
     session.output.result({"thread": started.thread, "run_id": started.run_id, "status": "running", "ui": link}, screen)

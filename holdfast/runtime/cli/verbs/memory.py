@@ -14,6 +14,7 @@ from holdfast.runtime.cli.options import By, Verbs
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import clock, indented, visible
 from holdfast.runtime.config.durations import read_seconds
+from holdfast.runtime.programs import WORKER
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -164,7 +165,7 @@ async def _opened(session: Session) -> "AsyncIterator[MemoryStore]":
         if store is None:
             raise ServerUnreachable(
                 "there is no database to remember in: set DATABASE_URL to the one that the workers have, or start "
-                "`python worker.py --dev`"
+                f"`{WORKER.command('--dev')}`"
             )
         yield store
     except HoldfastError:

@@ -111,7 +111,7 @@ async def doctor(
     """
     from holdfast.runtime.cli.doctor import examine, exit_code, report
 
-    checks = await examine(session.settings, session.parts.connect_options, root=session.root)
+    checks = await examine(session.settings, session.parts.connect_options)
     code = exit_code(checks, hardened=hardened)
     found = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
     session.output.result({"ok": code == OK, "checks": found}, report(checks))

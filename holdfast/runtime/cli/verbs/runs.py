@@ -9,7 +9,8 @@ from holdfast.runtime.cli.exits import FAILED, OK, REFUSED
 from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
 from holdfast.runtime.cli.reports import print_state, report_outcome
 from holdfast.runtime.cli.session import Session, normalized_name
-from holdfast.runtime.cli.text import command, visible
+from holdfast.runtime.cli.text import visible
+from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
     from holdfast.runtime.client.threads import JSON, Started, Threads
@@ -78,7 +79,7 @@ async def start(
     state = await threads.wait_until_loaded(started.thread)
     if state is None:
         session.output.note(
-            f"No worker has picked it up yet; start one with `python worker.py --dev` "
+            f"No worker has picked it up yet; start one with `{WORKER.command('--dev')}` "
             f"(task queue {session.settings.task_queue!r})."
         )
     return await (_wait(session, threads, started) if wait else _report(session, threads, started, state))
@@ -116,7 +117,7 @@ async def say(
     words = f"{visible(thread)}: {sent.outcome.replace('_', ' ')}: {visible(sent.explanation)}"
     session.output.result(result, Text(words) if sent.counts else None)
     if not sent.counts:
-        session.output.note(f"starter.py: {words}")
+        session.output.note(f"{CLI.name}: {words}")
     return OK if sent.counts else REFUSED
 
 
@@ -151,7 +152,7 @@ async def _report(session: Session, threads: "Threads", started: "Started", stat
         "Continued " if started.continued else "Started ",
         (started.thread, "bold"),
         f" ({status.replace('_', ' ')})\n",
-        f"  {command('watch', started.thread)}",
+        f"  {CLI.command('watch', started.thread)}",
         f"\n  {link}" if link else "",
     )
     result = {"thread": started.thread, "run_id": started.run_id, "status": status, "ui": link}
@@ -192,7 +193,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
             if request["request"] == event["request"]["id"]:
                 session.output.note(request_screen(request))
     if event["type"] == "run_blocked":
-        session.output.note(f"It is blocked. Fix the cause, then: {command('retry', thread)}")
+        session.output.note(f"It is blocked. Fix the cause, then: {CLI.command('retry', thread)}")
     if event["type"] == "message_awaited":
         return (await threads.state(thread))["status"] in ("waiting_message", *CLOSED)
     return False

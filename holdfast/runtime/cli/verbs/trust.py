@@ -56,7 +56,7 @@ async def trust(
     if not counts:
         output.note(
             f"{visible(str(folder))} holds the state folder {visible(str(session.settings.home))}, so no approval "
-            "counts in it; set HOLDFAST_HOME to a folder elsewhere, for worker.py and starter.py"
+            "counts in it; set HOLDFAST_HOME to a folder elsewhere, for workers and the command line"
         )
     approved = counts and bool(missing) and _ask(session, found, digest, whole)
     if approved:

@@ -1,0 +1,16 @@
+"""What each extra of the distribution installs for, so that a command can say which one is missing."""
+
+from importlib.util import find_spec
+
+_STORES = ("httpx2", "openai", "psycopg", "psycopg_pool", "typer")
+EXTRAS = {
+    "cli": (*_STORES, "rich"),
+    "gateway": (*_STORES, "fastapi", "uvicorn"),
+    "worker": (*_STORES, "genai_prices"),
+}
+"""The modules that a program imports beyond what the extension API needs. `pyproject.toml` has their distributions."""
+
+
+def is_installed(extra: str) -> bool:
+    """Whether all that an extra stands for can be imported. Imports none of it."""
+    return all(find_spec(module) for module in EXTRAS[extra])

@@ -1,0 +1,127 @@
+"""The wheel has all that is imported below `holdfast`, and nothing else; the sdist makes the same wheel."""
+
+import ast
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.runtime.extras import EXTRAS
+from tests.package.installation import ROOT, build
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EVERY = {module for modules in EXTRAS.values() for module in modules}
+BLOCKED = """
+import importlib, pkgutil, sys
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in {blocked!r} else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+"""
+
+
+def files_below(folder: Path) -> set[str]:
+    """The files of a folder and behind its links, without what running them has made."""
+    walked = ((Path(place), name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    found = {place / name for place, name in walked if place.name != "__pycache__"}
+    return {str(file.relative_to(folder.parent)) for file in found}
+
+
+def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
+    """Files behind links are in the links' places; other distributions own `workflows`, `activities` and `examples`."""
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == files_below(ROOT / "holdfast")
+    parts = {"py.typed", "__main__.py", "worker.py", "gateway.py", "starter.py", "workflows/agent_run.py"}
+    parts |= {"activities/assembly.py", "examples/release/catalog.py", "examples/loop/skills/test-first/SKILL.md"}
+    assert {f"holdfast/{part}" for part in parts} < names
+    assert {f"holdfast/runtime/stores/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
+    assert wheel.stat().st_size < 1_000_000
+
+
+def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Who builds from the sdist gets the very bytes of our wheel."""
+    with tarfile.open(build("sdist", tmp_path / "sdist")) as sdist:
+        sdist.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    assert build("wheel", tmp_path / "wheel", source=source).read_bytes() == wheel.read_bytes()
+
+
+def test_the_version_is_one() -> None:
+    """What `holdfast --version` prints is the distribution's version."""
+    assert PROJECT["version"] == holdfast.__version__
+
+
+def test_public_names_are_the_same_for_programs_and_type_checkers() -> None:
+    """`__all__`, what is imported lazily and what type checkers see are the same names, and each can be imported."""
+    tree = ast.parse((ROOT / "holdfast/__init__.py").read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert seen == holdfast._HOME
+    assert seen.keys() == set(holdfast.__all__) <= set(dir(holdfast))
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+
+
+def without(*blocked: str, code: str) -> list[str]:
+    """Run code in a process that cannot import these modules; return the words that it prints."""
+    program = BLOCKED.format(blocked=set(blocked)) + code
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
+def test_the_extension_api_needs_no_extra() -> None:
+    """Users' catalogs, stores, clients and tests import what they need without FastAPI, typer, psycopg and the like."""
+    code = """
+import holdfast, holdfast.testing
+for name in holdfast.__all__:
+    getattr(holdfast, name)
+tools = [*holdfast.workspace_tools(confine="never"), *holdfast.memory_tools()]
+policy = holdfast.Policy(rules=(holdfast.ask("run_*", when="args.command != ''"), holdfast.allow()))
+catalog = holdfast.Catalog(agents=[holdfast.Agent(name="a", instructions="b", policy=policy)], tools=tools)
+print(*catalog.agents)
+"""
+    assert without(*EVERY, code=code) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "modules"),
+    [
+        ("cli", ("starter", "runtime.cli", "runtime.audit", "runtime.composition", "runtime.stores")),
+        ("gateway", ("gateway", "runtime.gateway", "runtime.composition", "runtime.stores")),
+        ("worker", ("worker", "activities", "runtime.worker", "runtime.composition", "runtime.stores")),
+    ],
+)
+def test_a_program_needs_its_own_extra_only(extra: str, modules: tuple[str, ...]) -> None:
+    """Nothing that a program imports is of another program's extra."""
+    code = f"""
+for name in {modules}:
+    module = importlib.import_module("holdfast." + name)
+    for found in pkgutil.walk_packages(getattr(module, "__path__", ()), module.__name__ + "."):
+        importlib.import_module(found.name)
+"""
+    blocked = EVERY - {*EXTRAS[extra], "rich"}  # typer brings rich along
+    assert without(*blocked, code=code) == []
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_an_extra_has_the_distributions_of_its_modules(extra: str) -> None:
+    """What a program looks for before it starts is what its extra installs."""
+    named = {requirement.split(">")[0].split("[")[0] for requirement in PROJECT["optional-dependencies"][extra]}
+    owners = packages_distributions()
+    assert {owner.lower() for module in EXTRAS[extra] for owner in owners[module]} - {"psycopg-pool"} == named

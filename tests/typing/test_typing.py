@@ -1,0 +1,38 @@
+"""Type checkers find Holdfast's types in the wheel, and users' mistakes with them."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.package.installation import Installation
+
+HERE = Path(__file__).parent
+
+
+def check(installation: Installation, folder: Path, *names: str, options: tuple[str, ...] = ()) -> str:
+    """Type-check a user's files by the installed wheel; return what mypy prints."""
+    for name in names:
+        shutil.copy(HERE / name, folder)
+    target = ["--python-executable", installation.python, "--config-file=", f"--cache-dir={folder / 'cache'}"]
+    command = [sys.executable, "-m", "mypy", "--strict", *target, *options, *names]
+    ran = subprocess.run(command, cwd=folder, env=installation.environ, capture_output=True, text=True, check=False)
+    return ran.stdout + ran.stderr
+
+
+def test_a_users_project_is_checked(developed: Installation, tmp_path: Path) -> None:
+    """A catalog with stores and tests passes in strict mode; each mistake is an error of the kind that is expected."""
+    found = check(developed, tmp_path, "right_uses.py", "wrong_uses.py")
+    assert found == "Success: no issues found in 2 source files\n"
+
+
+@pytest.mark.slow
+def test_a_users_project_has_no_any(developed: Installation, tmp_path: Path) -> None:
+    """Each expression has a type of its own; but `Tool` alone stands for any tool, and a decorator takes any."""
+    found = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
+    lines = (HERE / "right_uses.py").read_text().splitlines()
+    untyped = {lines[int(line.split(":")[1]) - 1] for line in found.splitlines() if ": error:" in line}
+    assert all(line.startswith("@tool") or "workspace_tools()" in line for line in untyped), found
+    assert "error" in found  # the option works

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         StackError,
         ToolSignatureError,
     )
+    from holdfast.llm.blocks import AudioBlock, FileBlock, ImageBlock, TextBlock
     from holdfast.memory.semantic import ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory, Recalled
     from holdfast.runtime.client.signed_requests import sign_request
     from holdfast.runtime.memory.skills import load_skills
@@ -49,15 +50,18 @@ __all__ = [
     "ArtifactAltered",
     "ArtifactNotFound",
     "ArtifactStore",
+    "AudioBlock",
     "Catalog",
     "CatalogError",
     "Confinement",
     "Effect",
     "Escalation",
+    "FileBlock",
     "Found",
     "Gateway",
     "HistoryUnreadable",
     "HoldfastError",
+    "ImageBlock",
     "ItemNotFound",
     "ItemRefused",
     "Limits",
@@ -80,6 +84,7 @@ __all__ = [
     "SkillInvalid",
     "StackError",
     "Terms",
+    "TextBlock",
     "ThreadStore",
     "Tool",
     "ToolContext",
@@ -109,6 +114,7 @@ _MODULES = {
     "holdfast.base.paths": "WorkspacePath",
     "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
     "PolicyError RecordConflict RecordGap SettingsError StackError ToolSignatureError",
+    "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
     "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
     "holdfast.runtime.client.signed_requests": "sign_request",
     "holdfast.runtime.memory.skills": "load_skills",

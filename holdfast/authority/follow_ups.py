@@ -1,10 +1,11 @@
 """Follow-up messages to open runs: their format, limits and outcomes."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from holdfast.authority.statements import Signed, parsed, validation_message
+from holdfast.base.digests import unportable
 from holdfast.base.names import PersonName
 from holdfast.llm.content import too_long, unfit
 from holdfast.llm.messages import Content, text_of
@@ -42,6 +43,8 @@ MessageOutcome = Literal[
 class Message(Signed):
     """A person's message; the JSON of the signal and the update `say`."""
 
+    FORMAT: ClassVar[str] = "message/1"
+
     message: Content = Field(min_length=1)
     by: PersonName = ""
     when_busy: WhenBusy = "queue"
@@ -70,6 +73,8 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
         return "malformed", "the message is empty"
     if why := unfit(message.message):
         return "malformed", f"the message {why}"
+    if why := unportable(message.model_dump(mode="json")):
+        return "malformed", f"the message holds {why}"
     if excess := too_long(message.message):
         return "too_long", f"the message {excess}; put it into a file in the workspace"
     return message

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from holdfast.base.digests import GENESIS, canonical, chain
+from holdfast.base.digests import GENESIS, canonical, chain, is_plain, portable
 from holdfast.base.lines import Lines, page
 from holdfast.log.events import EVENTS, AgentEvent, Event
 
@@ -42,10 +42,18 @@ class EventLog:
         return self.since(self.first)
 
     def append(self, event: EventT, *, at: datetime) -> EventT:
-        """Stamp `event` with position, time and digest, append it, and return the stamped event."""
+        """Stamp `event` with position, time and digest, append it, and return the stamped event.
+
+        The run goes on with what a reader of the log has: canonical JSON writes 5.0 as 5, and what has no canonical
+        JSON, such as a number that a provider sent, is recorded as the nearest that has (`portable`).
+        """
         stamped = event.model_copy(update={"position": self.length, "at": at})
         fields = event_json(stamped)
-        self.head = chain(self.head, canonical(fields))
+        if not is_plain(fields):  # an exception in workflow code would fail the workflow task for ever
+            fields = json.loads(canonical(portable(fields)))
+            (stamped,) = cast(list[EventT], EVENTS.validate_python([fields]))
+        encoded = canonical(fields)
+        self.head = chain(self.head, encoded)
         self._lines.append(canonical({**fields, "digest": self.head}))
         return stamped.model_copy(update={"digest": self.head})
 
@@ -57,7 +65,7 @@ class EventLog:
     def since(self, position: int) -> list[AgentEvent]:
         """Return the events from `position` on, as far as they are kept here."""
         lines = self._lines.since(position - self.first)
-        return EVENTS.validate_python([json.loads(line.decode("utf-8", "surrogatepass")) for line in lines])
+        return EVENTS.validate_python([json.loads(line) for line in lines])
 
     def size_since(self, position: int) -> int:
         """Return the size in bytes of the events from `position` on."""

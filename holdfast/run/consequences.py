@@ -5,7 +5,10 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 
 from datetime import datetime
 
+from pydantic_core import to_jsonable_python
+
 from holdfast.authority.policy import Terms, Verdict
+from holdfast.base.digests import unportable
 from holdfast.base.names import person_name
 from holdfast.llm.content import too_long, unfit
 from holdfast.llm.messages import Content, ToolCall, text_of
@@ -61,6 +64,8 @@ def on_task(task: Content, *, by: str = "") -> Events:
         return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
     if why := unfit(task):
         return [_failed(TASK_MALFORMED, f"the task {why}; give it as text")]
+    if why := unportable(to_jsonable_python(task)):
+        return [_failed(TASK_MALFORMED, f"the task holds {why}")]
     if excess := too_long(task):
         return [_failed(TASK_TOO_LONG, f"the task {excess}; put it into a file in the workspace")]
     return []

@@ -20,7 +20,7 @@ PURE = {
     "llm": "base",
     "tools": "base errors llm trust",
     "memory": "base errors llm trust",
-    "authority": "base llm tools trust",
+    "authority": "base errors llm tools trust",
     "agents": "authority base errors memory stores tools",
     "log": "agents authority base errors llm memory tools trust",
     "transcript": "agents base llm log memory",

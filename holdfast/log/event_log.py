@@ -6,12 +6,14 @@ JSON without its own digest.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 from holdfast.base.digests import GENESIS, canonical, chain, is_plain, portable
 from holdfast.base.lines import Lines, page
+from holdfast.errors import NotPortable
 from holdfast.log.events import EVENTS, AgentEvent, Event
 
 EventT = TypeVar("EventT", bound=Event)
@@ -48,11 +50,7 @@ class EventLog:
         JSON, such as a number that a provider sent, is recorded as the nearest that has (`portable`).
         """
         stamped = event.model_copy(update={"position": self.length, "at": at})
-        fields = event_json(stamped)
-        if not is_plain(fields):  # an exception in workflow code would fail the workflow task for ever
-            fields = json.loads(canonical(portable(fields)))
-            (stamped,) = cast(list[EventT], EVENTS.validate_python([fields]))
-        encoded = canonical(fields)
+        stamped, fields, encoded = _as_read(stamped)
         self.head = chain(self.head, encoded)
         self._lines.append(canonical({**fields, "digest": self.head}))
         return stamped.model_copy(update={"digest": self.head})
@@ -124,6 +122,20 @@ def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENES
         if event.position != position or event.digest != head:
             return position
     return None
+
+
+def _as_read(event: EventT) -> tuple[EventT, dict[str, Any], bytes]:
+    """Return an event as readers of the log have it, its JSON, and its canonical JSON, which is never an error.
+
+    An exception in workflow code would fail the workflow task for ever.
+    """
+    fields = event_json(event)
+    if is_plain(fields):
+        with suppress(NotPortable):  # a lone surrogate
+            return event, fields, canonical(fields)
+    fields = json.loads(canonical(portable(fields)))
+    (read,) = cast(list[EventT], EVENTS.validate_python([fields]))
+    return read, fields, canonical(fields)
 
 
 def event_json(event: AgentEvent | Event) -> dict[str, Any]:

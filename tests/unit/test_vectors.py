@@ -4,6 +4,7 @@
 """
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.seals.orders import order_name
 from holdfast.tools.effects import effect_key
 
 FILE = Path(__file__).parents[2] / "docs" / "verify" / "vectors.json"
+UNTIL = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = encode_key(bytes(range(32)))
 VALUES: list[Any] = [
     *([600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 333333333.33333329], {"\U0001f600": 1, "\ufb33": 2}),
@@ -26,9 +28,9 @@ VALUES: list[Any] = [
 ]
 STATEMENTS: list[Signed] = [
     Decision(decision="approve", request="1", by="alice", digest="0" * 64, arguments={"cents": 5.0}, remember=True),
-    AuthorityDelegation(by="alice", to="bob", until="2026-01-02T03:04:05Z"),
+    AuthorityDelegation(by="alice", to="bob", until=UNTIL),
     Revocation(by="alice", delegated_to="bob"),
-    Message(by="dana", message="Publish ä 😀", id="m1", until="2026-01-02T03:04:05Z"),
+    Message(by="dana", message="Publish ä 😀", id="m1", until=UNTIL),
 ]
 
 

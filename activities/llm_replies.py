@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.llm.adapters import Adapter, as_dict
-from holdfast.llm.messages import AssistantMessage, encode
+from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
@@ -49,8 +49,6 @@ def read_reply(
         rejected = f"the provider's response holds no reply ({start})."
     elif message is None:
         rejected = "it is empty."
-    elif not _is_recordable(message):
-        message, rejected = None, "it holds a number that JSON cannot carry exactly."
     elif given.finish_reason == "length" and not message.tool_calls:
         rejected = "it was cut off by the length limit; be shorter."
     problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=given.finish_reason == "length")
@@ -63,14 +61,6 @@ def read_reply(
         finish_reason=given.finish_reason,
         llm=given.llm or spec.llm,
     )
-
-
-def _is_recordable(message: AssistantMessage) -> bool:
-    try:
-        encode(message)
-    except ValueError:
-        return False
-    return True
 
 
 def _read_calls(

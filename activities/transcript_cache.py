@@ -53,14 +53,12 @@ class CachedTranscript:
         return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
     def append(self, message: AnyMessage) -> None:
-        """Add a message."""
-        self._add(encode(message), message)
+        """Add a message: as a worker that reads its line encodes it, whose JSON has 5 where a provider wrote 5.0."""
+        self.append_line(encode(message))
 
     def append_line(self, line: bytes) -> None:
         """Add a message, given as its line in the transcript."""
-        self._add(line, decode(line))
-
-    def _add(self, line: bytes, message: AnyMessage) -> None:
+        message = decode(line)
         encoded = self.adapter.encode(message)
         self.messages.append(encoded)
         self.heads.append(chain(self.heads[-1], line))

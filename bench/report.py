@@ -29,7 +29,7 @@ from bench.figures import (
     over_floor,
     targets,
 )
-from holdfast import __version__
+from holdfast.version import __version__
 
 NAMES = {FLOOR: "bare workflow", HOLDFAST: "Holdfast, reads", EFFECTS: "Holdfast, effects"}
 HEADINGS = ["steps", "", "runs", "ms", "× floor", "CPU ms", "× floor", "bytes", "events"]

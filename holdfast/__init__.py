@@ -6,6 +6,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory
     from holdfast.agents.catalog import Catalog
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from holdfast.tools.secrets import SecretNotDeclared, Secrets
     from holdfast.trust import Trust
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Absent",

@@ -30,6 +30,7 @@
     ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.memory.errors`)
     ├── ItemRefused          semantic memory rejects a change (`holdfast.memory.semantic`)
     ├── ItemNotFound         semantic memory has no item with this id
+    ├── NotPortable          a value has no canonical JSON
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
     ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode
     ├── HistoryFileNotFound  there is no such file
@@ -107,6 +108,10 @@ class PolicyError(HoldfastError):
     def __init__(self, problems: Iterable[PolicyProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+
+class NotPortable(HoldfastError, ValueError):
+    """A value has no canonical JSON: no two parsers need agree on what it is. The message says what it holds."""
 
 
 class TranscriptMismatch(HoldfastError):

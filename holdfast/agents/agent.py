@@ -105,11 +105,11 @@ class AgentSpec(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of all fields: runs with the same hash have the same instructions, tools and policy.
+        """Digest of all fields, format `agent/1`: runs with the same hash have the same instructions, tools and policy.
 
         It omits defaults, so that a field added in a later release does not change older hashes.
         """
-        return digest(self.model_dump(mode="json", exclude_defaults=True))
+        return digest(["agent/1", self.model_dump(mode="json", exclude_defaults=True)])
 
     @cached_property
     def depends_on_trust(self) -> bool:

@@ -6,6 +6,8 @@ from typing import TypeVar
 from holdfast.agents.agent import Agent, AgentSpec
 from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
+from holdfast.base.canonical import unportable
+from holdfast.base.models import Frozen
 from holdfast.errors import CatalogError
 from holdfast.memory.semantic import MemoryStore
 from holdfast.stores import ArtifactStore, ThreadStore
@@ -27,7 +29,8 @@ class Catalog:
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
-        CatalogError: There is no agent, a name occurs twice, or an agent names a tool or a skill that is missing.
+        CatalogError: There is no agent, a name occurs twice, or an agent names a tool or a skill that is missing, or a
+            definition has no canonical JSON.
     """
 
     def __init__(
@@ -62,6 +65,15 @@ class Catalog:
                 )
             for name in agent.verify:
                 self._check_verifier(agent, name)
+        self._check_portable()
+
+    def _check_portable(self) -> None:
+        """Reject what no run could record: every run records its agent, and the digest of it."""
+        specs: dict[str, Frozen] = {f"tool {name!r}": tool.spec for name, tool in self.tools.items()}
+        specs |= {f"agent {name!r}": agent for name, agent in self.agents.items()}
+        for what, spec in specs.items():
+            if why := unportable(spec.model_dump(mode="json")):
+                raise CatalogError(f"{what} cannot be recorded: its definition holds {why}")
 
     def _check_verifier(self, agent: Agent, name: str) -> None:
         tool = self.tools.get(name)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from holdfast.authority.policy import Terms
 from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.authority.votes import Seen, Vote
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import exact_json
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import ToolCall
 
@@ -130,7 +130,7 @@ class ApprovalRequest(Frozen):
         """Encode a person's edited arguments as JSON; empty if there are none, or if they equal the current ones."""
         if arguments is None:
             return ""
-        text = canonical(arguments).decode("utf-8", "replace")
+        text = exact_json(arguments)
         return "" if self.call(text).digest == self.call().digest else text
 
     def edited(self, arguments: str, *, by: str, effect_key: str) -> "ApprovalRequest":
@@ -152,7 +152,7 @@ class ApprovalRequest(Frozen):
             "request": self.id,
             "kind": self.kind,
             "tool": self.tool,
-            "arguments": parsed(self.arguments),
+            "arguments": shown_arguments(self.arguments),
             "digest": self.digest,
             "spec_hash": self.spec_hash,
             "effect_key": self.effect_key,
@@ -170,14 +170,20 @@ class ApprovalRequest(Frozen):
         }
 
 
+def shown_arguments(arguments: str) -> Any:
+    """Return a call's arguments as a view shows them: an object, or the text itself where it is none."""
+    given = parsed(arguments)
+    return given if isinstance(given, dict) else arguments
+
+
 def shown_digest(view: dict[str, Any]) -> str:
     """Compute the digest of what a request's view shows, so that a signer signs exactly what they see.
 
     Raises:
         KeyError: The view lacks a field.
+        ValueError: The view holds what is no JSON.
     """
     shown = view["arguments"]
-    arguments = shown if isinstance(shown, str) else canonical(shown).decode()
-    call = ToolCall(id="", name=view["tool"], arguments=arguments)
+    call = ToolCall(id="", name=view["tool"], arguments=shown if isinstance(shown, str) else exact_json(shown))
     bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
     return Seen(call_digest=call.digest, **bound).digest

@@ -1,10 +1,11 @@
 """Follow-up messages to open runs: their format, limits and outcomes."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from holdfast.authority.statements import Signed, parsed, validation_message
+from holdfast.base.canonical import unportable
 from holdfast.base.names import PersonName
 from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import too_long, unfit
@@ -43,6 +44,8 @@ MessageOutcome = Literal[
 class Message(Signed):
     """A person's message; the JSON of the signal and the update `say`."""
 
+    FORMAT: ClassVar[str] = "message/1"
+
     message: Content
     by: PersonName = ""
     when_busy: WhenBusy = "queue"
@@ -73,6 +76,8 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
         return "malformed", "the message is empty"
     if why := unfit(message.message):
         return "malformed", f"the message {why}"
+    if why := unportable(message.model_dump(mode="json")):
+        return "malformed", f"the message holds {why}"
     if excess := too_long(message.message):
         return "too_long", f"the message {excess}; put it into a file in the workspace"
     return message

@@ -172,7 +172,7 @@ class Policy(Frozen):
     @cached_property
     def hash(self) -> str:
         """Digest of the policy: policies with the same hash are equal."""
-        return digest(self.model_dump(mode="json", exclude_defaults=True))
+        return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True)])
 
     @property
     def proves_requesters(self) -> bool:

@@ -6,14 +6,15 @@
 """
 
 import hashlib
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import from_json
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.base.models import Frozen
 from holdfast.base.names import PersonName
+from holdfast.errors import NotPortable
 from holdfast.llm.messages import too_deep
 
 DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]
@@ -38,7 +39,10 @@ _Id = Annotated[_Short, BeforeValidator(_as_text), Field(min_length=1)]
 
 
 class Signed(Frozen):
-    """A statement by a named person, optionally signed."""
+    """A statement by a named person, optionally signed. Each kind names its format, which the signature covers."""
+
+    FORMAT: ClassVar[str]
+    """The name and version of what is signed, such as `decision/1`: another version, should the meaning change."""
 
     by: PersonName = "unknown"
     """The person who makes the statement. The policy decides whether the bare name suffices."""
@@ -46,9 +50,15 @@ class Signed(Frozen):
     """Ed25519 signature of `signed_bytes`, in URL-safe base64."""
 
     def signed_bytes(self, thread: str) -> bytes:
-        """Return the bytes to sign: the canonical JSON of the thread and the fields, without signature and defaults."""
+        """Return the bytes to sign: canonical JSON of the format, the thread and the fields.
+
+        Without the signature, and without fields that have their default.
+
+        Raises:
+            NotPortable: The statement has no canonical JSON.
+        """
         fields = self.model_dump(mode="json", exclude={"signature"}, exclude_defaults=True)
-        return canonical({"holdfast": type(self).__name__, "thread": thread, **fields})
+        return canonical({"holdfast": self.FORMAT, "thread": thread, **fields})
 
     def signed_digest(self, thread: str) -> str:
         """Return a digest that identifies the statement independently of its signature."""
@@ -63,6 +73,8 @@ class Reasoned(Signed):
 
 class Decision(Reasoned):
     """A person's decision on a request; the JSON of the signals `approve`, `deny`, `respond` and `reconcile`."""
+
+    FORMAT: ClassVar[str] = "decision/1"
 
     decision: DecisionKind
     request: _Id
@@ -79,6 +91,8 @@ class Decision(Reasoned):
 class AuthorityDelegation(Reasoned):
     """An approver's delegation of authority within a thread; the JSON of the signal `delegate_authority`."""
 
+    FORMAT: ClassVar[str] = "delegation/1"
+
     to: Annotated[PersonName, Field(min_length=1)]
     seconds: float | None = Field(default=None, gt=0, le=LONGEST_DELEGATION)
     """Duration in seconds from its arrival."""
@@ -94,6 +108,8 @@ class AuthorityDelegation(Reasoned):
 
 class Revocation(Reasoned):
     """An approver's revocation of a remembered rule or a delegation; the JSON of the signal `revoke`."""
+
+    FORMAT: ClassVar[str] = "revocation/1"
 
     remembered: _Id | None = None
     """The id of a remembered rule."""
@@ -126,10 +142,12 @@ def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | st
         return "it is nested too deeply"
     try:
         read = kind.model_validate({**payload, **{name: value for name, value in given.items() if value is not None}})
-        size = len(read.model_dump_json())
+        size = len(canonical(read.model_dump(mode="json")).decode())
     except ValidationError as error:
         return validation_message(error)
-    except ValueError as error:  # a lone surrogate
+    except NotPortable as error:
+        return f"it cannot be recorded: it holds {error}"
+    except ValueError as error:
         return f"it cannot be written as JSON: {error}"
     return read if size <= ARGUMENT_CHARS else f"it is over {ARGUMENT_CHARS:,} characters long"
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.authority.statements import Decision, Proof
-from holdfast.base.digests import canonical, digest
+from holdfast.base.canonical import exact_json
+from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import ToolCall
 
@@ -30,7 +31,7 @@ class Seen(Frozen):
     @property
     def digest(self) -> str:
         """The value that a decision, and so its signature, gives as `digest`."""
-        return digest([self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
+        return digest(["approval/1", self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
 
 
 class Vote(Frozen):
@@ -67,8 +68,7 @@ class Vote(Frozen):
         """Digest of the call that this vote approves."""
         if self.said.arguments is None:
             return self.seen.call_digest
-        arguments = canonical(self.said.arguments).decode("utf-8", "replace")
-        return ToolCall(id="", name=self.seen.tool, arguments=arguments).digest
+        return ToolCall(id="", name=self.seen.tool, arguments=exact_json(self.said.arguments)).digest
 
     def view(self) -> dict[str, Any]:
         """Return the vote as `show` and `pending` present it."""

@@ -1,4 +1,4 @@
-"""Building blocks for all packages: frozen models, canonical JSON and digests, names, paths and lines of text.
+"""Building blocks for all packages: frozen models, canonical JSON, digests, names, paths and lines of text.
 
 This package imports nothing of Holdfast but its errors. Each package decides what its own digests cover.
 """

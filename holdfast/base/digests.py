@@ -1,22 +1,14 @@
-"""Digests: the canonical encoding they are computed over, chains of them, and addresses of content."""
+"""Digests: of values, as canonical JSON; chains of them; and addresses of content."""
 
 import hashlib
-import json
 import re
 from typing import Any
 
+from holdfast.base.canonical import canonical
 from holdfast.errors import ArtifactNotFound
 
 GENESIS = "0" * 64
 """The digest that precedes the first entry of every chain."""
-
-
-def canonical(value: Any) -> bytes:
-    """Encode `value` (JSON types only) as the canonical JSON text that digests are computed over.
-
-    Keys are sorted, without white space, in UTF-8 without escapes: RFC 8785 in spirit, with Python's number format.
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def digest(value: Any) -> str:

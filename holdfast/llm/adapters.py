@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast.base.canonical import canonical, portable
 from holdfast.base.digests import digest
 from holdfast.llm.blocks import (
     AudioBlock,
@@ -141,10 +142,20 @@ def message_of(
         ids: See `Adapter.decode`.
         used: See `Adapter.decode`.
     """
-    content = _with_ids(tuple(blocks), ids=ids, used=used)
+    content = tuple(
+        block.model_copy(update={"provider": _as_recorded(block.provider)})
+        for block in _with_ids(tuple(blocks), ids=ids, used=used)
+    )
     if all(isinstance(block, ReasoningBlock) for block in content):
         return None
-    return AssistantMessage(content=content, provider=provider)
+    return AssistantMessage(content=content, provider=_as_recorded(provider))
+
+
+def _as_recorded(part: ProviderPart | None) -> ProviderPart | None:
+    """Return a provider part as it is read back from the log: 5.0 is 5 there, and what no JSON can hold is replaced."""
+    if part is None:
+        return None
+    return part.model_copy(update={"data": json.loads(canonical(portable(part.data)))})
 
 
 def _with_ids(blocks: SaidBlocks, *, ids: str, used: Collection[str]) -> SaidBlocks:

@@ -21,7 +21,7 @@ class ProviderPart(Frozen):
     issuer: str
     """Who issued it: the `issuer` of the adapter that read it."""
     data: dict[str, Any]
-    """JSON, verbatim."""
+    """JSON, unchanged but for numbers: canonical JSON writes 5.0 as 5, and limits integers to 2^53 - 1."""
 
 
 class Block(Frozen):

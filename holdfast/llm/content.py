@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical, unportable
 from holdfast.llm.blocks import Content, Media, blocks_of, text_of
 
 MAX_TEXT_BYTES = 200_000
@@ -45,11 +45,8 @@ def unfit(content: Content) -> str:
                 binascii.a2b_base64(block.data, strict_mode=True)
             except ValueError as error:
                 return f"has a {block.type} block whose `data` is not base64 ({error})"
-    try:
-        canonical(content_json(content))
-    except (ValueError, RecursionError):
-        return "holds a lone surrogate or a number, which canonical JSON cannot represent"
-    return ""
+    why = unportable(content_json(content))
+    return f"holds {why}" if why else ""
 
 
 def size_of(content: Content) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import Content, ProviderPart, RefusalBlock, ReplyContent, TextBlock, ToolCall, blocks_of
 

@@ -6,12 +6,15 @@ JSON without its own digest.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from holdfast.base.digests import GENESIS, canonical, chain
+from holdfast.base.canonical import canonical, is_plain, portable
+from holdfast.base.digests import GENESIS, chain
 from holdfast.base.lines import Lines, page
+from holdfast.errors import NotPortable
 from holdfast.log.events import EVENTS, AgentEvent, Event
 
 EventT = TypeVar("EventT", bound=Event)
@@ -42,10 +45,14 @@ class EventLog:
         return self.since(self.first)
 
     def append(self, event: EventT, *, at: datetime) -> EventT:
-        """Stamp `event` with position, time and digest, append it, and return the stamped event."""
+        """Stamp `event` with position, time and digest, append it, and return the stamped event.
+
+        The run goes on with what a reader of the log has: canonical JSON writes 5.0 as 5, and what has no canonical
+        JSON, such as a number that a provider sent, is recorded as the nearest that has (`portable`).
+        """
         stamped = event.model_copy(update={"position": self.length, "at": at})
-        fields = event_json(stamped)
-        self.head = chain(self.head, canonical(fields))
+        stamped, fields, encoded = _as_read(stamped)
+        self.head = chain(self.head, encoded)
         self._lines.append(canonical({**fields, "digest": self.head}))
         return stamped.model_copy(update={"digest": self.head})
 
@@ -57,7 +64,7 @@ class EventLog:
     def since(self, position: int) -> list[AgentEvent]:
         """Return the events from `position` on, as far as they are kept here."""
         lines = self._lines.since(position - self.first)
-        return EVENTS.validate_python([json.loads(line.decode("utf-8", "surrogatepass")) for line in lines])
+        return EVENTS.validate_python([json.loads(line) for line in lines])
 
     def size_since(self, position: int) -> int:
         """Return the size in bytes of the events from `position` on."""
@@ -116,6 +123,20 @@ def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENES
         if event.position != position or event.digest != head:
             return position
     return None
+
+
+def _as_read(event: EventT) -> tuple[EventT, dict[str, Any], bytes]:
+    """Return an event as readers of the log have it, its JSON, and its canonical JSON, which is never an error.
+
+    An exception in workflow code would fail the workflow task for ever.
+    """
+    fields = event_json(event)
+    if is_plain(fields):
+        with suppress(NotPortable):  # a lone surrogate
+            return event, fields, canonical(fields)
+    fields = json.loads(canonical(portable(fields)))
+    (read,) = cast(list[EventT], EVENTS.validate_python([fields]))
+    return read, fields, canonical(fields)
 
 
 def event_json(event: AgentEvent | Event) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.errors import EventUnreadable, RecordUnreadable
 from holdfast.log.event_log import digest_after
@@ -14,7 +15,7 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
     """Decode lines of the record, and verify that none is missing, out of place or altered.
 
     Digests cover the stored JSON, not the decoded events, so that fields of newer releases and upcast events verify
-    too.
+    too. A line is canonical JSON: of two spellings of an event with one digest, one is in the log.
 
     Args:
         thread: Thread id, for errors.
@@ -34,12 +35,15 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
             stored = json.loads(line)
             claimed = stored.get("digest")
             digest = claimed if previous is None else digest_after(previous, stored)
+            is_canonical = canonical(stored) == line
         except (ValueError, RecursionError, EventUnreadable) as error:
             raise _unreadable(thread, position, f"does not decode ({error})") from error
         if event.position != position:
             raise _unreadable(thread, position, f"is missing: the line in its place has position {event.position}")
         if not claimed or digest != claimed:
             raise _unreadable(thread, position, "was altered, or one before it: its digest does not match")
+        if not is_canonical:
+            raise _unreadable(thread, position, "was altered: its line is not canonical JSON")
         events.append(event)
         previous = digest
     return events

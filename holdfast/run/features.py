@@ -19,8 +19,8 @@ To add a level, add a line to `LEVELS`. Releases never change or remove a line.
 
 from collections.abc import Mapping
 
-from holdfast import __version__
 from holdfast.errors import FeaturesUnknown
+from holdfast.version import __version__
 
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",

@@ -10,6 +10,7 @@ from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.state import RunState
+from holdfast.tools.numbers import with_floats
 from holdfast.trust import Trust, is_tainted
 
 
@@ -35,7 +36,7 @@ def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
         ToolUse(
             tool=call.name,
             effect=tool.effect,
-            arguments=parsed(call.arguments),
+            arguments=with_floats(parsed(call.arguments), tool.parameters),
             agent=spec.name,
             depth=state.origin.depth,
             workspace=state.workspace,

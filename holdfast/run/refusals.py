@@ -10,7 +10,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.base.digests import GENESIS, canonical, chain
+from holdfast.base.canonical import canonical, exact_json, portable
+from holdfast.base.digests import GENESIS, chain
+from holdfast.errors import NotPortable
 from holdfast.log.event_log import event_json
 from holdfast.log.events import AgentEvent, DecisionReceived, RefusalsCounted, SignalRejected
 
@@ -85,13 +87,15 @@ def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
 
 
 def encoded(payload: Any) -> bytes:
-    """Return what was sent, as bytes: canonical JSON, where it is JSON."""
+    """Return what was sent, as bytes: canonical JSON with integers in full, or the nearest that is JSON."""
     if isinstance(payload, bytes):
         return payload
-    try:
-        return canonical(payload)
-    except (TypeError, ValueError):
-        return type(payload).__name__.encode()
+    for value in (payload, portable(payload)):
+        try:
+            return exact_json(value).encode()
+        except NotPortable:
+            continue
+    return type(payload).__name__.encode()
 
 
 class Refusals:

@@ -1,6 +1,6 @@
 """The requests to activities that follow from a run's state. Pure functions."""
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
 from holdfast.run.state import RunState
@@ -67,7 +67,7 @@ def tool_request(
 def verify_request(state: RunState, tool: str) -> ToolRequest:
     """Return the request to run a `verify` tool, with its default arguments."""
     spec = state.spec.tool(tool) if state.spec else None
-    arguments = canonical(spec.defaults if spec else {}).decode()
+    arguments = exact_json(spec.defaults if spec else {})
     return tool_request(state, ToolCall(id=f"verify_{tool}", name=tool, arguments=arguments))
 
 

@@ -31,7 +31,7 @@ class Answer(Sealed):
 
 def order_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
     """Name the call of this number in this chain of runs."""
-    return f"{number}.{digest([workflow_id, first_run_id, number])[:NAME_HEX]}"
+    return f"{number}.{digest(['order/1', workflow_id, first_run_id, number])[:NAME_HEX]}"
 
 
 def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:

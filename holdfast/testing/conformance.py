@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from holdfast.base.digests import address_of, canonical
+from holdfast.base.canonical import canonical
+from holdfast.base.digests import address_of
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, HoldfastError, RecordConflict, RecordGap
 from holdfast.log.event_log import EventLog, event_line

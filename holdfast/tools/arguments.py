@@ -1,8 +1,10 @@
 """Arguments of tool calls: parsed once into the canonical JSON that is judged, shown, signed, recorded and run.
 
 1. The tool's own pydantic model parses what the LLM writes, leniently (`"5"` for an integer) and with defaults.
-2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call.
+2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call. Integers are
+   written in full, of any size: digests of calls cover this text, and ids beyond 2^53 must not coincide.
 3. Parsing that JSON again must give the same values and the same JSON. A call whose arguments fail this never runs.
+   RFC 8785 writes 5.0 as 5, so a parameter of a type that takes both gets an integer.
 """
 
 import dataclasses
@@ -13,7 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import exact_json
+from holdfast.errors import NotPortable
 from holdfast.llm.messages import MAX_DEPTH, too_deep
 
 _NOT_FAITHFUL = (
@@ -46,10 +49,8 @@ def canonical_arguments(text: str) -> str:
         value = from_json(text.strip() or "{}", allow_inf_nan=False)
         if too_deep(value):
             return text
-        encoded = canonical(value)
-        from_json(encoded, allow_inf_nan=False)  # `1e400` is a number in JSON, and infinite as a float
-        return encoded.decode("utf-8")
-    except (ValueError, TypeError):
+        return exact_json(value)
+    except ValueError:
         return text
 
 
@@ -81,7 +82,8 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
             raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=field.alias or name))
     if _written(again) != written:
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
-    return Arguments({field.alias or name: getattr(read, name) for name, field in fields.items()}, written)
+    # What was read from the text that is recorded: the call gets these very values.
+    return Arguments({field.alias or name: getattr(again, name) for name, field in fields.items()}, written)
 
 
 def _written(read: BaseModel) -> str:
@@ -91,24 +93,19 @@ def _written(read: BaseModel) -> str:
         dumped = _sets_in_order(read, dumped)
         if too_deep(dumped):
             raise ArgumentsInvalid(f"they are nested more than {MAX_DEPTH} levels deep")
-        text = canonical(dumped).decode("utf-8")
-        if canonical(from_json(text, allow_inf_nan=False)).decode("utf-8") != text:
-            raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a number"))
-    except (PydanticSerializationError, TypeError, RecursionError) as error:
+        return exact_json(dumped)
+    except NotPortable as error:
+        raise ArgumentsInvalid(f"they hold {error}") from None
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ArgumentsInvalid(f"{_NOT_FAITHFUL.format(place='a value')} ({reason})") from None
-    except ValueError:  # NaN and infinity, and integers of more digits than Python reads
-        raise ArgumentsInvalid(
-            "a number in them is NaN, infinite or thousands of digits long, which JSON forbids"
-        ) from None
-    return text
 
 
 def _sets_in_order(value: Any, dumped: Any) -> Any:
     """Sort the items of sets in a dumped value: their own order differs between processes."""
     match value, dumped:
         case ((set() | frozenset()), list()):
-            return sorted(map(_sets_in_order, value, dumped), key=canonical)
+            return sorted(map(_sets_in_order, value, dumped), key=exact_json)
         case ((list() | tuple()), list()):
             return list(map(_sets_in_order, value, dumped))
         case dict(), dict():
@@ -123,25 +120,37 @@ def _sets_in_order(value: Any, dumped: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, types included: `1`, `1.0` and `True` all differ."""
-    if type(one) is not type(other):
+    """Whether two values are equal, types included: `1` and `True` differ, and `1` and `1.0`, one in JSON, do not."""
+    if _kind(one) is not _kind(other):
         return False
     match one:
         case BaseModel():
             return _same(one.__dict__, other.__dict__) and _same(one.__pydantic_extra__, other.__pydantic_extra__)
         case dict():
-            return {(type(key), key) for key in one} == {(type(key), key) for key in other} and all(
+            return {(_kind(key), key) for key in one} == {(_kind(key), key) for key in other} and all(
                 _same(value, other[key]) for key, value in one.items()
             )
         case list() | tuple():
             return len(one) == len(other) and all(map(_same, one, other))
         case set() | frozenset():
-            return bool(one == other) and Counter(map(type, one)) == Counter(map(type, other))
+            return bool(one == other) and Counter(map(_kind, one)) == Counter(map(_kind, other))
         case float():
-            return repr(one) == repr(other)
+            return one == _as_float(other)
     if hasattr(one, "__dict__") and not any("__eq__" in vars(each) for each in type(one).__mro__[:-1]):
         return _same(vars(one), vars(other))  # its own equality is identity
     return bool(one == other)
+
+
+def _kind(value: Any) -> type:
+    """The type of a value; one for integers and floats alike."""
+    return float if type(value) is int else type(value)
+
+
+def _as_float(value: float) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:

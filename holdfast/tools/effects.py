@@ -45,7 +45,7 @@ def second_attempt(effect: Effect) -> SecondAttempt:
 
 
 def effect_key(*, thread: str, first_run_id: str, number: int, call_digest: str) -> str:
-    """Name one effect with 40 hex digits, suitable as the idempotency key of any API.
+    """Name one effect, format `effect/1`, with 40 hex digits, suitable as the idempotency key of any API.
 
     Args:
         thread: The workflow id.
@@ -53,7 +53,7 @@ def effect_key(*, thread: str, first_run_id: str, number: int, call_digest: str)
         number: The call's number in the thread, counted from 1.
         call_digest: Digest of tool and arguments (`ToolCall.digest`).
     """
-    return digest([thread, first_run_id, number, call_digest])[:40]
+    return digest(["effect/1", thread, first_run_id, number, call_digest])[:40]
 
 
 class PastEffect(Frozen):

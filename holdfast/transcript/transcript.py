@@ -45,7 +45,7 @@ def ref_digest(head: str, spec_hash: str) -> str:
 
     Half of a SHA-256 suffices to detect a mismatch, and the history of each step stores one.
     """
-    half = bytes.fromhex(digest([head, spec_hash]))[:16]
+    half = bytes.fromhex(digest(["ref/1", head, spec_hash]))[:16]
     return urlsafe_b64encode(half).decode("ascii").rstrip("=")
 
 

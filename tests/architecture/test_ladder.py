@@ -14,6 +14,7 @@ PROGRAMS = ("gateway", "starter", "worker")
 """Files at the top that `holdfast` has links to. They, and `holdfast.__main__`, stand above the ladder."""
 
 PURE = {
+    "version": "",
     "errors": "",
     "stores": "",
     "base": "errors",
@@ -22,11 +23,11 @@ PURE = {
     "llm": "base",
     "tools": "base errors llm trust",
     "memory": "base errors llm trust",
-    "authority": "base llm tools trust",
+    "authority": "base errors llm tools trust",
     "agents": "authority base errors memory stores tools",
     "log": "agents authority base errors llm memory tools trust",
     "transcript": "agents base llm log memory",
-    "run": "agents authority base errors llm log memory seals tools transcript trust",
+    "run": "agents authority base errors llm log memory seals tools transcript trust version",
     "loop": "base llm log run seals",
     "audit": "authority llm log run tools",
     "temporal": "base errors log run seals",

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from holdfast.base.digests import GENESIS, canonical
+from holdfast.base.canonical import canonical, portable
+from holdfast.base.digests import GENESIS
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.log.event_log import EventLog, event_line
@@ -219,7 +220,11 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-LINES = st.binary() | (JSON | EVENTS).map(canonical) | (JSON | EVENTS).map(lambda value: json.dumps(value).encode())
+LINES = (
+    st.binary()
+    | (JSON | EVENTS).map(portable).map(canonical)
+    | (JSON | EVENTS).map(lambda value: json.dumps(value).encode())
+)
 
 
 def at_second(number: int) -> datetime:
@@ -254,7 +259,7 @@ def test_events_are_condensed(contents: list[str], others: list[bytes]) -> None:
     assert list(event_types_reversed(block)) == ["tool_call_finished"] * len(lines)
     assert block.at == (datetime.fromisoformat(json.loads(lines[-1])["at"]) - blocks.EPOCH) // timedelta(microseconds=1)
     told = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
-    rest = [canonical({"type": "tool_call_finished", "at": 1_000_000} | each) for each in told]
+    rest = [canonical(portable({"type": "tool_call_finished", "at": 1_000_000} | each)) for each in told]
     assert len(block.body) <= 1 + 64 + sum(map(len, rest)) + len(rest)
     assert [line for part in pack(7, [*lines, *others, *lines]) for line in unpack(part)] == [*lines, *others, *lines]
 

@@ -486,6 +486,7 @@ def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
 def test_a_call_with_unknown_outcome_is_reconciled(shell: Shell) -> None:
     """A person decides on a call whose outcome is unknown, and sees the commands for it; approving it is refused."""
     assert shell("start", "stall", "--thread", "unclear").code == 0
+    shell.until("waiting_approval", "unclear")
     assert shell("approve", "unclear", "1").code == 0
     assert shell.until("waiting_approval", "unclear")["pending"][0]["kind"] == "reconcile"
     shown, wrong = shell.all(("pending", "unclear"), ("approve", "unclear", "2", "--json"))

@@ -35,7 +35,7 @@ def freeze(release: str = CURRENT) -> str:
     kept = before.pop(WRITTEN, {})
     found = report(changes(before, now), before=f"{release} as frozen", after="the code at hand")
     if found and is_released(release):
-        raise SystemExit(f"{found}\n\n{release} is released: raise the version in holdfast/__init__.py first.")
+        raise SystemExit(f"{found}\n\n{release} is released: raise the version in holdfast/version.py first.")
     now = {**now, WRITTEN: written(kept)}
     file.write_text(json.dumps(now, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     return found

@@ -7,6 +7,7 @@ add at a higher level.
 import asyncio
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +19,8 @@ from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Policy, allow, ask
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
-from holdfast.base.digests import address_of, canonical
+from holdfast.base.canonical import canonical
+from holdfast.base.digests import address_of
 from holdfast.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.commands import Call, Request, Result
@@ -140,8 +142,9 @@ _INPUT = b'{"task":"pay"}'
 def written(before: dict[str, Any]) -> dict[str, Any]:
     """Return a block of the record and an encrypted payload; those that were written before, where they are right."""
     lines = [line for name, line in sorted(goldens().items()) if name.startswith("log ")]
-    if before and read(before) == (lines, _INPUT.decode()):
-        return before
+    with suppress(ValueError):  # not released, and of another format
+        if before and read(before) == (lines, _INPUT.decode()):
+            return before
     (block,) = pack(0, [line.encode() for line in lines])
     (encrypted,) = asyncio.run(_codec().encode([Payload(metadata={"encoding": b"json/plain"}, data=_INPUT)]))
     return {"block": {**block._asdict(), "body": block.body.hex()}, "encrypted": encrypted.SerializeToString().hex()}

@@ -2,7 +2,7 @@
 
     python -m tests.replay.record [SCENARIO ...]
 
-1. They are those of the version in `holdfast/__init__.py`. Each release has a folder of its own and never writes to
+1. They are those of the version in `holdfast/version.py`. Each release has a folder of its own and never writes to
    another's.
 2. The histories of a release that is out, which is one that CHANGELOG.md has a date for, are never changed or removed:
    they stand for runs that may still be open.
@@ -41,7 +41,7 @@ def folder_of(release: str, changelog: str | None = None) -> Path:
     """
     if is_released(release, changelog):
         raise SystemExit(
-            f"{release} is released: its histories never change. Raise the version in holdfast/__init__.py."
+            f"{release} is released: its histories never change. Raise the version in holdfast/version.py."
         )
     return HISTORIES / release
 

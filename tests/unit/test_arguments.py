@@ -29,13 +29,14 @@ from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
 from holdfast.activities.llm_replies import read_reply
 from holdfast.authority.policy import Policy, allow, deny
 from holdfast.authority.statements import parsed
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import exact_json
 from holdfast.errors import CatalogError, ToolSignatureError
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.run.commands import Call
 from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import ToolRequest
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
+from holdfast.tools.numbers import with_floats
 from tests.unit.runs import ADAPTER, NOW, agent_spec, calls, loaded_thread, tool_spec
 
 
@@ -197,7 +198,7 @@ def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: l
             continue
         judged = parsed(read.text)
         assert judged.keys() == {"x", "force"}
-        assert canonical(judged).decode() == read.text
+        assert exact_json(judged) == read.text
         again = act.read(read.text)
         assert again.text == read.text
         received = again.values["x"]
@@ -208,10 +209,13 @@ def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: l
         assert type(received) is type(read.values["x"])
         assert received == read.values["x"]
         if kind not in ("json", "any"):
-            assert plain.validate_json(canonical(judged["x"])) == received
+            assert plain.validate_json(exact_json(judged["x"])) == received
         if isinstance(received, bool | int | float | str | None):
             native = received.value if isinstance(received, Enum) else received
-            assert (type(judged["x"]), judged["x"]) == (type(native), native)
+            seen = with_floats(judged, act.spec.parameters)["x"]
+            assert seen == native
+            assert isinstance(seen, bool) == isinstance(native, bool)
+            assert kind not in ("float", "int") or type(seen) is type(native)
 
 
 def test_the_types_make_ten_thousand_coercions() -> None:
@@ -382,7 +386,7 @@ def test_a_parameter_that_could_never_be_judged_is_refused_at_once(function: Cal
 
 
 def test_defaults_are_of_their_types_and_in_the_schema() -> None:
-    """`1` for a float is 1.0 in the schema, in the policy and in the function."""
+    """`1` for a float is 1 in the schema, and 1.0 for the policy and in the function."""
 
     @tool(effect="read")
     def look(
@@ -392,10 +396,11 @@ def test_defaults_are_of_their_types_and_in_the_schema() -> None:
     ) -> None:
         """Look."""
 
-    assert repr(look.spec.defaults["at"]) == "1.0"
+    assert look.spec.defaults["at"] == 1
     assert look.spec.defaults.keys() == {"at", "names"}
     first = look.read("").text
-    assert first.startswith('{"at":1.0,"fresh":"')
+    assert first.startswith('{"at":1,"fresh":"')
+    assert repr(look.read("").values["at"]) == repr(with_floats(parsed(first), look.spec.parameters)["at"]) == "1.0"
     assert first.endswith('","names":["a","b"]}')
     assert look.read(first).text == first, "a drawn value stays the same"
 
@@ -423,7 +428,7 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
     thread.decide("1")
     (order,) = [call.request for call in thread.waiting(ToolRequest) if isinstance(call, Call)]
     assert isinstance(order, ToolRequest)
-    assert order.call.arguments == look.read("").text == '{"deep":false,"limit":1.0}'
+    assert order.call.arguments == look.read("").text == '{"deep":false,"limit":1}'
 
 
 @given(st.text() | PIECES)
@@ -432,4 +437,4 @@ def test_arguments_without_a_model_have_a_canonical_form(text: str) -> None:
     """For a tool of another worker's catalog: canonical JSON, which is stable; verbatim if it is not JSON."""
     once = canonical_arguments(text)
     assert canonical_arguments(once) == once
-    assert once == text or canonical(parsed(once)).decode() == once
+    assert once == text or exact_json(parsed(once)) == once

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.activities.llm_replies import read_reply
 from holdfast.authority.follow_ups import read_message
+from holdfast.base.canonical import MAX_INTEGER, canonical
 from holdfast.errors import TaskInvalid
 from holdfast.llm.blocks import ImageBlock, TextBlock
 from holdfast.llm.content import content_json, read_content
@@ -41,13 +42,18 @@ EXTRAS: dict[str, Any] = {
 JSON = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-MAX_INTEGER, MAX_INTEGER)
+    | st.floats(-MAX_INTEGER, MAX_INTEGER)
     | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
 TEXT = st.text(min_size=1).filter(str.strip)
+
+
+def as_recorded(value: Any) -> Any:
+    """Return JSON as a reader of the log has it: 1.0 is 1 there."""
+    return json.loads(canonical(value))
 
 
 def from_record(events: list[AgentEvent]) -> list[AgentEvent]:
@@ -71,8 +77,8 @@ def replied(message: AssistantMessage) -> list[bytes]:
     reply = through_json(LLMReply(message=message))
     assert reply.message is not None
     event = LLMReplied(message=reply.message, transcript_length=0, usage=Usage(), finish_reason="stop", llm="m")
-    log.append(event, at=NOW)
-    before = [encode(message)]
+    event = log.append(event, at=NOW)
+    before = [encode(AssistantMessage.model_validate(as_recorded(message.model_dump())))]
     assert before == messages_of([event]) == messages_of(log.events) == messages_of(from_record(log.events))
     return before
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json

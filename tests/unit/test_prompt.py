@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.agents.agent import AgentSpec, Memory, SkillSpec
 from holdfast.agents.skills import Skill, unusable
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.llm.messages import UserMessage
 from holdfast.llm.tokens import first_of, newest_of, size_of, tokens_of
 from holdfast.memory.files_tier import MEMORY_FILES, FileRead, features_status, files_tier

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from holdfast.agents.agent import Limits
 from holdfast.authority.approvals import ApprovalRequest
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.llm.blocks import TextBlock, ToolCall, blocks_of
 from holdfast.llm.content import content_json
 from holdfast.llm.messages import AssistantMessage, Usage, UserMessage, encode

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.base.digests import GENESIS, address_of, canonical, chain, digest_of
+from holdfast.base.canonical import canonical
+from holdfast.base.digests import GENESIS, address_of, chain, digest_of
 from holdfast.errors import ArtifactNotFound, RecordUnreadable
 from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, MessageTaken, UserMessageReceived

@@ -5,7 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.base.digests import canonical, digest
+from holdfast.base.canonical import canonical
+from holdfast.base.digests import digest
 from holdfast.base.lines import PAGE_BYTES, page
 from holdfast.llm.messages import UserMessage, encode
 from holdfast.log.events import MessageTaken, UserMessageReceived
@@ -14,7 +15,7 @@ from holdfast.transcript.transcript import Transcript, clip
 from tests.unit.runs import ADAPTER, agent_spec
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),
     lambda x: st.lists(x) | st.dictionaries(st.text(), x),
     max_leaves=8,
 )
@@ -84,4 +85,4 @@ def test_pages_of_a_transcript_start_where_asked() -> None:
 def test_the_digest_covers_the_meaning(value: object) -> None:
     """Two spellings of the same JSON have one digest, which survives a round trip."""
     assert digest(json.loads(json.dumps(value))) == digest(value)
-    assert json.loads(canonical(value)) == value
+    assert canonical(json.loads(canonical(value))) == canonical(value)

@@ -8,8 +8,9 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.errors import TranscriptMismatch
-from holdfast.llm.messages import AssistantMessage, decode
-from holdfast.log.events import ToolCallFinished, ToolCallRequested, UserMessageReceived
+from holdfast.llm.blocks import ProviderPart, ToolCall
+from holdfast.llm.messages import AssistantMessage, Usage, decode
+from holdfast.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
 from holdfast.transcript.transcript import Transcript, TranscriptRef, tool_message
 from tests.unit.runs import ADAPTER, agent_spec, calls
 
@@ -66,18 +67,16 @@ class FakeWorkflow:
         """Add a reply with calls, and their results, to the transcript."""
         reply = calls(*["look"] * len(results), first=len(self.transcript.messages)).message
         assert reply is not None
-        self._enter(reply)
+        self.enter(reply, *results)
+        return reply
+
+    def enter(self, reply: AssistantMessage, *results: str) -> None:
+        """Add a reply and the results of its calls to the transcript."""
+        replied = LLMReplied(message=reply, transcript_length=0, usage=Usage(), finish_reason="stop", llm="m")
+        self.transcript.add(replied)
         for number, (call, result) in enumerate(zip(reply.tool_calls, results, strict=True), 1):
             self.transcript.add(ToolCallRequested(number=number, call=call))
             self.transcript.add(ToolCallFinished(number=number, status="ok", content=result))
-        return reply
-
-    def _enter(self, reply: AssistantMessage) -> None:
-        from holdfast.llm.messages import Usage
-        from holdfast.log.events import LLMReplied
-
-        replied = LLMReplied(message=reply, transcript_length=0, usage=Usage(), finish_reason="stop", llm="m")
-        self.transcript.add(replied)
 
 
 class FakeWorker:
@@ -175,3 +174,16 @@ async def test_a_full_cache_drops_the_least_recently_used_run(workflow: FakeWork
     await worker.read()
     await worker.read()
     assert workflow.queries.count("session") == 1, "the run in use stays, however large"
+
+
+async def test_every_worker_encodes_a_reply_alike(workflow: FakeWorkflow) -> None:
+    """The worker that got 5.0 from a provider sends the same bytes as one that reads 5 in the transcript."""
+    part = ProviderPart(issuer=ADAPTER.issuer, data={"score": 5.0})
+    call = ToolCall(id="c1", name="look", arguments="{}", provider=part)
+    reply = AssistantMessage(content=(call,))
+    own, other = FakeWorker(workflow), FakeWorker(workflow)
+    await own.read()
+    workflow.enter(reply, "seen")
+    own.perform(reply, "seen")
+    assert await own.read() == await other.read()
+    assert workflow.queries.count("transcript") == 2, "the own worker needed no query for it"

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.event_log import digest_after
 from holdfast.log.events import AgentEvent, AgentLoaded, RunBlocked, RunContinued, RunUnblocked, SignalRejected

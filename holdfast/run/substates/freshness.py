@@ -30,7 +30,7 @@ class FindingDigest(Frozen):
         return cls(
             tool=finding.tool,
             ok=finding.status == "ok",
-            digest=digest(content),
+            digest=digest(["finding/1", content]),
             head=content if len(content) <= HEAD_CHARS else f"{content[:HEAD_CHARS]}…",
         )
 

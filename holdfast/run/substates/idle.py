@@ -5,6 +5,9 @@ from datetime import datetime, timedelta
 
 from holdfast.base.replacing import replace
 
+LONGEST_WAIT = 10 * 365 * 86_400
+"""Maximum number of seconds of a wait. Anybody can start a run with any limit, and dates end with the year 9999."""
+
 
 @dataclass(frozen=True)
 class Idle:
@@ -19,7 +22,8 @@ class Idle:
 
     def begin(self, at: datetime) -> "Idle":
         """Begin to wait."""
-        return replace(self, awaiting=True, until=at + timedelta(seconds=self.limit or 0))
+        seconds = max(0, min(self.limit or 0, LONGEST_WAIT))
+        return replace(self, awaiting=True, until=at + timedelta(seconds=seconds))
 
     def end(self) -> "Idle":
         """Stop waiting: a message arrived, or the run is over."""

@@ -29,12 +29,16 @@ class Output:
         self.out = _Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         self.err = _Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=True)
 
-    def result(self, value: Any, screen: Text | None = None) -> None:
-        """Write a result: `value` as JSON, or its `screen`; flush it, for a reader may be following."""
+    def result(self, value: Any, screen: Text | None = None, *, line: bytes | None = None) -> None:
+        """Write a result: `value` as JSON, or its `screen`; flush it, for a reader may be following.
+
+        `line` is the JSON in the spelling that its digest covers, where it has one.
+        """
         if self.as_json:
             # Some terminals and pipes are not UTF-8; every parser reads escapes.
             utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-            sys.stdout.write(json.dumps(value, ensure_ascii=not utf8) + "\n")
+            spelled = line.decode() if line is not None and utf8 else json.dumps(value, ensure_ascii=not utf8)
+            sys.stdout.write(spelled + "\n")
         elif screen is not None and screen.plain:
             self.out.print(screen)
         sys.stdout.flush()

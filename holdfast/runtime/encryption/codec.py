@@ -25,7 +25,7 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.errors import HoldfastError
 from holdfast.runtime.config.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.seals.seals import Seals

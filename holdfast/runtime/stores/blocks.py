@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
-from holdfast.base.digests import canonical
+from holdfast.base.canonical import canonical
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.log.event_log import digest_after
 

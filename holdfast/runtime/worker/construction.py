@@ -8,9 +8,9 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from holdfast import __version__
 from holdfast.errors import SettingsError
 from holdfast.runtime.client.connect import seals_of
+from holdfast.version import __version__
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat

@@ -33,12 +33,12 @@ class Instruction:
 
 def strategies(text: str, *, what: str) -> Instruction:
     """Describe the strategies of a workspace."""
-    return Instruction(what, f"sha256:{digest({'strategies': text})}", text)
+    return Instruction(what, f"sha256:{digest(['strategies/1', text])}", text)
 
 
 def skill(spec: SkillSpec, *, what: str, text: str) -> Instruction:
     """Describe a skill by its name, description and files; `text` is what a person sees before approving."""
-    return Instruction(what, f"sha256:{digest({'skill': spec.model_dump(mode='json')})}", text)
+    return Instruction(what, f"sha256:{digest(['skill/1', spec.model_dump(mode='json')])}", text)
 
 
 class Approvals:

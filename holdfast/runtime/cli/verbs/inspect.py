@@ -81,6 +81,7 @@ async def log(
 ) -> int:
     """Print a thread's events, of all its runs."""
     threads = await session.connect(thread)
+    from holdfast.base.canonical import canonical, unportable
     from holdfast.runtime.cli.event_lines import event_line
     from holdfast.runtime.client.follow import follow as follow_events
 
@@ -90,7 +91,8 @@ async def log(
     else:
         events = threads.events(thread, after=after, found=found, note=session.note_silence)
     async for event in events:
-        session.output.result(event, None if session.output.as_json else event_line(event))
+        line = None if unportable(event) else canonical(event)
+        session.output.result(event, None if session.output.as_json else event_line(event), line=line)
     return OK
 
 

@@ -51,7 +51,7 @@ async def trust(
     approvals = Approvals(session.settings.home)
     found = list(WorkspaceMemory(approvals).instructions(folder))
     missing = [each for each, approved in found if not approved]
-    whole = f"sha256:{digest_of([each.digest for each, _ in found])}"
+    whole = f"sha256:{digest_of(['instructions/1', *[each.digest for each, _ in found]])}"
     counts = approvals.count_in(folder)
     if not counts:
         output.note(

@@ -65,19 +65,37 @@ def portable(value: Any) -> Any:
     return max(-MAX_INTEGER, min(value, MAX_INTEGER)) if isinstance(value, int) else None
 
 
+def plain_json(value: Any) -> bytes | None:
+    """Encode `value` as canonical JSON if that is fast: if it reads the same when it is read back, and None otherwise.
+
+    Raises:
+        NotPortable: The value holds a lone surrogate.
+    """
+    if not _is_plain(value):
+        return None
+    try:
+        return _PLAIN.encode(value).encode()
+    except UnicodeEncodeError as error:
+        raise NotPortable(_SURROGATE) from error
+
+
+_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_SURROGATE = "a lone surrogate, half of a character, which UTF-8 cannot represent"
+
+
 def _encoded(value: Any, *, exact: bool) -> bytes:
     try:
-        if is_plain(value):
-            return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        if (plain := plain_json(value)) is not None:
+            return plain
         return _text(value, exact=exact).encode()
     except UnicodeEncodeError as error:
-        raise NotPortable("a lone surrogate, half of a character, which UTF-8 cannot represent") from error
+        raise NotPortable(_SURROGATE) from error
     except RecursionError:
         raise NotPortable("it is nested too deeply") from None
 
 
-def is_plain(value: Any) -> bool:
-    """Whether `json.dumps`, which is ten times as fast, writes exactly RFC 8785: for keys in ASCII, and no floats."""
+def _is_plain(value: Any) -> bool:
+    """Whether Python's encoder, which is ten times as fast, writes exactly RFC 8785: for keys in ASCII, no floats."""
     values = [value]
     for each in values:  # grows while it is read
         kind = type(each)

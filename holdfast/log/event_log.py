@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from holdfast.base.canonical import canonical, is_plain, portable
+from holdfast.base.canonical import canonical, plain_json, portable
 from holdfast.base.digests import GENESIS, chain
 from holdfast.base.lines import Lines, page
 from holdfast.errors import NotPortable
@@ -131,9 +131,9 @@ def _as_read(event: EventT) -> tuple[EventT, dict[str, Any], bytes]:
     An exception in workflow code would fail the workflow task for ever.
     """
     fields = event_json(event)
-    if is_plain(fields):
-        with suppress(NotPortable):  # a lone surrogate
-            return event, fields, canonical(fields)
+    with suppress(NotPortable):  # a lone surrogate
+        if (encoded := plain_json(fields)) is not None:
+            return event, fields, encoded
     fields = json.loads(canonical(portable(fields)))
     (read,) = cast(list[EventT], EVENTS.validate_python([fields]))
     return read, fields, canonical(fields)

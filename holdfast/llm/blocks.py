@@ -59,6 +59,8 @@ class Media(Block):
             raise ValueError("give either `url` or `data`")
         if self.url.startswith("data:"):
             raise ValueError("give `data` and `media_type` instead of a data URL")
+        if self.url and not self.url.startswith(("https://", "http://")):  # a server may read `file://` for anybody
+            raise ValueError("a URL begins with https:// or http://")
         if self.data and not self.media_type:
             raise ValueError("`data` needs a `media_type`")
         return self

@@ -121,6 +121,7 @@ def test_one_plain_text_has_one_form() -> None:
         ({"type": "text", "text": "x", "bold": True}, "0.text.bold: Extra inputs are not permitted"),
         ({"type": "image"}, "give either `url` or `data`"),
         ({"type": "image", "url": "https://example.com", "data": PIXEL, "media_type": "image/png"}, "give either"),
+        ({"type": "image", "url": "file:///etc/passwd"}, "begins with https://"),
         ({"type": "image", "data": PIXEL}, "needs a `media_type`"),
         ({"type": "image", "data": "no base64", "media_type": "image/png"}, "not base64"),
         ({"type": "image", "data": PIXEL, "media_type": "image/png\r\nX-Evil: 1"}, "media_type"),

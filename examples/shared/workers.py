@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.postgres import Postgres
 from holdfast.runtime.devstack.temporal_server import TemporalServer
+from holdfast.runtime.devstack.web_ui import WebUI
 from holdfast.runtime.programs import base_folder
 
 HOLDFAST = (sys.executable, "-m", "holdfast")
@@ -112,7 +113,8 @@ class Workers:
                 self._process.wait(30)
             if self.alive():
                 self.kill()
-        for server in (TemporalServer(self._home, report=_silent), Postgres(self._home, report=_silent)):
+        servers = (WebUI, TemporalServer, Postgres)
+        for server in (kind(self._home, report=_silent) for kind in servers):
             if process := server.find():
                 server.stop(process)
 

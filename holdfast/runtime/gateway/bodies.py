@@ -40,7 +40,8 @@ class DecisionBody(_Body):
     result: str | None = Field(default=None, max_length=8_000)
     """For `happened` and `respond`: the tool result that the LLM gets."""
     arguments: dict[str, Any] | None = None
-    """For `approve`: the arguments to run with, in place of the LLM's."""
+    """For `approve`: the arguments to run with, in place of the LLM's. Integers are limited to 2^53 - 1; write a larger
+    one as a string, which a parameter of type integer takes."""
     remember: bool = False
     """For `approve`: allow the same call from now on, in this thread."""
 

@@ -1,7 +1,8 @@
 """`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts failures by who must act.
 
-Temporal retries transient errors (429, 5xx, time-outs, connections); errors that only a person can fix (wrong key,
-unknown model) block the run; the LLM's own mistakes go back to the LLM, as part of the recorded reply.
+Temporal retries transient errors (429, 5xx, time-outs, connections, and a success without a reply, such as a proxy's
+web page); errors that only a person can fix (wrong key, unknown model) block the run; the LLM's own mistakes go back to
+the LLM, as part of the recorded reply.
 """
 
 import time
@@ -15,14 +16,16 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.clipping import clip_to
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_replies import MAX_REPLY_BYTES, read_reply
+from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply
 from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
+from holdfast.base.text import one_line
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.blocks import TextBlock, blocks_of
 from holdfast.llm.messages import AssistantMessage, encode
+from holdfast.llm.outages import MESSAGE_CHARS
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.stores import ArtifactStore
@@ -72,15 +75,18 @@ class LLM:
             started = time.monotonic()
             with recording_failure(request, outage, self._secrets):
                 response = await self._post(body, cached.spec.limits.llm_timeout)
-            duration = time.monotonic() - started
-            reply = read_reply(
-                response.content,
-                adapter=self._adapter,
-                spec=cached.spec,
-                tools=self._catalog.tools,
-                used=cached.call_ids,
-                step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
-            )
+                duration = time.monotonic() - started
+                try:
+                    reply = read_reply(
+                        response.content,
+                        adapter=self._adapter,
+                        spec=cached.spec,
+                        tools=self._catalog.tools,
+                        used=cached.call_ids,
+                        step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
+                    )
+                except NotAReply as error:
+                    raise self._not_a_reply(response, error) from None
             reply = await self._clip(reply)
             if not request.compacting:
                 self._transcripts.add_reply(reply.message)
@@ -125,6 +131,14 @@ class LLM:
             # The client's own message ("Connection error.") does not say what happened; the cause does.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
+
+    def _not_a_reply(self, response: httpx2.Response, error: NotAReply) -> ApplicationError:
+        """Convert what is no reply into an error that Temporal retries."""
+        kind = response.headers.get("content-type") or "no content type"
+        # Redacted before it is cut: half a secret would not be found.
+        message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")
+        delay = retry_after(response.headers)
+        return ApplicationError(one_line(message, MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay)
 
 
 def _application_error(error: openai.APIStatusError) -> ApplicationError:

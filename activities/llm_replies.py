@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.agents.agent import AgentSpec
 from holdfast.errors import HoldfastError
 from holdfast.llm.adapters import Adapter, as_dict
+from holdfast.llm.blocks import RefusalBlock, ToolCall, blocks_of
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
@@ -63,7 +64,9 @@ def read_reply(
     message, rejected = given.message, ""
     if not given.holds_reply or given.finish_reason in _BROKEN or (message is None and given.failure):
         raise NotAReply(_explain(body, given.failure))
-    if message is None:
+    if given.finish_reason == "content_filter" and not _stands(message):
+        rejected = f"the provider's content filter {'cut it off' if message else 'withheld it'}; say it in another way."
+    elif message is None:
         rejected = "it is empty."
     elif given.finish_reason == "length" and not message.tool_calls:
         rejected = "it was cut off by the length limit; be shorter."
@@ -77,6 +80,11 @@ def read_reply(
         finish_reason=given.finish_reason,
         llm=given.llm or spec.llm,
     )
+
+
+def _stands(message: AssistantMessage | None) -> bool:
+    """Whether what a content filter left of a reply is an answer: calls, which are judged, or the LLM's own refusal."""
+    return message is not None and any(isinstance(b, ToolCall | RefusalBlock) for b in blocks_of(message.content))
 
 
 def _explain(body: bytes, failure: str) -> str:

@@ -72,11 +72,23 @@ def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
         (answer(None), "it is empty"),
         (answer({"content": ""}), "it is empty"),
         (answer({"content": "and"}, finish_reason="length"), "cut off"),
+        (answer({"content": ""}, finish_reason="content_filter"), "the provider's content filter withheld it"),
+        (answer(None, finish_reason="content_filter"), "the provider's content filter withheld it"),
+        (answer({"content": "and"}, finish_reason="content_filter"), "the provider's content filter cut it off"),
     ],
 )
 def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) -> None:
     """The reason is a sentence the LLM can act on."""
     assert words in read(body).rejected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"refusal": "I can not help with that."}, {"tool_calls": [{"id": "a", "function": {"name": "look"}}]}],
+)
+def test_a_refusal_and_calls_stand_though_a_content_filter_ended_the_reply(message: dict[str, Any]) -> None:
+    """The LLM's own refusal is its answer, and calls are judged like any others."""
+    assert read(answer(message, finish_reason="content_filter")).rejected == ""
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,25 @@ async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig)
         assert (await run.result())["result"] == "back again"
 
 
+@pytest.mark.parametrize("text", ["", "It began with"])
+async def test_a_content_filter_is_named(rig: StartRig, text: str) -> None:
+    """A filtered reply is never the result, whole or in part: the LLM reads why, then the run blocks, and says so."""
+    async with rig(catalog(), lambda _: Reply(text=text, finish_reason="content_filter")) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert state["blocked"]["cause"] == "ContentFiltered"
+        assert "3 replies in a row could not be used; the provider's content filter" in state["blocked"]["message"]
+        assert "content filter" in r.llm.requests[-1].json()["messages"][-1]["content"]
+        assert len(r.llm.requests) == 3
+        await run.signal("retry", {"by": "carol"})
+        await eventually(lambda: events_of(run), lambda events: [e.type for e in events].count("run_blocked") == 2)
+        assert len(r.llm.requests) == 6, "a person's retry allows as many tries again"
+        r.llm.script = lambda _: say("in other words")
+        await run.signal("retry", {"by": "carol"})
+        assert (await run.result())["result"] == "in other words"
+        await check_thread(r.client, run)
+
+
 @pytest.mark.parametrize(("status", "code"), [(401, "invalid_api_key"), (404, "model_not_found"), (400, "bad")])
 async def test_an_error_that_needs_a_person_blocks_the_run(rig: StartRig, status: int, code: str) -> None:
     """A wrong key or model blocks the run with the provider's error, after one try; `retry` resumes it."""

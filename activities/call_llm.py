@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 import openai
+import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -24,12 +25,15 @@ from holdfast.agents.catalog import Catalog
 from holdfast.base.text import one_line
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.blocks import TextBlock, blocks_of
-from holdfast.llm.messages import AssistantMessage, encode
+from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
+from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
+
+log = structlog.get_logger(__name__)
 
 REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""
@@ -62,6 +66,8 @@ class LLM:
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
+        self._estimates = False
+        """Whether it has been logged that usage is estimated."""
 
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
@@ -87,6 +93,7 @@ class LLM:
                     )
                 except NotAReply as error:
                     raise self._not_a_reply(response, error) from None
+            reply = self._counted(reply, body)
             reply = await self._clip(reply)
             if not request.compacting:
                 self._transcripts.add_reply(reply.message)
@@ -98,6 +105,20 @@ class LLM:
                     "outage": outage,
                 }
             )
+
+    def _counted(self, reply: LLMReply, body: bytes) -> LLMReply:
+        """Estimate the tokens of a request that the provider did not count: they trigger context compaction."""
+        if reply.usage.prompt_tokens:
+            return reply
+        if not self._estimates:
+            log.warning("usage_estimated", llm=reply.llm, reason="the endpoint reports no usage; costs are estimates")
+            self._estimates = True
+        said = encode(reply.message) if reply.message else b""
+        usage = Usage(
+            prompt_tokens=tokens_of_request(body),
+            completion_tokens=reply.usage.completion_tokens or tokens_of(said),
+        )
+        return reply.model_copy(update={"usage": usage})
 
     async def _clip(self, reply: LLMReply) -> LLMReply:
         """Make a reply fit the log: clip long text to its head and tail; reject a reply that is too large even then."""

@@ -1,14 +1,17 @@
-"""Endpoints that report success and send no reply, on a real server: the call is retried, and the LLM reads nothing."""
+"""Endpoints that do not keep to the API, on a real server: they send no reply, or do not count its tokens."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast import Agent, Catalog
+from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.llm.blocks import ImageBlock, TextBlock
+from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.reading.runs import Retrying, retrying
-from holdfast.testing import Conversation, Reply, raw, say
+from holdfast.testing import Conversation, Reply, call, raw, say
 from holdfast.tools.secrets import Secrets
 from tests.rig import Rig, StartRig, check_thread, eventually
 
@@ -102,3 +105,58 @@ async def test_what_is_shown_of_a_body_is_short_and_has_no_secret(rig: StartRig)
         for failure in replied.outage.last:
             assert 290 < len(failure.message) <= 300
             assert "sk" not in failure.message
+
+
+# Tokens that the endpoint does not count.
+
+
+@tool(effect="read")
+def look(at: int) -> str:
+    """Look at something, at length."""
+    return f"[{at}] " + "so it is, " * 40
+
+
+def uncounted(reply: Reply) -> Reply:
+    """Return the same reply, from an endpoint that reports no usage."""
+    asked = [{"function": {"name": name, "arguments": arguments}} for name, arguments in reply.calls]
+    return raw({"choices": [{"message": {"content": reply.text, "tool_calls": asked}}]})
+
+
+def looking(conversation: Conversation) -> Reply:
+    """Look at ten things; a summary says at how many."""
+    seen = [int(number) for number in re.findall(r"\[(\d+)\]", json.dumps(conversation.messages))]
+    if conversation.last_user_message == INSTRUCTION:
+        return uncounted(say(f"[{max(seen)}]"))
+    looked = max(seen, default=0)
+    return uncounted(call("look", at=looked + 1) if looked < 10 else say(f"looked at {looked}"))
+
+
+def observer(compaction_tokens: int) -> Catalog:
+    """Return an agent that may look."""
+    limits = Limits(compaction_tokens=compaction_tokens)
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=limits)
+    return Catalog(agents=[agent], tools=[look])
+
+
+async def test_a_transcript_is_compacted_without_the_endpoints_count(rig: StartRig) -> None:
+    """An endpoint without `usage`: tokens are estimated, and the context is compacted in time."""
+    async with rig(observer(800), looking) as r:
+        run = await r.start()
+        assert (await run.result())["result"] == "looked at 10"
+        events = await check_thread(r.client, run)
+        assert sum(event.type == "context_compacted" for event in events) >= 2
+        assert max(len(request.body) for request in r.llm.requests) < 2 * 4 * 800
+        replied = [event for event in events if event.type == "llm_replied"]
+        bodies = [request.body for request in r.llm.requests if INSTRUCTION[:50].encode() not in request.body]
+        assert [event.usage.prompt_tokens for event in replied] == [-(-len(body) // 4) for body in bodies]
+        assert all(event.usage.completion_tokens > 0 for event in replied)
+
+
+async def test_an_image_is_not_estimated_by_its_bytes(rig: StartRig) -> None:
+    """An image of half a megabyte does not trigger a compaction where the endpoint does not count."""
+    image = ImageBlock(media_type="image/png", data="iVBO" * 125_000)
+    async with rig(observer(10_000), looking) as r:
+        run = await r.start((TextBlock(text="Compare with this."), image))
+        assert (await run.result())["result"] == "looked at 10"
+        events = await check_thread(r.client, run)
+        assert not [event for event in events if event.type == "context_compacted"]

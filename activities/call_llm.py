@@ -1,7 +1,8 @@
 """`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts failures by who must act.
 
-Temporal retries transient errors (429, 5xx, time-outs, connections); errors that only a person can fix (wrong key,
-unknown model) block the run; the LLM's own mistakes go back to the LLM, as part of the recorded reply.
+Temporal retries transient errors (429, 5xx, time-outs, connections, and a success without a reply, such as a proxy's
+web page); errors that only a person can fix (wrong key, unknown model) block the run; the LLM's own mistakes go back to
+the LLM, as part of the recorded reply.
 """
 
 import time
@@ -9,24 +10,30 @@ from typing import Any
 
 import httpx2
 import openai
+import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.clipping import clip_to
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_replies import MAX_REPLY_BYTES, read_reply
+from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply
 from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
+from holdfast.base.text import one_line
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.blocks import TextBlock, blocks_of
-from holdfast.llm.messages import AssistantMessage, encode
+from holdfast.llm.messages import AssistantMessage, Usage, encode
+from holdfast.llm.outages import MESSAGE_CHARS
+from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
+
+log = structlog.get_logger(__name__)
 
 REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""
@@ -59,6 +66,8 @@ class LLM:
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
+        self._estimates = False
+        """Whether it has been logged that usage is estimated."""
 
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
@@ -72,16 +81,25 @@ class LLM:
             started = time.monotonic()
             with recording_failure(request, outage, self._secrets):
                 response = await self._post(body, cached.spec.limits.llm_timeout)
-            duration = time.monotonic() - started
-            reply = read_reply(
-                response.content,
-                adapter=self._adapter,
-                spec=cached.spec,
-                tools=self._catalog.tools,
-                used=cached.call_ids,
-                step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
-            )
+                duration = time.monotonic() - started
+                try:
+                    reply = read_reply(
+                        response.content,
+                        adapter=self._adapter,
+                        spec=cached.spec,
+                        tools=self._catalog.tools,
+                        used=cached.call_ids,
+                        step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
+                    )
+                except NotAReply as error:
+                    raise self._not_a_reply(response, error) from None
+            reply = self._counted(reply, body)
             reply = await self._clip(reply)
+            limit = cached.spec.limits.compaction_tokens
+            if not request.compacting and not cached.answered and reply.usage.prompt_tokens >= limit:
+                # Nothing of this is the LLM's own: it is what a compaction keeps.
+                tokens = reply.usage.prompt_tokens
+                log.warning("context_full", thread=calling_thread(), tokens=tokens, compaction_tokens=limit)
             if not request.compacting:
                 self._transcripts.add_reply(reply.message)
             return reply.model_copy(
@@ -92,6 +110,20 @@ class LLM:
                     "outage": outage,
                 }
             )
+
+    def _counted(self, reply: LLMReply, body: bytes) -> LLMReply:
+        """Estimate the tokens of a request that the provider did not count: they trigger context compaction."""
+        if reply.usage.prompt_tokens:
+            return reply
+        if not self._estimates:
+            log.warning("usage_estimated", llm=reply.llm, reason="the endpoint reports no usage; costs are estimates")
+            self._estimates = True
+        said = encode(reply.message) if reply.message else b""
+        usage = Usage(
+            prompt_tokens=tokens_of_request(body),
+            completion_tokens=reply.usage.completion_tokens or tokens_of(said),
+        )
+        return reply.model_copy(update={"usage": usage})
 
     async def _clip(self, reply: LLMReply) -> LLMReply:
         """Make a reply fit the log: clip long text to its head and tail; reject a reply that is too large even then."""
@@ -125,6 +157,14 @@ class LLM:
             # The client's own message ("Connection error.") does not say what happened; the cause does.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
+
+    def _not_a_reply(self, response: httpx2.Response, error: NotAReply) -> ApplicationError:
+        """Convert what is no reply into an error that Temporal retries."""
+        kind = response.headers.get("content-type") or "no content type"
+        # Redacted before it is cut: half a secret would not be found.
+        message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")
+        delay = retry_after(response.headers)
+        return ApplicationError(one_line(message, MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay)
 
 
 def _application_error(error: openai.APIStatusError) -> ApplicationError:

@@ -1,7 +1,7 @@
 """Turns a provider's reply into an `LLMReply`: normalised, checked against the tools, and safe to record.
 
-Nothing here raises for what the LLM wrote: each mistake becomes `rejected` or a call's problem, and so goes back to
-the LLM.
+Nothing here raises for what the LLM wrote: each of its mistakes becomes `rejected` or a call's problem, and so goes
+back to the LLM. A body that is no reply is a fault of the endpoint, about which the LLM can do nothing: `NotAReply`.
 """
 
 import json
@@ -9,7 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.agents.agent import AgentSpec
+from holdfast.errors import HoldfastError
 from holdfast.llm.adapters import Adapter, as_dict
+from holdfast.llm.blocks import RefusalBlock, ToolCall, blocks_of
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
@@ -21,6 +23,19 @@ calls are sent again with each call."""
 
 MAX_CALLS = 100
 """The most tool calls of one reply that run; Temporal allows 2,000 activities at a time."""
+
+_SHOWN_BYTES = 20_000
+"""Bytes of a body that is no reply that an error may show. It is redacted before it is cut to what is recorded."""
+
+_BROKEN = ("error", "failed")
+"""Finish reasons of replies that broke off at the provider."""
+
+_STREAMS = (b"data:", b"event:", b":")
+"""How a stream of server-sent events begins; `:` is a comment, such as a keep-alive."""
+
+
+class NotAReply(HoldfastError):
+    """The endpoint, or a proxy in front of it, reports success and sends no whole reply; the message says what else."""
 
 
 def read_reply(
@@ -41,12 +56,16 @@ def read_reply(
         tools: The worker's tools by name, to check arguments with.
         step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
         used: The ids of the transcript's calls.
+
+    Raises:
+        NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream.
     """
     given = adapter.decode(_parse(body), ids=step_id, used=used)
     message, rejected = given.message, ""
-    if not given.holds_reply:
-        start = given.failure or body[:200].decode("utf-8", "replace")
-        rejected = f"the provider's response holds no reply ({start})."
+    if not given.holds_reply or given.finish_reason in _BROKEN or (message is None and given.failure):
+        raise NotAReply(_explain(body, given.failure))
+    if given.finish_reason == "content_filter" and not _stands(message):
+        rejected = f"the provider's content filter {'cut it off' if message else 'withheld it'}; say it in another way."
     elif message is None:
         rejected = "it is empty."
     elif given.finish_reason == "length" and not message.tool_calls:
@@ -61,6 +80,24 @@ def read_reply(
         finish_reason=given.finish_reason,
         llm=given.llm or spec.llm,
     )
+
+
+def _stands(message: AssistantMessage | None) -> bool:
+    """Whether what a content filter left of a reply is an answer: calls, which are judged, or the LLM's own refusal."""
+    return message is not None and any(isinstance(b, ToolCall | RefusalBlock) for b in blocks_of(message.content))
+
+
+def _explain(body: bytes, failure: str) -> str:
+    """Say what a body is that is no reply, with all of it that could be shown."""
+    if failure:
+        return f"the provider reports an error: {failure}"
+    if body.lstrip().startswith(_STREAMS):
+        return (
+            "the endpoint streams, which was not asked for: take `stream` out of the agent's `llm_options`, or switch "
+            "off forced streaming at the endpoint or proxy"
+        )
+    text = body[:_SHOWN_BYTES].decode("utf-8", "replace")
+    return f"the body is no reply of this API: {text}" if text.strip() else "the body is empty"
 
 
 def _read_calls(

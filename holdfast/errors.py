@@ -30,6 +30,7 @@
     ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.memory.errors`)
     ├── ItemRefused          semantic memory rejects a change (`holdfast.memory.semantic`)
     ├── ItemNotFound         semantic memory has no item with this id
+    ├── NotAReply            an LLM's endpoint sent something else than a reply (`holdfast.activities.llm_replies`)
     ├── NotPortable          a value has no canonical JSON
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
     ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode

@@ -63,7 +63,7 @@ _MESSAGE: TypeAdapter[AnyMessage] = TypeAdapter(Message)
 
 
 class Usage(Frozen):
-    """Token counts, as the provider reported them."""
+    """Token counts, as the provider reported them; where it reported none, as `call_llm` estimated them."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0

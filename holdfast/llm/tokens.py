@@ -2,15 +2,28 @@
 
 A token is estimated as four bytes of UTF-8: about right for English and code, too low for most other scripts. The
 estimate is easy to check and needs no tables. Screens show the provider's own count beside it, and that count triggers
-context compaction.
+context compaction; a provider that does not count is estimated, too.
 """
 
+import re
+
 BYTES_PER_TOKEN = 4
+
+MEDIA_TOKENS = 2_000
+"""The most tokens that one image or file in a request is estimated at: they do not grow with its bytes."""
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{%d,}" % (MEDIA_TOKENS * BYTES_PER_TOKEN))
 
 
 def tokens_of(content: str | bytes) -> int:
     """Estimate the number of tokens."""
     return -(-size_of(content) // BYTES_PER_TOKEN)
+
+
+def tokens_of_request(body: bytes) -> int:
+    """Estimate the number of tokens of an encoded request: images and files, in base64, count as `MEDIA_TOKENS`."""
+    media = [len(found[0]) for found in _BASE64.finditer(body)]
+    return tokens_of(body) + len(media) * MEDIA_TOKENS - sum(media) // BYTES_PER_TOKEN
 
 
 def size_of(content: str | bytes) -> int:

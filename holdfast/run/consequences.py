@@ -49,6 +49,8 @@ Events = list[AgentEvent]
 
 CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
+CONTENT_FILTERED = "ContentFiltered"
+"""The cause of a run that is blocked because the provider's content filter keeps back the LLM's replies."""
 
 
 def on_task(task: Content, *, by: str = "") -> Events:
@@ -106,13 +108,25 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
         return events + _on_calls(state, reply, at=at)
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
-        return [*events, ReplyRejected(reason=reply.rejected, notice=notice)]
+        return [*events, ReplyRejected(reason=reply.rejected, notice=notice), *_on_filtered(state, reply)]
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
     if (state.idle.limit or 0) > 0:
         return [*events, MessageAwaited(result=result)]
     return [*events, RunFinished(outcome="completed", result=result)]
+
+
+def _on_filtered(state: RunState, reply: LLMReply) -> Events:
+    """Block the run where this is the last reply that may be rejected, and a content filter is the cause.
+
+    Otherwise `next_action` blocks it, which does not see why a reply was rejected.
+    """
+    count = state.steps.rejected_replies + 1
+    if reply.finish_reason != "content_filter" or not state.spec or count < state.spec.limits.max_rejected_replies:
+        return []
+    why = f"{count} replies in a row could not be used; the provider's content filter kept back the last one"
+    return [RunBlocked(cause=CONTENT_FILTERED, message=why)]
 
 
 def on_time(state: RunState, *, at: datetime) -> Events:
@@ -144,7 +158,8 @@ def on_summary(
     summary = reply.message.text.strip() if reply.message else ""
     if not summary or reply.rejected:
         why = reply.rejected or "it holds no summary."
-        return [ReplyRejected(reason=f"asked for a summary of the conversation: {why}")]
+        rejected = ReplyRejected(reason=f"asked for a summary of the conversation: {why}")
+        return [rejected, *_on_filtered(state, reply)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
     return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage})]
 

@@ -11,7 +11,7 @@ from holdfast.agents.agent import AgentSpec, Memory, SkillSpec
 from holdfast.agents.skills import Skill, unusable
 from holdfast.base.canonical import canonical
 from holdfast.llm.messages import UserMessage
-from holdfast.llm.tokens import first_of, newest_of, size_of, tokens_of
+from holdfast.llm.tokens import MEDIA_TOKENS, first_of, newest_of, size_of, tokens_of, tokens_of_request
 from holdfast.memory.files_tier import MEMORY_FILES, FileRead, features_status, files_tier
 from holdfast.memory.recalled import RecalledTier
 from holdfast.runtime.memory.recall import WorkspaceMemory
@@ -278,3 +278,11 @@ def test_links_to_writable_files_give_no_instructions(linked: str, tmp_path: Pat
         assert memory.strategies(tmp_path, 100) == f"[.agents/STRATEGIES.md is not shown: {why}]"
     if linked != ".agents/STRATEGIES.md":
         assert not [each for each in memory.skills(tmp_path) if isinstance(each, Skill)]
+
+
+@given(st.integers(0, 40_000), st.text(max_size=200))
+def test_a_request_is_estimated_by_its_bytes_but_for_media(size: int, text: str) -> None:
+    """Base64 counts as many tokens as its bytes suggest, up to the bound; all else counts by its bytes."""
+    body = b'{"data":"' + b"A" * size + b'"}' + text.encode("utf-8", "replace")
+    rest = tokens_of(body) - size // 4
+    assert abs(tokens_of_request(body) - rest - min(size // 4, MEDIA_TOKENS)) <= 1

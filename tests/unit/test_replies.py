@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from holdfast.activities.llm_replies import read_reply
+from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.activities.retry_after import LONGEST, retry_after
 from holdfast.run.contracts import LLMReply
 from tests.unit.runs import ADAPTER, agent_spec
@@ -69,13 +69,12 @@ def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"<html>busy</html>", "holds no reply (<html>busy"),
-        (b"", "holds no reply"),
-        (b"[]", "holds no reply"),
-        ({"choices": []}, "holds no reply"),
         (answer(None), "it is empty"),
         (answer({"content": ""}), "it is empty"),
         (answer({"content": "and"}, finish_reason="length"), "cut off"),
+        (answer({"content": ""}, finish_reason="content_filter"), "the provider's content filter withheld it"),
+        (answer(None, finish_reason="content_filter"), "the provider's content filter withheld it"),
+        (answer({"content": "and"}, finish_reason="content_filter"), "the provider's content filter cut it off"),
     ],
 )
 def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) -> None:
@@ -83,10 +82,56 @@ def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) ->
     assert words in read(body).rejected
 
 
+@pytest.mark.parametrize(
+    "message",
+    [{"refusal": "I can not help with that."}, {"tool_calls": [{"id": "a", "function": {"name": "look"}}]}],
+)
+def test_a_refusal_and_calls_stand_though_a_content_filter_ended_the_reply(message: dict[str, Any]) -> None:
+    """The LLM's own refusal is its answer, and calls are judged like any others."""
+    assert read(answer(message, finish_reason="content_filter")).rejected == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"<html>busy</html>", "no reply of this API: <html>busy</html>"),
+        (b'{"choices": [{"message": {"content": "cut', "no reply of this API: {"),
+        (b"", "the body is empty"),
+        (b"  \n", "the body is empty"),
+        (b"null", "no reply of this API: null"),
+        (b"[]", "no reply of this API: []"),
+        (b"\xff\x00", "no reply of this API"),
+        ({"choices": []}, "no reply of this API"),
+        ({"choices": [None]}, "no reply of this API"),
+        ({"detail": "not here"}, "not here"),
+        ({"error": {"message": "overloaded", "code": 529}}, "the provider reports an error: overloaded"),
+        ({"error": "overloaded"}, "the provider reports an error: overloaded"),
+        (answer({"content": ""}, error={"message": "lost upstream"}), "lost upstream"),
+        (answer({"content": "I w"}, finish_reason="error", error={"message": "lost upstream"}), "lost upstream"),
+        (b'data: {"choices": [{"delta": {"content": "hi"}}]}\n\ndata: [DONE]\n', "take `stream` out"),
+        (b': keep-alive\n\ndata: {"choices": []}\n', "take `stream` out"),
+        (b"event: message_start\ndata: {}\n", "take `stream` out"),
+    ],
+)
+def test_a_body_that_is_no_reply_is_a_fault_of_the_endpoint(body: bytes | dict[str, Any], words: str) -> None:
+    """It raises, with what the body is, and so never becomes a message to the LLM."""
+    with pytest.raises(NotAReply) as raised:
+        read(body)
+    assert words in str(raised.value)
+
+
+def read_or_refuse(body: bytes | dict[str, Any]) -> LLMReply | None:
+    """Read a response's body; None if it is no reply."""
+    try:
+        return read(body)
+    except NotAReply:
+        return None
+
+
 @given(ANY | st.dictionaries(st.sampled_from(["choices", "usage", "model"]), ANY))
 def test_any_json_is_read_without_an_exception(body: Any) -> None:
-    """Any JSON gives a reply that Temporal can record."""
-    to_json(read(json.dumps(body).encode()))
+    """Any JSON is no reply, or a reply that Temporal can record."""
+    to_json(read_or_refuse(json.dumps(body).encode()))
 
 
 @given(st.dictionaries(st.sampled_from(["content", "tool_calls", "refusal", "role", "reasoning"]), ANY))
@@ -97,8 +142,9 @@ def test_any_message_is_read_without_an_exception(message: Any) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_read_without_an_exception(body: bytes) -> None:
-    """Bytes that are not JSON give a reply that Temporal can record."""
-    assert read(body).message is None or b"content" in body
+    """Bytes that are not JSON are no reply."""
+    reply = read_or_refuse(body)
+    assert reply is None or reply.message is None or b"content" in body
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
@@ -109,8 +155,9 @@ def test_a_lone_surrogate_is_replaced() -> None:
 
 
 def test_deep_nesting_does_not_crash_a_worker() -> None:
-    """A reply of a hundred thousand brackets is unusable."""
-    assert "holds no reply" in read(b"[" * 100_000).rejected
+    """A hundred thousand brackets are no reply."""
+    with pytest.raises(NotAReply):
+        read(b"[" * 100_000)
 
 
 @pytest.mark.parametrize(

@@ -249,16 +249,34 @@ async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> 
         assert "cut off" in messages[-1]["content"]
 
 
-@pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{"message": {"content": None}}]}, b"<html>", b"[]"])
-async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig, body: Any) -> None:
-    """No choices, no content or no JSON: the LLM gets the error three times, then the run is blocked until `retry`."""
-    async with rig(catalog(), lambda _: raw(body)) as r:
+async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig) -> None:
+    """An empty message: the LLM gets the error three times, then the run is blocked until `retry`."""
+    async with rig(catalog(), lambda _: raw({"choices": [{"message": {"content": None}}]})) as r:
         run = await r.start()
         state = await status_of(run, "blocked")
         assert state["blocked"]["cause"] == "RepliesRejected"
         r.llm.script = lambda _: say("back again")
         await run.signal("retry", {"by": "carol"})
         assert (await run.result())["result"] == "back again"
+
+
+@pytest.mark.parametrize("text", ["", "It began with"])
+async def test_a_content_filter_is_named(rig: StartRig, text: str) -> None:
+    """A filtered reply is never the result, whole or in part: the LLM reads why, then the run blocks, and says so."""
+    async with rig(catalog(), lambda _: Reply(text=text, finish_reason="content_filter")) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert state["blocked"]["cause"] == "ContentFiltered"
+        assert "3 replies in a row could not be used; the provider's content filter" in state["blocked"]["message"]
+        assert "content filter" in r.llm.requests[-1].json()["messages"][-1]["content"]
+        assert len(r.llm.requests) == 3
+        await run.signal("retry", {"by": "carol"})
+        await eventually(lambda: events_of(run), lambda events: [e.type for e in events].count("run_blocked") == 2)
+        assert len(r.llm.requests) == 6, "a person's retry allows as many tries again"
+        r.llm.script = lambda _: say("in other words")
+        await run.signal("retry", {"by": "carol"})
+        assert (await run.result())["result"] == "in other words"
+        await check_thread(r.client, run)
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, "invalid_api_key"), (404, "model_not_found"), (400, "bad")])

@@ -8,7 +8,10 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from holdfast import (
     Agent,
@@ -24,6 +27,7 @@ from holdfast import (
     SettingsError,
     SyncClient,
     TaskDiffers,
+    TextBlock,
     ThreadNotFound,
     allow,
     ask,
@@ -221,6 +225,62 @@ async def test_without_a_worker(client: TemporalClient, rig: StartRig, connect: 
         waiting = asyncio.create_task(thread.result(timeout=PATIENCE))
         async with rig(catalog(), script, task_queue=queue):
             assert (await waiting).text == "Denied by alice: no"
+
+
+async def test_after_temporal_has_removed_a_thread(rig: StartRig, connect: Connect) -> None:
+    """The permanent record has its result, its messages and the start, which is not repeated."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", thread=fresh())
+        result = await thread.result(timeout=PATIENCE)
+        await remove(worker.client, thread.id)
+        assert await thread.result(timeout=PATIENCE) == result
+        assert len(await thread.messages()) == 2
+        assert thread.id == (await client.start("hello", thread=thread.id)).id
+        with pytest.raises(TaskDiffers):
+            await client.start("another", thread=thread.id)
+        assert len(worker.llm.requests) == 1
+
+
+async def remove(temporal: TemporalClient, thread: str) -> None:
+    """Have Temporal remove a closed thread, as it does when its retention is over."""
+    execution = WorkflowExecution(workflow_id=thread)
+    request = DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=execution)
+    await temporal.workflow_service.delete_workflow_execution(request)
+
+    async def is_there() -> bool:
+        try:
+            await temporal.get_workflow_handle(thread).describe()
+        except RPCError:
+            return False
+        return True
+
+    await eventually(is_there, lambda there: not there)
+
+
+async def test_blocks_are_a_task(rig: StartRig, connect: Connect) -> None:
+    """Content blocks are started once like text."""
+    blocks = (TextBlock(text="hello"), TextBlock(text="you"))
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start(blocks, thread=fresh())
+        await thread.result(timeout=PATIENCE)
+        assert thread.id == (await client.start(blocks, thread=thread.id)).id
+        with pytest.raises(TaskDiffers):
+            await client.start(blocks[:1], thread=thread.id)
+
+
+async def test_a_result_outlasts_a_restart(rig: StartRig, connect: Connect) -> None:
+    """A result is awaited through the end of one worker and the start of the next, until attention as until the end."""
+    queue = fresh()
+    async with connect(task_queue=queue, by="alice", answer_seconds=0.5) as client:
+        thread = await client.start("pay")
+        ends = asyncio.create_task(thread.result(timeout=PATIENCE))
+        asks = asyncio.create_task(thread.result(until="attention", timeout=PATIENCE))
+        for decided in (False, True):
+            async with rig(catalog(), script, task_queue=queue):
+                (request,) = (await asks).pending
+                if decided:
+                    await thread.decide(request, "approve")
+                    assert (await ends).text == "paid 5"
 
 
 async def test_errors(rig: StartRig, connect: Connect) -> None:

@@ -102,7 +102,7 @@ class Client:
             parts = Components(settings, environ, cleanup=cleanup, connected=temporal)
             record = parts.threads()
             if parts.database_url and not find_spec("psycopg_pool"):
-                raise SettingsError(f"DATABASE_URL needs PostgreSQL's client: {setup_command('cli')}")
+                raise SettingsError(f"the permanent record needs PostgreSQL's client: {setup_command('cli')}")
             threads = Threads(
                 await parts.client(),
                 task_queue=settings.task_queue,
@@ -136,7 +136,7 @@ class Client:
                 own limit.
             by: Who gives the task; None for the client's `by`.
             by_proven: This program has authenticated the person that it names in `by`. Otherwise the run cannot use
-                their memories.
+                their memories. The client's own `by` counts as authenticated.
 
         Raises:
             TaskDiffers: There is a thread of that id, with another task or for another agent. `Thread.say` continues
@@ -186,5 +186,5 @@ class Client:
         Raises:
             ServerUnreachable: The server does not answer.
         """
-        found = await list_threads(self._threads, status=status, limit=limit)
+        found = await list_threads(self._threads, status=status, limit=limit, loops=False)
         return [ThreadSummary.model_validate(each) for each in found]

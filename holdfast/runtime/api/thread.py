@@ -62,10 +62,13 @@ class Thread:
             RunCancelled: The run was cancelled.
             TimeoutError: Neither happened in time. The run continues.
         """
+        limit = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout):
+            async with limit:
                 state = await wait(self._threads, self.id, until=until)
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise TimeoutError(f"thread {self.id!r} has no result after {timeout:g} s; its run continues") from None
         return await result_of(self._threads, state)
 

@@ -18,6 +18,7 @@ from holdfast import (
     Approver,
     Catalog,
     Client,
+    Limits,
     NotAccepted,
     Policy,
     Refused,
@@ -173,6 +174,20 @@ async def test_an_approval(rig: StartRig, connect: Connect) -> None:
         assert (await thread.result(timeout=PATIENCE)).text.endswith("paid 3")
         with pytest.raises(NotAccepted):
             await thread.decide(request, "deny", by="bob")
+
+
+async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
+    """A result until attention says why a run is blocked; a retry resumes it."""
+    limits = Limits(max_steps=1)
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
+    one = Catalog(agents=[agent], tools=[pay])
+    async with rig(one, script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
+        thread = await client.start("pay")
+        result = await thread.result(until="attention", timeout=PATIENCE)
+        assert result.blocked
+        assert (result.status, result.blocked.cause, result.text) == ("blocked", "StepLimit", "")
+        assert (await thread.retry(reason="one more")).outcome == "accepted"
+        assert (await thread.result(timeout=PATIENCE)).text == "paid 5"
 
 
 async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path) -> None:

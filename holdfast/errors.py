@@ -11,6 +11,7 @@
     ├── TaskInvalid          the task is empty, too long or not text
     ├── ThreadIdInvalid      the thread id is not valid
     ├── ThreadExists         the thread has an open run
+    │   └── TaskDiffers      the thread was started with another task, or for another agent
     ├── FleetKeyMissing      the start requires a fleet key
     ├── StatusInvalid        there is no such status
     ├── PositionInvalid      the thread has no event at this position
@@ -18,6 +19,9 @@
     ├── AgentNotFound        the worker's catalog has no such agent
     ├── WorkspaceNotFound    the workspace is not a folder on the worker
     ├── Refused              the run's state does not permit the request
+    │   └── NotAccepted      the run refused a decision or a message
+    ├── RunFailed            the run whose result was awaited has failed
+    ├── RunCancelled         the run whose result was awaited was cancelled
     ├── QueryRefused         a worker cannot answer a query
     ├── EventsMissing        earlier events of the thread are in neither Temporal nor the permanent record
     ├── LogBroken            the events in Temporal and in the permanent record do not form one log
@@ -175,6 +179,10 @@ class ThreadExists(HoldfastError):
     """The thread has an open run."""
 
 
+class TaskDiffers(ThreadExists):
+    """The thread was started with another task, or for another agent."""
+
+
 class FleetKeyMissing(HoldfastError):
     """The start requires a fleet key."""
 
@@ -205,6 +213,47 @@ class AnswerForged(HoldfastError):
 
 class Refused(HoldfastError):
     """The run's state does not permit the request."""
+
+
+class NotAccepted(Refused):
+    """The run refused a decision or a message.
+
+    Args:
+        message: What was refused, and why.
+        outcome: Why, in a word: `duplicate`, `not_entitled`, `unknown_request`, …
+    """
+
+    def __init__(self, message: str, *, outcome: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class RunFailed(HoldfastError):
+    """The run whose result was awaited has failed.
+
+    Args:
+        message: Which thread, and why.
+        thread: The thread id.
+        cause: A short name of why: `AgentNotFound`, …; empty if the run was closed from outside.
+    """
+
+    def __init__(self, message: str, *, thread: str, cause: str) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.cause = cause
+
+
+class RunCancelled(HoldfastError):
+    """The run whose result was awaited was cancelled.
+
+    Args:
+        message: Which thread.
+        thread: The thread id.
+    """
+
+    def __init__(self, message: str, *, thread: str) -> None:
+        super().__init__(message)
+        self.thread = thread
 
 
 class QueryRefused(HoldfastError):

@@ -51,6 +51,7 @@ RUNTIME = {
     "client": "config encryption programs reading",
     "composition": "client config encryption hardening llm programs reading stores telemetry",
     "worker": "client composition config devstack encryption hardening programs stores takeover telemetry",
+    "api": "client composition config encryption programs reading",
     "audit": "client reading",
     "gateway": "client composition config encryption programs reading",
     "cli": "audit client composition config encryption memory programs reading workspace",

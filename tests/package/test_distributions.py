@@ -95,8 +95,13 @@ tools = [*holdfast.workspace_tools(confine="never"), *holdfast.memory_tools()]
 policy = holdfast.Policy(rules=(holdfast.ask("run_*", when="args.command != ''"), holdfast.allow()))
 catalog = holdfast.Catalog(agents=[holdfast.Agent(name="a", instructions="b", policy=policy)], tools=tools)
 print(*catalog.agents)
+try:
+    with holdfast.SyncClient.connect(address="127.0.0.1:1"):
+        pass
+except holdfast.ServerUnreachable:
+    print("unreachable")
 """
-    assert without(*EVERY, code=code) == ["a"]
+    assert without(*EVERY, code=code) == ["a", "unreachable"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A user's catalog, stores and tests, as `mypy --strict` must accept them. Every type is known: none is `Any`."""
+"""A user's catalog, stores, tests and client, as `mypy --strict` must accept them. No type is `Any`."""
 
 from collections.abc import Sequence
 from typing import assert_type
@@ -9,17 +9,25 @@ from holdfast import (
     Approver,
     ArtifactStore,
     Catalog,
+    Client,
     Effect,
     Found,
     Limits,
     Memory,
+    PendingRequest,
     Policy,
     RecordConflict,
+    Result,
     Rule,
     Secrets,
     Skill,
+    SyncClient,
+    SyncThread,
     Terms,
+    Thread,
+    ThreadState,
     ThreadStore,
+    ThreadSummary,
     Tool,
     ToolContext,
     Unknown,
@@ -114,3 +122,40 @@ def script(conversation: Conversation) -> Reply:
 
 with ScriptedLLM(steps([call("greet", name="you"), say("Done.")])) as llm:
     assert_type(llm.base_url, str)
+
+
+async def program() -> None:
+    """A program that uses the client."""
+    async with Client.connect(task_queue="mine", by="alice") as client:
+        assert_type(client, Client)
+        thread = await client.start("Remind.", agent="dunning", thread="dunning-1", idle_limit=60)
+        assert_type(thread, Thread)
+        result = await thread.result(until="attention", timeout=60)
+        assert_type(result, Result)
+        assert_type((result.text, result.steps, result.usage.prompt_tokens), tuple[str, int, int])
+        assert_type(await thread.state(), ThreadState)
+        assert_type(await thread.pending(), tuple[PendingRequest, ...])
+        assert_type(await client.threads(status="blocked"), list[ThreadSummary])
+        async for event in thread.events(follow=True):
+            if event.type == "tool_call_requested":
+                assert_type(event.call.name, str)
+        for message in await thread.messages():
+            if message.role == "assistant":
+                assert_type(message.text, str)
+        assert_type((await thread.decide("1", "approve", by="bob")).outcome, str)
+        assert_type((await thread.say("Thanks.")).run_id, str | None)
+        assert_type((await thread.retry()).counts, bool)
+        assert_type((await thread.cancel("why")).explanation, str)
+
+
+with SyncClient.connect(task_queue="mine", by="alice") as sync:
+    assert_type(sync, SyncClient)
+    dunning = sync.start("Remind.", thread="dunning-1")
+    assert_type(dunning, SyncThread)
+    assert_type(dunning.result(until="end"), Result)
+    assert_type(dunning.state(), ThreadState)
+    assert_type(dunning.pending(), tuple[PendingRequest, ...])
+    assert_type(sync.threads(limit=5), list[ThreadSummary])
+    assert_type([event.position for event in dunning.events(after=3)], list[int])
+    assert_type(dunning.say("Thanks.", by="bob").outcome, str)
+    assert_type(dunning.decide("1", "deny").outcome, str)

@@ -4,7 +4,21 @@ mypy reports a comment that is not needed, so a mistake that it would miss is an
 """
 
 import holdfast
-from holdfast import Agent, Catalog, Limits, Policy, Skill, Terms, Tool, ToolContext, allow, ask, tool
+from holdfast import (
+    Agent,
+    Catalog,
+    Limits,
+    Policy,
+    Skill,
+    SyncThread,
+    Terms,
+    Thread,
+    Tool,
+    ToolContext,
+    allow,
+    ask,
+    tool,
+)
 
 
 @tool(effect="reed")  # type: ignore[call-overload, untyped-decorator]
@@ -49,3 +63,14 @@ Catalog(agents=[], skills=["test-first"])  # type: ignore[list-item]
 Catalog(agents=[], threads=Skill)  # type: ignore[arg-type]
 Catalog([])  # type: ignore[call-arg]
 holdfast.no_such_name()  # type: ignore[attr-defined]
+
+
+async def program(thread: Thread, sync: SyncThread) -> None:
+    """Misuse the client."""
+    await thread.result(until="ever")  # type: ignore[arg-type]
+    await thread.decide("1", "aprove")  # type: ignore[arg-type]
+    await thread.say("x", when_busy=True)  # type: ignore[arg-type]
+    sync.result(until="ever")  # type: ignore[arg-type]
+    sync.decide("1")  # type: ignore[call-arg]
+    sync.events(follow="yes")  # type: ignore[arg-type]
+    Limits(max_steps=sync.result())  # type: ignore[arg-type]

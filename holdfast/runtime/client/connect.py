@@ -79,6 +79,24 @@ async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -
     return await connect(stack_config(stack), codec=codec, seals=stack_seals(stack))
 
 
+def adapt(client: Client, *, codec: EncryptionCodec, seals: Seals) -> Client:
+    """Return a client on the same connection that speaks Holdfast's models; the client itself if it does already.
+
+    Interceptors stay. The data converter is replaced, for workers read Holdfast's encoding and encryption only.
+    """
+    if issubclass(client.data_converter.payload_converter_class, LeanPayloadConverter):
+        return client
+    # The plugins have had their say on this configuration.
+    config = client.config(active_config=True)
+    config["data_converter"], config["plugins"] = build_converter(codec, seals), []
+    return Client(**config)
+
+
+def address_of(client: Client) -> dict[str, Any]:
+    """Return where a client is connected, as keyword arguments of `Client.connect`."""
+    return {"target_host": client.service_client.config.target_host, "namespace": client.namespace}
+
+
 def seals_of(client: Client) -> Seals:
     """Return the seals of a client that `connect` has made."""
     made = client.data_converter.payload_converter_class

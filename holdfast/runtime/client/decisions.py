@@ -163,8 +163,13 @@ async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> 
     return UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
 
 
-async def cancel(threads: Threads, thread: str) -> UpdateResult:
+async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateResult:
     """Ask a run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        reason: Why; it is in Temporal's history.
 
     Raises:
         Refused: The run is closed.
@@ -175,7 +180,7 @@ async def cancel(threads: Threads, thread: str) -> UpdateResult:
         raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
     run = threads.runs.client.get_workflow_handle(thread, run_id=found.run_id)
     try:
-        await run.cancel(rpc_timeout=timedelta(seconds=10))
+        await run.cancel(reason=reason, rpc_timeout=timedelta(seconds=10))
     except RPCError as error:
         raise threads.runs.translate_error(error, thread) from error
     return UpdateResult("accepted", "the run stops as soon as its running tools have stopped")

@@ -27,6 +27,7 @@ STATUSES: tuple[str, ...] = get_args(Status)
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
 # Only the last Temporal run of an agent run: earlier ones were continued as new.
+_RUNS = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
 _LATEST = (
     f"WorkflowType IN ('{contracts.WORKFLOW}', '{contracts.LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
 )
@@ -51,15 +52,18 @@ async def list_pending(threads: Threads, *, limit: int = 1_000) -> tuple[list[JS
     return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
 
 
-async def list_threads(threads: Threads, *, status: str | None = None, limit: int = 100) -> list[JSON]:
-    """List threads, newest first: `{"thread", "agent", "status", "step", "started_at"}`.
+async def list_threads(
+    threads: Threads, *, status: str | None = None, limit: int = 100, loops: bool = True
+) -> list[JSON]:
+    """List threads, newest first: `{"thread", "agent", "status", "step", "started_at"}`; with `loops`, loops as well.
 
     Visibility lags a little, and has the step as of the last change of status: running threads are queried.
 
     Raises:
         StatusInvalid: There is no such status.
     """
-    found = await _latest_runs(threads, await _search(threads, _LATEST + _status_filter(status), limit), status)
+    query = _LATEST if loops else _RUNS
+    found = await _latest_runs(threads, await _search(threads, query + _status_filter(status), limit), status)
     rows = {run.id: _row(run) for run in found}
     # With a short limit: if no worker answers, the rows keep what visibility has.
     running = [thread for thread, row in rows.items() if row["status"] == "running"]

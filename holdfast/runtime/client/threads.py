@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from holdfast.stores import ThreadStore
 from holdfast.transcript.transcript import Transcript
 
 JSON = dict[str, Any]
+_REJECT = WorkflowIDReusePolicy.REJECT_DUPLICATE
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Threads:
         idle_limit: float | None = None,
         by: str = "",
         by_proven: bool = True,
+        once: bool = False,
     ) -> Started:
         """Start a run: of a new thread, or re-open a closed thread. The next free worker runs it.
 
@@ -104,18 +107,21 @@ class Threads:
                 the agent's own limit.
             by: Who gives the task.
             by_proven: The caller has authenticated that person; otherwise the run cannot use their memories.
+            once: The thread must be new: a closed one is not re-opened.
 
         Raises:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
-            ThreadExists: A run of that thread is open.
+            ThreadExists: A run of that thread is open; with `once`, there is such a thread.
             FleetKeyMissing: Without a fleet key, a run must have a new thread and a folder of its own.
             ServerUnreachable: The server does not answer.
         """
         task = check_task(task)
-        resume, previous = thread is not None, None
+        resume, previous = thread is not None and not once, None
         if thread is None:
             thread = new_thread_id(agent)
+        elif once:
+            await self._check_new(check_own_id(thread))
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
         given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit)
@@ -137,7 +143,7 @@ class Threads:
                 id=thread,
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_reuse_policy=_REJECT if once else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 static_summary=summary(task),
                 static_details=details(task, agent=agent, thread=thread, workspace=workspace, continued=continued),
                 rpc_timeout=timedelta(seconds=10),
@@ -147,6 +153,33 @@ class Threads:
         except RPCError as error:
             raise self.runs.translate_error(error, thread) from error
         return Started(thread=thread, run_id=run.first_execution_run_id or "", continued=continued)
+
+    async def _check_new(self, thread: str) -> None:
+        """Check that neither Temporal nor the permanent record has a thread.
+
+        Raises:
+            ThreadExists: One of them has it.
+        """
+        with contextlib.suppress(ThreadNotFound):
+            found = await self.reader.find(thread)
+            raise _exists(thread, status_of(found) if found else "closed")
+
+    async def started_as(self, thread: str) -> tuple[Content, str | None]:
+        """Return the task that a thread was first started with, and the agent that was asked for. Needs no worker.
+
+        Raises:
+            ThreadNotFound: There is no such thread.
+            EventsMissing: Its first events can no longer be read.
+            HistoryUnreadable: This release cannot read them.
+        """
+        agent: str | None = None
+        async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=None, use_worker=False)):
+            if event.type == "run_started":
+                agent = event.agent
+            if event.type == "user_message_received":
+                return event.content, agent
+        run = await self.reader.history(await self.runs.describe(thread))
+        return run.given.task, run.given.agent  # no worker has picked it up yet
 
     async def _latest_closed_run(self, thread: str) -> str | None:
         """Return Temporal's id of the latest run of a closed thread; None if Temporal has no such thread.

@@ -51,6 +51,7 @@ class Components:
         environ: The environment, for Temporal's own settings.
         cleanup: Closes what was opened.
         stack: The embedded stack that this process has started; None to look for one that runs.
+        connected: A client of Temporal that the program has already; None to connect one.
         connections: The most connections to the database.
         scripted: Whether the scripted LLM takes the place of an endpoint where none is configured.
         say: Called with a line when it does.
@@ -64,6 +65,7 @@ class Components:
         *,
         cleanup: AsyncExitStack,
         stack: Stack | None = None,
+        connected: "Client | None" = None,
         connections: int = 2,
         scripted: bool = False,
         say: Callable[[str], None] = lambda line: None,
@@ -72,6 +74,7 @@ class Components:
         self._given = settings
         self._environ = environ
         self._stack = stack
+        self._connected = connected
         self._connections = connections
         self._scripted = scripted
         self._say = say
@@ -86,8 +89,10 @@ class Components:
     @cached_property
     def config(self) -> dict[str, Any]:
         """Where Temporal is: keyword arguments of `Client.connect`."""
-        from holdfast.runtime.client.connect import connect_config, stack_config
+        from holdfast.runtime.client.connect import address_of, connect_config, stack_config
 
+        if self._connected:
+            return address_of(self._connected)
         return stack_config(self._stack) if self._stack else connect_config(self._environ, home=self._given.home)
 
     @cached_property
@@ -164,6 +169,10 @@ class Components:
         Raises:
             ServerUnreachable: Nothing answers.
         """
+        if self._client is None and self._connected:
+            from holdfast.runtime.client.connect import adapt
+
+            self._client = adapt(self._connected, codec=self.codec, seals=self.seals)
         if self._client is None:
             from holdfast.runtime.client.unreachable import check_port
 

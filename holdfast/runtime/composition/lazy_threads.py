@@ -1,5 +1,6 @@
 """A thread store that is opened when it is first read: most verbs of the command line never read it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.stores import ThreadStore
@@ -15,6 +16,7 @@ class LazyThreads:
     def __init__(self, open: Callable[[], Awaitable[ThreadStore]]) -> None:
         self._open = open
         self._threads: ThreadStore | None = None
+        self._opening = asyncio.Lock()
 
     async def append(self, thread: str, start: int, lines: object) -> None:
         """Refuse: only workers write."""
@@ -29,6 +31,7 @@ class LazyThreads:
         return await (await self._opened()).length(thread)
 
     async def _opened(self) -> ThreadStore:
-        if self._threads is None:
-            self._threads = await self._open()
+        async with self._opening:  # a program reads several threads at once
+            if self._threads is None:
+                self._threads = await self._open()
         return self._threads

@@ -44,13 +44,23 @@ class RecordedRun:
         return read_events(self.events, by=self.by)
 
     @property
+    def given(self) -> RunInput:
+        """The input of the run.
+
+        Raises:
+            HistoryUnreadable: This release cannot read it.
+        """
+        payloads = self.events[0].workflow_execution_started_event_attributes.input.payloads
+        return decode(1, payloads, RunInput, self.by)
+
+    @property
     def begin(self) -> RunSnapshot:
         """The thread's snapshot before the first event of this run.
 
         Raises:
             HistoryUnreadable: This release cannot read it.
         """
-        given = decode(1, self.events[0].workflow_execution_started_event_attributes.input.payloads, RunInput, self.by)
+        given = self.given
         if given.snapshot or not given.resume:
             return given.snapshot or RunSnapshot()
         loaded = self._answers("load_thread", LoadedThread)

@@ -1,0 +1,190 @@
+"""The client for programs: connect, start and list threads."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from temporalio.client import Client as TemporalClient
+
+from holdfast.errors import SettingsError, TaskDiffers, ThreadExists
+from holdfast.llm.blocks import Content
+from holdfast.run.state import Status
+from holdfast.runtime.api.thread import Thread, named
+from holdfast.runtime.api.views import ThreadSummary
+from holdfast.runtime.client.listing import list_threads
+from holdfast.runtime.client.start_options import check_task, check_thread_id
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.composition.components import Components
+from holdfast.runtime.config.settings import Settings, variables
+from holdfast.runtime.programs import base_folder, setup_command
+
+
+class Client:
+    """Starts threads and finds them. `Client.connect` makes it.
+
+        async with Client.connect() as client:
+            thread = await client.start("Publish 1.2", thread="rel-1.2", by="alice")
+            print((await thread.result()).text)
+
+    It may be used by any number of tasks at once.
+    """
+
+    def __init__(self, threads: Threads, *, by: str = "", key: Path | None = None) -> None:
+        self._threads = threads
+        self._by = by
+        self._key = key
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        temporal: TemporalClient | None = None,
+        *,
+        address: str | None = None,
+        namespace: str | None = None,
+        api_key: str | None = None,
+        task_queue: str | None = None,
+        fleet_keys: str | None = None,
+        encryption_keys: str | None = None,
+        database_url: str | None = None,
+        home: Path | str | None = None,
+        by: str | None = None,
+        key: Path | str | None = None,
+        answer_seconds: float | None = None,
+    ) -> AsyncIterator[Self]:
+        """Connect to Temporal for a block. What is not given comes from the environment, as for the command line.
+
+        Args:
+            temporal: A client that the program has already: its connection, namespace and interceptors are used, but
+                not its data converter. None to connect as Temporal's own clients do (`TEMPORAL_*`, its configuration
+                file), or else to the embedded stack under `home`.
+            address: `TEMPORAL_ADDRESS`: `host:port`.
+            namespace: `TEMPORAL_NAMESPACE`.
+            api_key: `TEMPORAL_API_KEY`.
+            task_queue: `HOLDFAST_TASK_QUEUE`: where the workers of new runs are.
+            fleet_keys: `HOLDFAST_FLEET_KEYS`, as the workers have them. Without one, a run must have a new thread and
+                a folder of its own, and nobody vouches for `by`.
+            encryption_keys: `HOLDFAST_ENCRYPTION_KEYS`, as the workers have them.
+            database_url: `DATABASE_URL`: the permanent record, for what Temporal no longer has.
+            home: `HOLDFAST_HOME`: the state folder.
+            by: `HOLDFAST_BY`: who starts, decides and speaks, unless a call says otherwise.
+            key: `HOLDFAST_KEY`: the file of the private key that signs decisions and messages.
+            answer_seconds: `HOLDFAST_ANSWER_SECONDS`: how long a worker may take to answer.
+
+        Raises:
+            SettingsError: A setting cannot be used.
+            ServerUnreachable: No server answers.
+        """
+        given = {
+            "TEMPORAL_ADDRESS": address,
+            "TEMPORAL_NAMESPACE": namespace,
+            "TEMPORAL_API_KEY": api_key,
+            **{
+                variables()[name]: value
+                for name, value in {
+                    "task_queue": task_queue,
+                    "fleet_keys": fleet_keys,
+                    "encryption_keys": encryption_keys,
+                    "database_url": database_url,
+                    "home": home,
+                    "by": by,
+                    "key": key,
+                    "answer_seconds": answer_seconds,
+                }.items()
+            },
+        }
+        environ = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
+        settings = Settings.from_env(environ, root=base_folder())
+        async with AsyncExitStack() as cleanup:
+            parts = Components(settings, environ, cleanup=cleanup, connected=temporal)
+            record = parts.threads()
+            if parts.database_url and not find_spec("psycopg_pool"):
+                raise SettingsError(f"the permanent record needs PostgreSQL's client: {setup_command('cli')}")
+            threads = Threads(
+                await parts.client(),
+                task_queue=settings.task_queue,
+                answer_within=settings.answer_seconds,
+                record=record,
+            )
+            yield cls(threads, by=settings.by or "", key=settings.key)
+
+    async def start(
+        self,
+        task: Content,
+        *,
+        agent: str | None = None,
+        thread: str | None = None,
+        workspace: str | Path | None = None,
+        idle_limit: float | None = None,
+        by: str | None = None,
+        by_proven: bool = False,
+    ) -> Thread:
+        """Start a thread. With an id, that happens once: the same start again returns the thread that there is.
+
+        The start is durable when this returns; the next free worker runs it. It is the same start if the task and the
+        agent are the same, whatever became of the thread since.
+
+        Args:
+            task: What the agent is to do: text, or content blocks.
+            agent: The agent's name; None for the catalog's first.
+            thread: The thread id, such as that of an order or a ticket; None for a new one.
+            workspace: A folder on the worker's machine; None for one of the thread's own.
+            idle_limit: Seconds that the run stays open for messages after the agent has answered; None for the agent's
+                own limit.
+            by: Who gives the task; None for the client's `by`.
+            by_proven: This program has authenticated the person that it names in `by`. Otherwise the run cannot use
+                their memories. The client's own `by` counts as authenticated.
+
+        Raises:
+            TaskDiffers: There is a thread of that id, with another task or for another agent. `Thread.say` continues
+                it.
+            TaskInvalid: The task is empty, too long, or neither text nor content blocks.
+            ThreadIdInvalid: The thread id cannot be used.
+            FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
+            ServerUnreachable: The server does not answer. The start may have reached it: give an id, and start again.
+        """
+        task = check_task(task)
+        try:
+            started = await self._threads.start(
+                task,
+                agent=agent,
+                thread=thread,
+                workspace=None if workspace is None else str(workspace),
+                idle_limit=idle_limit,
+                by=named(self._by if by is None else by),
+                by_proven=by_proven or by is None,
+                once=thread is not None,
+            )
+        except ThreadExists:
+            assert thread is not None  # a new id is free
+            if (task, agent) != await self._threads.started_as(thread):
+                raise TaskDiffers(
+                    f"thread {thread!r} was started with another task, or for another agent. Continue it with "
+                    "`say`, or choose another id."
+                ) from None
+            return self.thread(thread)
+        return self.thread(started.thread)
+
+    def thread(self, thread: str) -> Thread:
+        """Return a thread by its id, without asking whether there is one.
+
+        Raises:
+            ThreadIdInvalid: The text cannot be a thread id.
+        """
+        return Thread(check_thread_id(thread), threads=self._threads, by=self._by, key=self._key)
+
+    async def threads(self, *, status: Status | None = None, limit: int = 100) -> list[ThreadSummary]:
+        """List threads, newest first.
+
+        Args:
+            status: Only those with this status; None for all.
+            limit: How many at most.
+
+        Raises:
+            ServerUnreachable: The server does not answer.
+        """
+        found = await list_threads(self._threads, status=status, limit=limit, loops=False)
+        return [ThreadSummary.model_validate(each) for each in found]

@@ -1,0 +1,242 @@
+"""A thread, as a program holds it: its result, state, events and messages, and what people tell it."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.authority.follow_ups import WhenBusy
+from holdfast.authority.statements import Decision, DecisionKind
+from holdfast.base.names import person_name
+from holdfast.errors import NotAccepted, Refused, SettingsError
+from holdfast.llm.blocks import Content
+from holdfast.llm.messages import AnyMessage, decode
+from holdfast.log.events import AgentEvent
+from holdfast.log.upcasters import decode_event
+from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
+from holdfast.runtime.api.waiting import Until, result_of, wait
+from holdfast.runtime.client import decisions, messages
+from holdfast.runtime.client.decisions import UpdateResult
+from holdfast.runtime.client.follow import follow as follow_events
+from holdfast.runtime.client.messages import MessageResult
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.encryption.signing_keys import check_shown, read_key, signed
+from holdfast.runtime.reading.states import decode_lines
+
+_log = logging.getLogger("holdfast.client")
+AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
+
+
+class Thread:
+    """A thread. `Client.start` and `Client.thread` make it; making one asks no server.
+
+    Reading works without a worker, from history and the permanent record; a note in the log `holdfast.client` says
+    when that is what was read. Every method raises `ThreadNotFound` if there is no such thread, and
+    `ServerUnreachable` if Temporal does not answer.
+    """
+
+    def __init__(self, thread: str, *, threads: Threads, by: str = "", key: Path | None = None) -> None:
+        self.id = thread
+        """The thread id, which is Temporal's workflow id."""
+        self._threads = threads
+        self._by = by
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"Thread({self.id!r})"
+
+    async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
+        """Wait for the run, and return what it has come to.
+
+        It waits through restarts of servers and workers.
+
+        Args:
+            until: `end`: until the run has completed. `attention`: or before that, until it waits for an approval, a
+                message or a retry, or is paused in Temporal; the status says for what.
+            timeout: Seconds; None to wait for as long as it takes.
+
+        Raises:
+            RunFailed: The run failed.
+            RunCancelled: The run was cancelled.
+            TimeoutError: Neither happened in time. The run continues.
+        """
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                state = await wait(self._threads, self.id, until=until)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"thread {self.id!r} has no result after {timeout:g} s; its run continues") from None
+        return await result_of(self._threads, state)
+
+    async def state(self) -> ThreadState:
+        """Return where the thread stands now."""
+        return ThreadState.model_validate(await self._threads.state(self.id, note=_log.info))
+
+    async def events(self, *, after: int = -1, follow: bool = False) -> AsyncIterator[AgentEvent]:
+        """Yield the thread's events, oldest first.
+
+        Args:
+            after: The position of the last event that you have; -1 for none.
+            follow: Go on with events as they are recorded, until the latest run has ended.
+
+        Raises:
+            EventsMissing: Some of them can no longer be read. When following, they are skipped instead.
+        """
+        if follow:
+            async for each in follow_events(self._threads, self.id, after=after, patient=True, note=_log.info):
+                yield decode_event(json.dumps(each))
+        else:
+            lines = self._threads.reader.lines(self.id, after + 1, found=None, note=_log.info)
+            async for event in decode_lines(lines):
+                yield event
+
+    async def messages(self, *, active: bool = False) -> list[AnyMessage]:
+        """Return the messages between people, agent and tools, without the system message.
+
+        Args:
+            active: Only what the LLM sees now, after context compaction.
+        """
+        found = self._threads.messages(self.id, active=active, note=_log.info)
+        return [decode(json.dumps(each).encode()) async for each in found]
+
+    async def pending(self) -> tuple[PendingRequest, ...]:
+        """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""
+        return (await self.state()).pending
+
+    async def decide(
+        self,
+        request: PendingRequest | str,
+        decision: DecisionKind,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        digest: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        result: str | None = None,
+        remember: bool = False,
+        key: Path | str | None = None,
+    ) -> UpdateResult:
+        """Decide a request.
+
+        Args:
+            request: One of `pending`, which binds the decision to what it shows; or its id.
+            decision: `approve`, `deny` or `respond`; for a call whose outcome is unknown `happened`, `absent`, `undo`
+                or `abandon`.
+            by: Who decides; None for the client's `by`.
+            reason: Why; the agent reads it.
+            digest: The digest of what the person has seen; None for that of the `PendingRequest`.
+            arguments: With `approve`: run with these in place of the LLM's.
+            result: With `respond` and `happened`: what the agent is to read.
+            remember: With `approve`: allow the same call from now on, in this thread.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `waiting_for_quorum`, `judged_anew`, or `sent` where no worker has answered: Temporal keeps the
+            decision for the next one.
+
+        Raises:
+            NotAccepted: It does not count; `outcome` says why.
+            Refused: What is to be signed is not what its digest stands for, or no digest says what it is.
+            SettingsError: Nothing says who decides, or the key cannot be read.
+        """
+        shown = request if isinstance(request, PendingRequest) else None
+        given = {
+            "decision": decision,
+            "request": shown.request if shown else request,
+            "by": self._person(by),
+            "reason": reason or None,
+            "digest": digest or (shown.digest if shown else None),
+            "arguments": arguments,
+            "result": result,
+            "remember": remember or None,
+        }
+        payload = {name: value for name, value in given.items() if value is not None}
+        if path := Path(key) if key else self._key:
+            if "digest" not in payload:
+                raise Refused("a signed decision is bound to what was seen: pass one of `pending`, or its digest")
+            if shown:
+                check_shown(shown.model_dump(mode="json"))
+            payload = signed(payload, Decision, thread=self.id, private=read_key(path))
+        answer = await decisions.decide(self._threads, self.id, payload)
+        return self._counted(answer, f"request {given['request']} of thread {self.id!r}")
+
+    async def say(
+        self,
+        message: Content,
+        *,
+        by: str | None = None,
+        when_busy: WhenBusy = "queue",
+        key: Path | str | None = None,
+    ) -> MessageResult:
+        """Send the agent a message. If the thread is closed, a new run continues it, with the message as its task.
+
+        Args:
+            message: Text, or content blocks.
+            by: Who says it; None for the client's `by`.
+            when_busy: While the agent is at work: `queue` it until the step has ended, `interrupt` the LLM call, or
+                `reject` it.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `queued`, `interrupting`, `reopened`, or `sent` where no worker has answered: Temporal keeps
+            the message for the next one.
+
+        Raises:
+            NotAccepted: The agent will not read it; `outcome` says why.
+            ServerUnreachable: Besides: it is unknown whether it arrived; look at `messages` before you repeat it.
+        """
+        path = Path(key) if key else self._key
+        name = named(self._by if by is None else by)
+        private = read_key(path) if path else None
+        answer = await messages.say(self._threads, self.id, message, by=name, when_busy=when_busy, private=private)
+        return self._counted(answer, f"message to thread {self.id!r}")
+
+    async def retry(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
+        """Resume a blocked run, once its cause is fixed.
+
+        Raises:
+            Refused: The run is not blocked.
+            SettingsError: Nothing says who retries it.
+        """
+        answer = await decisions.retry(self._threads, self.id, by=self._person(by), reason=reason)
+        return self._counted(answer, f"retry of thread {self.id!r}")
+
+    async def cancel(self, reason: str = "") -> UpdateResult:
+        """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
+
+        Args:
+            reason: Why; it is in Temporal's history.
+
+        Raises:
+            Refused: The run is closed.
+        """
+        return await decisions.cancel(self._threads, self.id, reason=reason)
+
+    def _person(self, by: str | None) -> str:
+        if name := named(self._by if by is None else by):
+            return name
+        raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
+
+    @staticmethod
+    def _counted(answer: AnswerT, what: str) -> AnswerT:
+        if not answer.counts:
+            raise NotAccepted(
+                f"{what}: {answer.outcome.replace('_', ' ')}: {answer.explanation}", outcome=answer.outcome
+            )
+        return answer
+
+
+def named(given: str) -> str:
+    """Return the one spelling of a person's name.
+
+    Raises:
+        SettingsError: It could be mistaken for another name.
+    """
+    try:
+        return person_name(given)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None

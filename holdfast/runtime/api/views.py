@@ -1,0 +1,127 @@
+"""What a thread tells a program: models of the views that workers answer with, and that `show --json` prints."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from holdfast.authority.approvals import RequestKind
+from holdfast.authority.statements import DecisionKind
+from holdfast.base.models import Frozen
+from holdfast.llm.messages import Usage
+from holdfast.run.state import Blocked, Status
+
+ThreadStatus = Status | Literal["paused"]
+"""A thread's status; `paused` is Temporal's own pause, at any step."""
+
+
+class PendingVote(Frozen):
+    """An approver's answer to a request that needs more than one."""
+
+    by: str
+    decision: DecisionKind
+    right: str = Field(default="", alias="for")
+    """Who delegated the authority that was used; empty for the approver's own."""
+    result: str = ""
+    remember: bool = False
+
+
+class PendingRequest(Frozen):
+    """An open request: may a tool call run, or did it happen? Pass it to `Thread.decide`."""
+
+    request: str
+    """The request's id within the thread: `1`, `2`, …"""
+    kind: RequestKind
+    tool: str
+    arguments: dict[str, Any] | str
+    """The call's arguments; text where they are no object."""
+    digest: str
+    """What a decision is bound to: the call, the agent and the one effect of the call."""
+    spec_hash: str
+    effect_key: str
+    epoch: int
+    why: str
+    """Why approval is required, or why the outcome is unknown."""
+    edited_by: str
+    """The person who changed the LLM's arguments; empty if nobody did."""
+    asked_at: datetime
+    expires_at: datetime | None
+    """When `on_expiry` decides; None for never."""
+    answers: tuple[DecisionKind, ...]
+    """The decisions that fit."""
+    who: tuple[str, ...]
+    """The people and roles who may decide; empty for all approvers."""
+    on_expiry: Literal["deny", "approve"]
+    veto: tuple[str, ...]
+    quorum: int
+    """How many approvers must agree."""
+    votes: tuple[PendingVote, ...]
+
+
+class RememberedRule(Frozen):
+    """A call that is allowed from now on in the thread, because those who approved it asked for that."""
+
+    rule: str
+    tool: str
+    call_digest: str
+    by: str
+
+
+class Delegation(Frozen):
+    """Approval authority that an approver has delegated within the thread."""
+
+    by: str
+    to: str
+    until: datetime
+
+
+class ThreadState(Frozen):
+    """Where a thread stands."""
+
+    thread: str
+    agent: str | None
+    """The agent's name; None until a worker has loaded it."""
+    status: ThreadStatus
+    step: int
+    """How many times the LLM has replied."""
+    events: int
+    """How many events the thread has; the last one is at position `events - 1`."""
+    task: str
+    workspace: str
+    """The run's folder on the worker."""
+    pending: tuple[PendingRequest, ...]
+    remembered: tuple[RememberedRule, ...] = ()
+    delegated: tuple[Delegation, ...] = ()
+    blocked: Blocked | None
+    """Why the run is blocked; `Thread.retry` resumes it."""
+    usage: Usage
+    """Tokens of all LLM calls of the thread."""
+    result: str | None
+    """The LLM's last reply, or why the run failed; None while the agent is at work."""
+    updated_at: datetime
+
+
+class ThreadSummary(Frozen):
+    """A thread, as `Client.threads` lists it."""
+
+    thread: str
+    agent: str | None
+    status: ThreadStatus
+    step: int
+    started_at: datetime
+
+
+class Result(Frozen):
+    """What a run has come to."""
+
+    thread: str
+    status: ThreadStatus
+    """`completed`; with `until="attention"` also what the run waits for."""
+    text: str
+    """The LLM's last reply; empty while a call waits for approval or the run is blocked."""
+    steps: int
+    usage: Usage
+    pending: tuple[PendingRequest, ...] = ()
+    """The requests to decide, where the status is `waiting_approval`."""
+    blocked: Blocked | None = None
+    """Why, where the status is `blocked`."""

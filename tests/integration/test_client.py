@@ -1,0 +1,375 @@
+"""The client for programs, on the real server: starts, results, decisions, conversations, and its sync face."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
+
+from holdfast import (
+    Agent,
+    Approver,
+    Catalog,
+    Client,
+    Limits,
+    NotAccepted,
+    Policy,
+    Refused,
+    RunCancelled,
+    RunFailed,
+    ServerUnreachable,
+    SettingsError,
+    SyncClient,
+    TaskDiffers,
+    TextBlock,
+    ThreadNotFound,
+    allow,
+    ask,
+    tool,
+)
+from holdfast.errors import FleetKeyMissing
+from holdfast.llm.messages import AssistantMessage, UserMessage
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.ports import any_free
+from holdfast.runtime.encryption.signing_keys import make_key
+from holdfast.testing import Conversation, Reply, call, say
+from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
+
+Connect = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def catalog(*approvers: Approver) -> Catalog:
+    """Two agents that ask before they pay; approvers have to sign."""
+    signatures: Literal["required", "optional"] = "required" if approvers else "optional"
+    policy = Policy(rules=(ask("pay"), allow()), approvers=approvers, signatures=signatures)
+    clerk = Agent(name="clerk", instructions="Work.", policy=policy)
+    return Catalog(agents=[clerk, clerk.model_copy(update={"name": "other"})], tools=[pay])
+
+
+def script(conversation: Conversation) -> Reply:
+    """Pay if asked to; else repeat what was said."""
+    if conversation.messages[-1]["role"] == "tool":
+        return say(str(conversation.messages[-1]["content"]))
+    said = conversation.last_user_message
+    return call("pay", amount=5) if "pay" in said else say(f"You said: {said}")
+
+
+@pytest.fixture
+def connect(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Connect a client from the environment, as a program does."""
+    for name, value in {**environ_of(stack), "DATABASE_URL": stack.database_url}.items():
+        monkeypatch.setenv(name, value)
+    return Client.connect
+
+
+def fresh() -> str:
+    """Return a new thread id."""
+    return f"client-{uuid4().hex[:8]}"
+
+
+async def test_a_start_is_a_result(rig: StartRig, connect: Connect) -> None:
+    """A task is started, and its result has the text, the steps and the tokens."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", by="alice")
+        result = await thread.result(timeout=PATIENCE)
+        assert (result.status, result.text, result.steps) == ("completed", "You said: hello", 1)
+        assert result.usage.completion_tokens > 0
+        state = await thread.state()
+        assert (state.agent, state.task, state.result) == ("clerk", "hello", "You said: hello")
+
+
+async def test_the_same_start_twice_is_one(rig: StartRig, connect: Connect) -> None:
+    """Concurrent callers with one id and one task get one run, also after it has ended; another task is an error."""
+    name = fresh()
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        async with connect(task_queue=worker.task_queue) as other:
+            both = await asyncio.gather(*(each.start("hello", thread=name) for each in (client, other)))
+        results = [await each.result(timeout=PATIENCE) for each in both]
+        assert results[0] == results[1]
+        again = await client.start("hello", thread=name)
+        assert results[0] == await again.result(timeout=PATIENCE)
+        with pytest.raises(TaskDiffers):
+            await client.start("another", thread=name)
+        with pytest.raises(TaskDiffers):
+            await client.start("hello", thread=name, agent="other")
+        assert sum([event.type == "run_started" async for event in again.events()]) == 1
+
+
+async def test_a_thread_that_was_continued_is_still_the_one_that_was_started(rig: StartRig, connect: Connect) -> None:
+    """A closed thread continues with a message; its first start, repeated, does not start it anew."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", thread=fresh())
+        await thread.result(timeout=PATIENCE)
+        assert (await thread.say("more")).outcome == "reopened"
+        assert (await thread.result(timeout=PATIENCE)).text == "You said: more"
+        assert (await (await client.start("hello", thread=thread.id)).result()).text == "You said: more"
+        with pytest.raises(TaskDiffers):
+            await client.start("more", thread=thread.id)
+
+
+async def test_a_batch_of_threads_runs_at_once(rig: StartRig, connect: Connect) -> None:
+    """Twenty threads are started and awaited together, and the list has them."""
+    batch = fresh()
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        threads = await asyncio.gather(*(client.start(f"{n}", thread=f"{batch}-{n}") for n in range(20)))
+        results = await asyncio.gather(*(each.result(timeout=PATIENCE) for each in threads))
+        assert [f"You said: {n}" for n in range(20)] == [each.text for each in results]
+
+        async def listed() -> set[str]:
+            found = await client.threads(status="completed", limit=500)
+            return {each.thread for each in found if each.thread.startswith(batch)}
+
+        assert await eventually(listed, lambda names: len(names) == 20) == {each.id for each in threads}
+
+
+async def test_a_conversation(rig: StartRig, connect: Connect) -> None:
+    """Until attention, a result is the reply to the message before it; messages are typed."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("one", idle_limit=300)
+        for said in ("one", "two", "three"):
+            if said != "one":
+                await thread.say(said, by="alice")
+            result = await thread.result(until="attention", timeout=PATIENCE)
+            assert ("waiting_message", f"You said: {said}") == (result.status, result.text)
+        messages = await thread.messages()
+        assert [UserMessage, AssistantMessage] * 3 == [type(each) for each in messages]
+        await thread.cancel("the customer has left")
+        with pytest.raises(RunCancelled):
+            await thread.result(timeout=PATIENCE)
+        with pytest.raises(Refused):
+            await thread.cancel()
+
+
+async def test_an_approval(rig: StartRig, connect: Connect) -> None:
+    """A result until attention has the request; a decision on it runs the call with the person's arguments."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("pay")
+        with pytest.raises(TimeoutError, match="its run continues"):
+            await thread.result(timeout=0.5)
+        waiting = await thread.result(until="attention", timeout=PATIENCE)
+        assert waiting.status == "waiting_approval"
+        (request,) = waiting.pending
+        assert (request,) == await thread.pending()
+        assert (request.tool, request.arguments) == ("pay", {"amount": 5})
+        with pytest.raises(SettingsError, match="by"):
+            await thread.decide(request, "approve")
+        with pytest.raises(NotAccepted) as refused:
+            await thread.decide("99", "approve", by="alice")
+        assert refused.value.outcome == "unknown_request"
+        decided = await thread.decide(request, "approve", by="alice", reason="ok", arguments={"amount": 3})
+        assert decided.outcome == "accepted"
+        assert (await thread.result(timeout=PATIENCE)).text.endswith("paid 3")
+        with pytest.raises(NotAccepted):
+            await thread.decide(request, "deny", by="bob")
+
+
+async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
+    """A result until attention says why a run is blocked; a retry resumes it."""
+    limits = Limits(max_steps=1)
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
+    one = Catalog(agents=[agent], tools=[pay])
+    async with rig(one, script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
+        thread = await client.start("pay")
+        result = await thread.result(until="attention", timeout=PATIENCE)
+        assert result.blocked
+        assert (result.status, result.blocked.cause, result.text) == ("blocked", "StepLimit", "")
+        assert (await thread.retry(reason="one more")).outcome == "accepted"
+        assert (await thread.result(timeout=PATIENCE)).text == "paid 5"
+
+
+async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
+    """A key signs what `pending` has shown; without anything shown, nothing is signed."""
+    key = tmp_path / "alice.key"
+    alice = Approver(name="alice", keys=(make_key(key),))
+    async with rig(catalog(alice), script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
+        thread = await client.start("pay")
+        (request,) = (await thread.result(until="attention", timeout=PATIENCE)).pending
+        with pytest.raises(NotAccepted) as refused:
+            await thread.decide(request, "approve")
+        assert refused.value.outcome == "unsigned"
+        with pytest.raises(Refused, match="bound to what was seen"):
+            await thread.decide(request.request, "approve", key=key)
+        with pytest.raises(Refused, match="nothing was signed"):
+            await thread.decide(request.model_copy(update={"arguments": {"amount": 1}}), "approve", key=key)
+        await thread.decide(request, "approve", key=key)
+        assert (await thread.result(timeout=PATIENCE)).text == "paid 5"
+
+
+async def test_events_are_typed_and_followed(rig: StartRig, connect: Connect) -> None:
+    """Events come as their classes; following ends when the run does, and positions resume it."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello")
+        followed = [event async for event in thread.events(follow=True)]
+        assert followed == [event async for event in thread.events()]
+        last = followed[-1]
+        assert last.type == "run_finished"
+        assert last.result == "You said: hello"
+        assert [last] == [event async for event in thread.events(after=last.position - 1)]
+
+
+async def test_without_a_worker(client: TemporalClient, rig: StartRig, connect: Connect) -> None:
+    """A start needs no worker, nor do its repetition and its reading; a worker that comes later runs it."""
+    queue = fresh()
+    async with connect(task_queue=queue, answer_seconds=0.5) as program:
+        thread = await program.start("pay", thread=fresh())
+        assert thread.id == (await program.start("pay", thread=thread.id)).id
+        with pytest.raises(TaskDiffers):
+            await program.start("something else", thread=thread.id)
+        assert (await thread.state()).status == "running"
+        with pytest.raises(TimeoutError):
+            await thread.result(until="attention", timeout=1)
+        async with rig(catalog(), script, task_queue=queue):
+            (request,) = (await thread.result(until="attention", timeout=PATIENCE)).pending
+        assert (request,) == await thread.pending()
+        assert "tool_call_requested" in [event.type async for event in thread.events()]
+        assert len(await thread.messages()) == 2
+        assert (await thread.decide(request, "deny", by="alice", reason="no")).outcome == "sent"
+        waiting = asyncio.create_task(thread.result(timeout=PATIENCE))
+        async with rig(catalog(), script, task_queue=queue):
+            assert (await waiting).text == "Denied by alice: no"
+
+
+async def test_after_temporal_has_removed_a_thread(rig: StartRig, connect: Connect) -> None:
+    """The permanent record has its result, its messages and the start, which is not repeated."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", thread=fresh())
+        result = await thread.result(timeout=PATIENCE)
+        await remove(worker.client, thread.id)
+        assert await thread.result(timeout=PATIENCE) == result
+        assert len(await thread.messages()) == 2
+        assert thread.id == (await client.start("hello", thread=thread.id)).id
+        with pytest.raises(TaskDiffers):
+            await client.start("another", thread=thread.id)
+        assert len(worker.llm.requests) == 1
+
+
+async def remove(temporal: TemporalClient, thread: str) -> None:
+    """Have Temporal remove a closed thread, as it does when its retention is over."""
+    execution = WorkflowExecution(workflow_id=thread)
+    request = DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=execution)
+    await temporal.workflow_service.delete_workflow_execution(request)
+
+    async def is_there() -> bool:
+        try:
+            await temporal.get_workflow_handle(thread).describe()
+        except RPCError:
+            return False
+        return True
+
+    await eventually(is_there, lambda there: not there)
+
+
+async def test_blocks_are_a_task(rig: StartRig, connect: Connect) -> None:
+    """Content blocks are started once like text."""
+    blocks = (TextBlock(text="hello"), TextBlock(text="you"))
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start(blocks, thread=fresh())
+        await thread.result(timeout=PATIENCE)
+        assert thread.id == (await client.start(blocks, thread=thread.id)).id
+        with pytest.raises(TaskDiffers):
+            await client.start(blocks[:1], thread=thread.id)
+
+
+async def test_a_result_outlasts_a_restart(rig: StartRig, connect: Connect) -> None:
+    """A result is awaited through the end of one worker and the start of the next, until attention as until the end."""
+    queue = fresh()
+    async with connect(task_queue=queue, by="alice", answer_seconds=0.5) as client:
+        thread = await client.start("pay")
+        ends = asyncio.create_task(thread.result(timeout=PATIENCE))
+        asks = asyncio.create_task(thread.result(until="attention", timeout=PATIENCE))
+        for decided in (False, True):
+            async with rig(catalog(), script, task_queue=queue):
+                (request,) = (await asks).pending
+                if decided:
+                    await thread.decide(request, "approve")
+                    assert (await ends).text == "paid 5"
+
+
+async def test_errors(rig: StartRig, connect: Connect) -> None:
+    """What fails, is absent or cannot be reached is an error of its own type, with the cause's name."""
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", agent="nobody")
+        with pytest.raises(RunFailed) as failed:
+            await thread.result(timeout=PATIENCE)
+        assert ("AgentNotFound", thread.id) == (failed.value.cause, failed.value.thread)
+        for ask_for in (client.thread("none").result, client.thread("none").state, client.thread("none").pending):
+            with pytest.raises(ThreadNotFound):
+                await ask_for()
+        with pytest.raises(ThreadNotFound):
+            await client.thread("none").say("hello")
+        with pytest.raises(NotAccepted, match="malformed"):
+            await thread.say("")
+        with pytest.raises(Refused):
+            await thread.retry(by="alice")
+    with pytest.raises(ServerUnreachable):
+        async with Client.connect(address=f"127.0.0.1:{any_free()}"):
+            pass
+    with pytest.raises(SettingsError, match="HOLDFAST_ANSWER_SECONDS"):
+        async with Client.connect(answer_seconds=-1):
+            pass
+
+
+async def test_a_given_temporal_client(stack: Stack, rig: StartRig, connect: Connect) -> None:
+    """The program's own client is used with Holdfast's encoding, and with the fleet key of the environment."""
+    plain = await TemporalClient.connect(stack.temporal_address, namespace=stack.namespace)
+    async with rig(catalog(), script) as worker, connect(plain, task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", workspace=worker.workspace)
+        assert (await thread.result(timeout=PATIENCE)).text == "You said: hello"
+        assert str(worker.workspace) == (await thread.state()).workspace
+
+
+async def test_without_a_fleet_key(
+    rig: StartRig, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A program without the key starts new threads; a folder needs the key."""
+    monkeypatch.delenv("HOLDFAST_FLEET_KEYS")
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", thread=fresh())
+        assert (await thread.result(timeout=PATIENCE)).text == "You said: hello"
+        assert thread.id == (await client.start("hello", thread=thread.id)).id
+        with pytest.raises(FleetKeyMissing):
+            await client.start("hello", workspace=tmp_path)
+
+
+async def test_the_sync_face(rig: StartRig, connect: Connect) -> None:
+    """A script without an event loop starts, follows, decides and reads, and gets the same errors."""
+
+    def program(worker: Rig) -> list[Any]:
+        with SyncClient.connect(task_queue=worker.task_queue, by="alice") as client:
+            thread = client.start("pay", thread=fresh())
+            (request,) = thread.result(until="attention", timeout=PATIENCE).pending
+            thread.decide(request, "approve")
+            kinds = [event.type for event in thread.events(follow=True)]
+            assert [event.type for event, _ in zip(thread.events(), range(1), strict=False)] == ["run_started"]
+            with pytest.raises(TaskDiffers):
+                client.start("another", thread=thread.id)
+            assert client.thread(thread.id).state().status == "completed"
+            assert client.threads(limit=1)
+            return [kinds[-1], thread.result().text, thread.id in repr(thread)]
+
+    async with rig(catalog(), script) as worker:
+        assert await asyncio.to_thread(program, worker) == ["run_finished", "paid 5", True]
+
+
+def test_the_sync_face_is_the_async_one() -> None:
+    """Every public method of the async classes is one of the sync ones, with its docstring."""
+    from holdfast import SyncThread, Thread
+
+    for asynchronous, synchronous in ((Client, SyncClient), (Thread, SyncThread)):
+        names = {name for name in vars(asynchronous) if not name.startswith("_")}
+        assert names <= set(dir(synchronous))
+        for name in names:
+            assert getattr(synchronous, name).__doc__

@@ -1,0 +1,177 @@
+"""docs/client.md: its programs run as they are printed there, and its contract is what is frozen."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.run.contracts import RunInput
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.testing import Conversation, Reply, call, say
+from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/client.md").read_text(encoding="utf-8")
+PROGRAMS = {
+    re.sub(r"^# ", "", code.splitlines()[0]): code for code in re.findall(r"```python\n(# \w+\.py\n.*?)```", TEXT, re.S)
+}
+
+
+@tool(effect="unsafe")
+def refund(order: int, cents: int) -> str:
+    """Refund money."""
+    return f"refunded {cents} cents of order {order}"
+
+
+CATALOG = Catalog(
+    agents=[Agent(name="support", instructions="Help.", policy=Policy(rules=(ask("refund"), allow())))],
+    tools=[refund],
+)
+
+
+def script(conversation: Conversation) -> Reply:
+    """Refund if asked to; else repeat what was said."""
+    if conversation.messages[-1]["role"] == "tool":
+        return say(str(conversation.messages[-1]["content"]))
+    said = conversation.last_user_message.strip()
+    if given := re.match(r"Refund (\d+) cents of order (\d+)", said):
+        return call("refund", order=int(given[2]), cents=int(given[1]))
+    return say(f"You said: {said}")
+
+
+@asynccontextmanager
+async def program(name: str, *command: str, rig: Rig, stack: Stack, folder: Path) -> AsyncIterator[Process]:
+    """Run a program of the docs, as a user would who has set the environment for the rig's worker."""
+    (folder / name).write_text(PROGRAMS[name], encoding="utf-8")
+    environ = {**os.environ, **environ_of(stack), "DATABASE_URL": stack.database_url, "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        cwd=folder,
+        env={**environ, "HOLDFAST_TASK_QUEUE": rig.task_queue},
+        stdin=PIPE,
+        stdout=PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
+
+
+def request(url: str, body: Any = None) -> tuple[int, Any]:
+    """Send a request; return status and JSON."""
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:  # our own server
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+    except urllib.error.URLError:
+        return 0, None
+
+
+async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unused_tcp_port: int) -> None:
+    """A form that is sent twice starts one refund; a decision on what was shown lets it happen."""
+    url, order = f"http://127.0.0.1:{unused_tcp_port}/refunds", int(uuid4().hex[:6], 16)
+    serve = ("-m", "uvicorn", "web:app", "--port", str(unused_tcp_port), "--log-level", "warning")
+    async with (
+        rig(CATALOG, script) as worker,
+        program("web.py", *serve, rig=worker, stack=stack, folder=tmp_path),
+    ):
+
+        async def asked(path: str, body: Any = None) -> tuple[int, Any]:
+            return await asyncio.to_thread(request, url + path, body)
+
+        async def shown() -> tuple[int, Any]:
+            return await asked(f"/{order}")
+
+        assert (await eventually(shown, lambda answer: answer[0] > 0))[0] == 404
+        both = await asyncio.gather(*(asked("", {"order": order, "cents": 500}) for _ in range(2)))
+        assert both == [(202, f"refund-{order}")] * 2
+        assert (await asked("", {"order": order, "cents": 900}))[0] == 409
+        _, state = await eventually(shown, lambda answer: answer[1]["pending"])
+        (open_,) = state["pending"]
+        decision = {"request": open_["request"], "digest": open_["digest"], "decision": "approve"}
+        assert (await asked(f"/{order}/decision", {**decision, "digest": "0"}))[0] == 409
+        assert await asked(f"/{order}/decision", decision) == (200, "accepted")
+        _, state = await eventually(shown, lambda answer: answer[1]["status"] == "completed")
+        assert state["result"] == f"refunded 500 cents of order {order}"
+
+
+async def test_the_batch(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """Run twice, the batch prints the same answers, of one run for each customer."""
+    customers = [uuid4().hex[:8] for _ in range(5)]
+    async with rig(CATALOG, script) as worker:
+        outputs = []
+        for _ in range(2):
+            async with program("batch.py", "batch.py", *customers, rig=worker, stack=stack, folder=tmp_path) as batch:
+                outputs.append((await batch.communicate())[0].decode().splitlines())
+                assert batch.returncode == 0
+        assert outputs == [[f"{each} You said: Remind customer {each}." for each in customers]] * 2
+        assert len(worker.llm.requests) == len(customers)
+
+
+async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """Each line gets its answer, and a call that needs approval is asked about in between."""
+    async with (
+        rig(CATALOG, script) as worker,
+        program("chat.py", "chat.py", rig=worker, stack=stack, folder=tmp_path) as chat,
+    ):
+        said = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
+        output, _ = await chat.communicate(said)
+        assert output.decode().splitlines() == [
+            "You said: hello",
+            "May it call refund with {'cents': 5, 'order': 1}? (y/n)",
+            "refunded 5 cents of order 1",
+            "You said: bye",
+        ]
+
+
+def test_the_programs_are_typed(tmp_path: Path) -> None:
+    """The three programs pass a type checker in strict mode."""
+    assert list(PROGRAMS) == ["web.py", "batch.py", "chat.py"]
+    for name, code in PROGRAMS.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    files = [str(tmp_path / name) for name in PROGRAMS]
+    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path / 'cache'}", *files]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_contract_is_what_is_frozen() -> None:
+    """The contract names the fields of a plain start, and every signal, update, query and search attribute."""
+    frozen = json.loads((ROOT / "tests/replay/frozen/0.1.0.json").read_text(encoding="utf-8"))
+    table = TEXT.partition("## The contract")[2]
+    rows = {row.split("|")[1].strip(): row for row in table.splitlines() if row.startswith("| ")}
+    run = frozen["workflows"]["AgentRunWorkflow"]
+
+    def named(kind: str) -> set[str]:
+        return {name for key in run if (name := key.removeprefix(f"{kind} ")) != key and "(" not in name}
+
+    expected = {
+        "workflow": {frozen["names"]["WORKFLOW"], frozen["names"]["TASK_QUEUE"]},
+        "input of a plain start": set(RunInput.PLAIN),
+        "result": set(frozen["models"]["RunResult"]),
+        "signals": named("signal"),
+        "updates": named("update"),
+        "queries": named("query"),
+        "search attributes": set(frozen["search attributes"]),
+    }
+    assert rows.keys() - {""} == expected.keys()
+    for row, names in expected.items():
+        assert not [name for name in names if f"`{name}`" not in rows[row]], row

@@ -28,7 +28,6 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import TypeVar
 
 from holdfast.errors import ToolSignatureError
-from holdfast.llm.blocks import AudioBlock, Content, FileBlock, ImageBlock, TextBlock
 from holdfast.tools.arguments import Arguments, ArgumentsInvalid, read_arguments
 from holdfast.tools.effects import Effect
 from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
@@ -341,33 +340,3 @@ def _schema(name: str, arguments: type[BaseModel], optional: type[BaseModel]) ->
         if "default" in properties[parameter]:  # otherwise a factory makes it for each call
             properties[parameter]["default"] = defaults[parameter]
     return schema
-
-
-_MEDIA = ImageBlock | FileBlock | AudioBlock
-
-
-def result_content(value: Any) -> Content:
-    """Convert a tool's return value to what the LLM reads: content blocks as they are, everything else as text.
-
-    Args:
-        value: A content block, a list of blocks and texts with at least one block, or anything for `result_text`.
-    """
-    parts = value if isinstance(value, list | tuple) else [value]
-    if not any(isinstance(part, TextBlock | _MEDIA) for part in parts):
-        return result_text(value)
-    return tuple(part if isinstance(part, _MEDIA) else TextBlock(text=_block_text(part)) for part in parts)
-
-
-def _block_text(part: Any) -> str:
-    return result_text(part.text if isinstance(part, TextBlock) else part)
-
-
-def result_text(value: Any) -> str:
-    """Convert a tool's return value to the text that the LLM reads: strings verbatim, everything else as JSON."""
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, BaseModel):
-        text = value.model_dump_json()
-    else:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "replace").decode("utf-8")

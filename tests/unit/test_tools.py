@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from holdfast import Tool, ToolContext, tool
 from holdfast.errors import ToolSignatureError
@@ -291,6 +291,75 @@ def test_a_function_that_cannot_be_a_tool_is_named_with_the_reason(function: Cal
     """The error names the function and the reason."""
     with pytest.raises(ToolSignatureError, match=f"tool '{function.__name__}'"):
         tool(function)
+
+
+def test_an_error_about_a_tool_has_file_line_and_parameter() -> None:
+    """The message leads to the place in the user's source, of the function and of the parameter at fault."""
+
+    def pay(iban: str, sender: SecretStr, amount: int) -> None:
+        """Pay."""
+
+    line = pay.__code__.co_firstlineno
+    words = f"{__file__}:{line}: tool 'transfer', parameter 'sender': the type is a secret"
+    with pytest.raises(ToolSignatureError, match=f"^{re.escape(words)}"):
+        tool(name="transfer")(pay)
+
+
+def check_of_another_tool(recipient: str, context: ToolContext) -> None:
+    """Need what the tool does not have."""
+
+
+def check_without_annotation(context) -> None:  # type: ignore[no-untyped-def]
+    """Take a context that cannot be recognised."""
+
+
+def check_by_position(iban: str, /) -> None:
+    """Take what is passed by name."""
+
+
+def check_unresolved(context: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821  # the point of the test
+    """Name a type that does not exist."""
+
+
+def check_generator(context: ToolContext) -> Any:
+    """Return more than once."""
+    yield
+
+
+class Desk:
+    """Has a check among its methods."""
+
+    def find(self, context: ToolContext, iban: str, tries: int = 3, **more: Any) -> None:
+        """Take what it can get."""
+
+
+@pytest.mark.parametrize("role", ["check", "undo"])
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (check_of_another_tool, "parameter 'recipient' is not a parameter of the tool (iban)"),
+        (check_without_annotation, "parameter 'context' is not a parameter of the tool (iban); the context is recog"),
+        (check_by_position, "parameter 'iban' cannot be passed by name"),
+        (check_unresolved, "'Missing' is not defined"),
+        (check_generator, "is a generator"),
+        (search, "is not a function"),
+        ("find", "is not a function"),
+    ],
+)
+def test_a_check_or_undo_that_cannot_be_called_is_refused(role: str, function: Any, words: str) -> None:
+    """It is refused where the tool is defined: it would be called only after a crash, and fail on every attempt."""
+    options = {"effect": "verifiable" if role == "check" else "unsafe", role: function}
+
+    def pay(iban: str, context: ToolContext) -> None:
+        """Pay."""
+
+    with pytest.raises(ToolSignatureError) as refused:
+        tool(**options)(pay)
+    assert f"tool 'pay': {role}=" in str(refused.value)
+    assert words in str(refused.value)
+    if hasattr(function, "__code__"):
+        assert f"({__file__}:{function.__code__.co_firstlineno})" in str(refused.value)
+    assert tool(**options | {role: Desk().find})(pay).spec.name == "pay"
 
 
 @pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])

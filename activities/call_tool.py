@@ -11,6 +11,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.blocked_loop import loop_watch
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
@@ -212,7 +213,8 @@ async def _check(tool: Tool, arguments: dict[str, Any], context: ToolContext) ->
     """Return the answer of the tool's check. What it raises is retried: the system that it asks may be down."""
     assert tool.check is not None
     try:
-        return await call_function(tool.check, bind(tool.check, arguments, context), tool.spec.timeout)
+        given = bind(tool.check, arguments, context)
+        return await call_function(tool.check, given, tool.spec.timeout, tool=tool.spec.name, key=context.key)
     except TimedOut:
         return Unknown(f"check of {tool.spec.name} took longer than {tool.spec.timeout:g} s")
     except Exception:
@@ -236,8 +238,12 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outc
     def duration_ms() -> int:
         return round((time.monotonic() - started) * 1000)
 
+    blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
+    if context.key in blocked:  # an earlier attempt did
+        return await outcomes.build("failed", blocked[context.key])
     try:
-        value = await call_function(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
+        given = bind(tool.function, arguments, context)
+        value = await call_function(tool.function, given, tool.spec.timeout, tool=tool.spec.name, key=context.key)
     except TimedOut:
         # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
         still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be running"
@@ -250,4 +256,7 @@ async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outc
         trace = "".join(traceback.format_exception(error))
         log.info("tool_failed", key=context.key, tool=tool.spec.name, exception=trace)
         return await outcomes.build("failed", error_text(error), duration_ms=duration_ms())
+    if context.key in blocked:
+        # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
+        return await outcomes.build("failed", blocked[context.key], duration_ms=duration_ms())
     return await outcomes.returned(tool.spec, value, duration_ms=duration_ms())

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.activities.blocked_loop import Watched, loop_watch
+
 T = TypeVar("T")
 
 
@@ -13,8 +15,17 @@ class TimedOut(Exception):
     """A function exceeded its time limit, as opposed to raising a TimeoutError of its own."""
 
 
-async def call_function(function: Callable[..., Any], arguments: dict[str, Any], timeout: float) -> Any:
+async def call_function(
+    function: Callable[..., Any], arguments: dict[str, Any], timeout: float, *, tool: str, key: str
+) -> Any:
     """Call a sync (in a thread) or async function, for at most `timeout` seconds.
+
+    Args:
+        function: The function of a tool, or its check.
+        arguments: By name.
+        timeout: The time limit, in seconds.
+        tool: The tool's name, for the log.
+        key: The effect key of the call.
 
     Raises:
         TimedOut: It took longer.
@@ -24,7 +35,8 @@ async def call_function(function: Callable[..., Any], arguments: dict[str, Any],
     try:
         async with limit:
             if inspect.iscoroutinefunction(function):
-                return await function(**arguments)
+                with loop_watch().watching(Watched(key, tool, function)):
+                    return await function(**arguments)
             value = await in_thread(partial(function, **arguments))
             # A decorator that is not async itself, such as one that counts calls, hides that a function is.
             return await value if inspect.iscoroutine(value) else value

@@ -1,25 +1,24 @@
 """`call_tool`: runs one tool call, following the rules of `holdfast.tools.effects`."""
 
-import asyncio
 import inspect
 import time
-from collections.abc import Callable
+import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.blocked_loop import loop_watch
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
-from holdfast.activities.tool_outcomes import Outcomes, in_thread_if_long
+from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
+from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
-from holdfast.llm.blocks import Content
-from holdfast.log.events import ToolStatus
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.details import describe_call
@@ -29,18 +28,16 @@ from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import (
     Absent,
     Found,
-    Labelled,
     Tool,
     ToolContext,
     Unknown,
     bind,
-    result_content,
-    result_text,
 )
 from holdfast.tools.effects import Effect, PastEffect, second_attempt
+from holdfast.tools.results import error_text
 from holdfast.tools.secrets import NO_SECRETS, Secrets
 from holdfast.transcript.transcript import tool_message
-from holdfast.trust import NO_ORIGIN, Trust
+from holdfast.trust import NO_ORIGIN
 
 log = structlog.get_logger(__name__)
 
@@ -198,15 +195,11 @@ async def _earlier_outcome(
             reason = f"an earlier attempt of {tool.spec.name} was interrupted, and the tool has no check"
             return ToolOutcome(status="unknown", content=reason)
         case "check":
-            assert tool.check is not None
-            try:
-                answer = await _call(tool.check, bind(tool.check, arguments, context), tool.spec.timeout)
-            except _TimedOut:
-                answer = Unknown(f"check of {tool.spec.name} took longer than {tool.spec.timeout:g} s")
+            answer = await _check(tool, arguments, context)
             log.info("effect_checked", key=context.key, tool=tool.spec.name, answer=type(answer).__name__)
             match answer:
                 case Found(result=result):
-                    return await outcomes.build("ok", result_content(result), adopted=True)
+                    return await outcomes.returned(tool.spec, result, adopted=True)
                 case Absent():
                     return None
                 case _:
@@ -214,6 +207,21 @@ async def _earlier_outcome(
                         getattr(answer, "reason", "") or f"check of {tool.spec.name} could not determine the outcome"
                     )
                     return ToolOutcome(status="unknown", content=outcomes.secrets.redact(reason))
+
+
+async def _check(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Any:
+    """Return the answer of the tool's check. What it raises is retried: the system that it asks may be down."""
+    assert tool.check is not None
+    try:
+        given = bind(tool.check, arguments, context)
+        return await call_function(tool.check, given, tool.spec.timeout, tool=tool.spec.name, key=context.key)
+    except TimedOut:
+        return Unknown(f"check of {tool.spec.name} took longer than {tool.spec.timeout:g} s")
+    except Exception:
+        raise
+    except BaseException as error:  # such as sys.exit, which would end the worker, and again on each retry
+        raise_if_stopped(error)
+        return Unknown(f"check of {tool.spec.name} raised {error_text(error)}")
 
 
 async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes) -> ToolOutcome:
@@ -224,43 +232,31 @@ async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, out
 
 
 async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes) -> ToolOutcome:
-    """Run the tool. An exception that it raises becomes a result for the LLM."""
+    """Run the tool. Whatever it raises becomes a result for the LLM."""
     started = time.monotonic()
-    content: Content
-    status: ToolStatus = "ok"
-    trust: Trust | None = None
+
+    def duration_ms() -> int:
+        return round((time.monotonic() - started) * 1000)
+
+    blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
+    if context.key in blocked:  # an earlier attempt did
+        return await outcomes.build("failed", blocked[context.key])
     try:
-        value = await _call(tool.function, bind(tool.function, arguments, context), tool.spec.timeout)
-        if isinstance(value, Labelled):
-            value, trust = value.result, value.trust
-        # The size of a value other than text is not known before it is encoded.
-        content = await in_thread_if_long(result_content, value, size=len(value) if isinstance(value, str) else None)
-    except _TimedOut:
+        given = bind(tool.function, arguments, context)
+        value = await call_function(tool.function, given, tool.spec.timeout, tool=tool.spec.name, key=context.key)
+    except TimedOut:
         # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
-        status = "failed" if tool.spec.effect is Effect.READ else "unknown"
         still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be running"
         content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was abandoned{still}"
-    except Exception as error:
-        # A file name in the message may contain a lone surrogate.
-        status, content = "failed", result_text(f"{type(error).__name__}: {error}")
-        log.info("tool_failed", key=context.key, tool=tool.spec.name, exc_info=True)
-    duration_ms = round((time.monotonic() - started) * 1000)
-    return await outcomes.build(status, content, duration_ms=duration_ms, trust=trust)
-
-
-class _TimedOut(Exception):
-    """A function exceeded its time limit, as opposed to raising a TimeoutError of its own."""
-
-
-async def _call(function: Callable[..., Any], arguments: dict[str, Any], timeout: float) -> Any:
-    """Call a sync (in a thread) or async function, for at most `timeout` seconds."""
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            if inspect.iscoroutinefunction(function):
-                return await function(**arguments)
-            return await asyncio.to_thread(function, **arguments)
-    except TimeoutError:
-        if limit.expired():
-            raise _TimedOut from None
-        raise
+        status: Literal["failed", "unknown"] = "failed" if tool.spec.effect is Effect.READ else "unknown"
+        return await outcomes.build(status, content, duration_ms=duration_ms())
+    except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
+        raise_if_stopped(error)
+        # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.
+        trace = "".join(traceback.format_exception(error))
+        log.info("tool_failed", key=context.key, tool=tool.spec.name, exception=trace)
+        return await outcomes.build("failed", error_text(error), duration_ms=duration_ms())
+    if context.key in blocked:
+        # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
+        return await outcomes.build("failed", blocked[context.key], duration_ms=duration_ms())
+    return await outcomes.returned(tool.spec, value, duration_ms=duration_ms())

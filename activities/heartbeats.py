@@ -10,6 +10,8 @@ from typing import Any
 
 from temporalio import activity
 
+from holdfast.activities.blocked_loop import Beating, loop_watch
+
 INTERVAL = 1.0
 """Seconds before the first heartbeat, and between heartbeats (the SDK forwards as many as the time-out needs)."""
 
@@ -30,7 +32,12 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         activity.heartbeat(*details)
         next_beat = loop.call_later(INTERVAL, beat)
 
+    # While a tool blocks the event loop, its watch sends them.
+    watch, beating = loop_watch(), Beating(details)
+    if not activity.info().is_local:
+        watch.beating.add(beating)
     try:
         yield
     finally:
         next_beat.cancel()
+        watch.beating.discard(beating)

@@ -4,22 +4,31 @@ import asyncio
 import binascii
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import structlog
 
 from holdfast.activities.clipping import Clipped, clip_to
+from holdfast.activities.tool_functions import in_thread, raise_if_stopped
 from holdfast.llm.blocks import Content, HeardBlocks, Media, TextBlock
 from holdfast.log.events import ToolStatus
 from holdfast.run.contracts import ToolOutcome
 from holdfast.stores import ArtifactStore
+from holdfast.tools.decorator import Labelled
+from holdfast.tools.effects import Effect
+from holdfast.tools.results import error_text, result_content
 from holdfast.tools.secrets import Secrets
+from holdfast.tools.spec import ToolSpec
+from holdfast.trust import Trust
 
 MEDIA_BYTES = 500_000
 """The most bytes of images and files (in base64) in one result: Temporal allows 2 MB a payload."""
 
 _LONG = 64_000
 """Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
+
+CONVERSION_SECONDS = 20.0
+"""How long a result's conversion to text may take: less than what Temporal adds to the tool's own time limit."""
 
 T = TypeVar("T")
 
@@ -28,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:
     """Return `function(value)`, computed in a thread if `value` is long; `size` None for a size that is unknown."""
-    return await asyncio.to_thread(function, value) if size is None or size > _LONG else function(value)
+    return await in_thread(function, value) if size is None or size > _LONG else function(value)
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,34 @@ class Outcomes:
     limit: int
     """How many characters of each text are kept."""
     secrets: Secrets
+
+    async def returned(self, spec: ToolSpec, value: Any, **more: Any) -> ToolOutcome:
+        """Build the outcome of a function that has returned.
+
+        If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
+        `failed`, the LLM would repeat it.
+
+        Args:
+            spec: The tool.
+            value: What its function, or its check, returned.
+            more: Further fields of the outcome.
+        """
+        try:
+            trust = _trust(value)
+            shown = value.result if isinstance(value, Labelled) else value
+            # The size of a value other than text is not known before it is encoded.
+            size = len(shown) if isinstance(shown, str) else None
+            async with asyncio.timeout(CONVERSION_SECONDS):
+                content = await in_thread_if_long(result_content, shown, size=size)
+        except BaseException as error:  # the methods of the value are the user's, and may raise anything
+            raise_if_stopped(error)
+            log.warning("tool_result_not_shown", tool=spec.name, reason=error_text(error))
+            why = f"its result cannot be shown: {error_text(error)}"
+            more["trust"] = "web" if isinstance(value, Labelled) else None  # the error may quote the result
+            if spec.effect is Effect.READ:
+                return await self.build("failed", f"{spec.name} returned, but {why}", **more)
+            return await self.build("ok", f"{spec.name} returned, so it took effect; {why}", **more)
+        return await self.build("ok", content, trust=trust, **more)
 
     async def build(self, status: ToolStatus, content: Content, **more: Any) -> ToolOutcome:
         """Build an outcome. What is left out is stored as an artifact.
@@ -91,6 +128,19 @@ class Outcomes:
             except Exception as error:  # a user's own store may raise anything
                 log.warning("artifact_not_stored_yet", thread=self.thread, reason=str(error))
                 await asyncio.sleep(1)
+
+
+def _trust(value: Any) -> Trust | None:
+    """Return the trust level that a result has itself; None for that of the tool.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    if not isinstance(value, Labelled):
+        return None
+    if value.trust not in get_args(Trust):
+        raise ValueError(f"Labelled(trust={value.trust!r}) is not one of {', '.join(get_args(Trust))}")
+    return value.trust
 
 
 def _is_base64(data: str) -> bool:

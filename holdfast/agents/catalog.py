@@ -13,6 +13,7 @@ from holdfast.memory.semantic import MemoryStore
 from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
+from holdfast.tools.places import place, placed
 
 _T = TypeVar("_T")
 
@@ -46,7 +47,7 @@ class Catalog:
         agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
         for candidate in tool_list:
             if not isinstance(candidate, Tool):
-                raise CatalogError(f"{candidate!r} is not a tool; decorate the function with @tool")
+                raise CatalogError(placed(candidate, f"{candidate!r} is not a tool; decorate the function with @tool"))
         for each in skill_list:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
@@ -69,7 +70,9 @@ class Catalog:
 
     def _check_portable(self) -> None:
         """Reject what no run could record: every run records its agent, and the digest of it."""
-        specs: dict[str, Frozen] = {f"tool {name!r}": tool.spec for name, tool in self.tools.items()}
+        specs: dict[str, Frozen] = {
+            placed(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
+        }
         specs |= {f"agent {name!r}": agent for name, agent in self.agents.items()}
         for what, spec in specs.items():
             if why := unportable(spec.model_dump(mode="json")):
@@ -83,6 +86,7 @@ class Catalog:
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
             raise CatalogError(
                 f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
+                f"{_places(tool)}"
             )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
@@ -178,6 +182,12 @@ def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
     found: dict[str, _T] = {}
     for name, thing in named:
         if name in found:
-            raise CatalogError(f"two {kind}s are named {name!r}")
+            raise CatalogError(f"two {kind}s are named {name!r}{_places(found[name], thing)}")
         found[name] = thing
     return found
+
+
+def _places(*things: object) -> str:
+    """Where these are defined, as far as they are tools, to be appended to a message."""
+    found = [place(thing.function) for thing in things if isinstance(thing, Tool)]
+    return f" ({', '.join(found)})" if any(found) else ""

@@ -28,9 +28,10 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import TypeVar
 
 from holdfast.errors import ToolSignatureError
-from holdfast.llm.blocks import AudioBlock, Content, FileBlock, ImageBlock, TextBlock
 from holdfast.tools.arguments import Arguments, ArgumentsInvalid, read_arguments
+from holdfast.tools.companions import check_companion
 from holdfast.tools.effects import Effect
+from holdfast.tools.places import placed
 from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
 from holdfast.tools.spec import ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
@@ -199,10 +200,17 @@ def tool(
         The tool; or, without `function`, a decorator that makes it.
 
     Raises:
-        ToolSignatureError: The function cannot become a tool; the message names the parameter.
+        ToolSignatureError: The function cannot become a tool, or `check` or `undo` cannot be called with its arguments;
+            the message has the function's file and line, and names the parameter.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
+        try:
+            return define(function)
+        except ToolSignatureError as error:
+            raise ToolSignatureError(placed(function, str(error))) from None
+
+    def define(function: Callable[..., Any]) -> Tool:
         tool_name = name or function.__name__
         if not _NAME.fullmatch(tool_name):
             raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
@@ -210,11 +218,15 @@ def tool(
         docstring = docstring_parser.parse(inspect.getdoc(function) or "")
         description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
         described = {p.arg_name: p.description or "" for p in docstring.params}
-        arguments, optional = _arguments_models(function, described)
+        fields = _fields(tool_name, function, described)
+        for role, companion in (("check", check), ("undo", undo)):
+            names = [str(given.alias) for _, given in fields.values()]
+            check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
+        arguments, schema = _arguments(tool_name, fields)
         spec = ToolSpec(
             name=tool_name,
             description=description,
-            parameters=_schema(tool_name, arguments, optional),
+            parameters=schema,
             effect=kind,
             timeout=timeout,
             undoable=undo is not None,
@@ -254,21 +266,20 @@ def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callab
         )
 
 
-def _arguments_models(
-    function: Callable[..., Any], descriptions: dict[str, str]
-) -> tuple[type[BaseModel], type[BaseModel]]:
-    """Make a pydantic model of a function's parameters, and one of those that have a default.
+_Fields = dict[str, tuple[Any, FieldInfo]]
+"""Type and details of each parameter, by field name. Fields are `p0`, `p1`, … with the real names as aliases, so that
+no parameter collides with pydantic's own names."""
 
-    Fields are `p0`, `p1`, … with the real names as aliases, so that no parameter collides with pydantic's own names.
-    """
-    name = function.__name__
+
+def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str]) -> _Fields:
+    """Read a function's parameters."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
-    fields: dict[str, tuple[Any, FieldInfo]] = {}
+    fields: _Fields = {}
     for parameter in inspect.signature(function).parameters.values():
         where = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -282,30 +293,43 @@ def _arguments_models(
         described = {"description": text} if (text := descriptions.get(parameter.name)) else {}
         field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
         fields[f"p{len(fields)}"] = (hints[parameter.name], field)
+    return fields
+
+
+def _arguments(name: str, fields: _Fields) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Make the pydantic model of a function's parameters, and their JSON schema."""
+    try:
+        return _model_and_schema(f"tool {name!r}", name, fields)
+    except ToolSignatureError:
+        for each, given in fields.items():  # alone, so that the error has the parameter's name
+            _model_and_schema(f"tool {name!r}, parameter {given[1].alias!r}", name, {each: given})
+        raise
+
+
+def _model_and_schema(where: str, name: str, fields: _Fields) -> tuple[type[BaseModel], dict[str, Any]]:
     try:
         model: type[BaseModel] = create_model(name, __config__=_LENIENT, **fields)  # type: ignore[call-overload]
         optional = {each: fields[each] for each, field in model.model_fields.items() if not field.is_required()}
-        return model, create_model(name, __config__=_LENIENT, **optional)  # type: ignore[call-overload]
+        defaults: type[BaseModel] = create_model(name, __config__=_LENIENT, **optional)  # type: ignore[call-overload]
     except (PydanticUserError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        raise ToolSignatureError(f"tool {name!r}: a parameter's type cannot be read from JSON: {reason}") from None
+        raise ToolSignatureError(f"{where}: the type cannot be read from JSON: {reason}") from None
+    return model, _schema(where, model, defaults)
 
 
 # Defaults are validated like arguments: `1` for a float becomes 1.0, which is what the policy judges.
 _LENIENT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
-def _check_plain(name: str, arguments: type[BaseModel], schema: Any) -> None:
+def _check_plain(where: str, arguments: type[BaseModel], schema: Any) -> None:
     """Reject types whose values do not survive being written as JSON."""
     if _holds(schema, "writeOnly", True):
         raise ToolSignatureError(
-            f"tool {name!r}: a parameter is a secret (SecretStr), but the LLM writes it and approvers read it; "
+            f"{where}: the type is a secret (SecretStr), but the LLM writes it and approvers read it; "
             "declare the secret with @tool(secrets=…) and read it with context.secret(…)"
         )
     if _holds(arguments.__pydantic_core_schema__, "type", "generator"):
-        raise ToolSignatureError(
-            f"tool {name!r}: a parameter can be iterated only once (Iterable, Generator); use a list"
-        )
+        raise ToolSignatureError(f"{where}: the type can be iterated only once (Iterable, Generator); use a list")
 
 
 def _holds(value: Any, key: str, wanted: Any) -> bool:
@@ -322,52 +346,22 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def _schema(name: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
+def _schema(where: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", PydanticJsonSchemaWarning)
             schema = arguments.model_json_schema(schema_generator=_Untitled)
     except (PydanticUserError, PydanticJsonSchemaWarning) as error:
         reason = str(error).partition("\n")[0]
-        raise ToolSignatureError(f"tool {name!r}: a parameter has no JSON schema: {reason}") from None
+        raise ToolSignatureError(f"{where}: the type has no JSON schema: {reason}") from None
     schema.pop("title", None)
     properties = schema.setdefault("properties", {})
-    _check_plain(name, arguments, schema)
+    _check_plain(where, arguments, schema)
     try:
         defaults = json.loads(read_arguments(optional, "").text)
     except ArgumentsInvalid as error:
-        raise ToolSignatureError(f"tool {name!r}: a default does not fit its parameter's type: {error}") from None
+        raise ToolSignatureError(f"{where}: the default does not fit the type: {error}") from None
     for parameter in properties.keys() & defaults.keys():
         if "default" in properties[parameter]:  # otherwise a factory makes it for each call
             properties[parameter]["default"] = defaults[parameter]
     return schema
-
-
-_MEDIA = ImageBlock | FileBlock | AudioBlock
-
-
-def result_content(value: Any) -> Content:
-    """Convert a tool's return value to what the LLM reads: content blocks as they are, everything else as text.
-
-    Args:
-        value: A content block, a list of blocks and texts with at least one block, or anything for `result_text`.
-    """
-    parts = value if isinstance(value, list | tuple) else [value]
-    if not any(isinstance(part, TextBlock | _MEDIA) for part in parts):
-        return result_text(value)
-    return tuple(part if isinstance(part, _MEDIA) else TextBlock(text=_block_text(part)) for part in parts)
-
-
-def _block_text(part: Any) -> str:
-    return result_text(part.text if isinstance(part, TextBlock) else part)
-
-
-def result_text(value: Any) -> str:
-    """Convert a tool's return value to the text that the LLM reads: strings verbatim, everything else as JSON."""
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, BaseModel):
-        text = value.model_dump_json()
-    else:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -23,10 +23,7 @@ from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
-
-
-class Died(BaseException):
-    """Stands for SIGKILL: no code after it runs, and no code catches it."""
+from tests.rig import die
 
 
 @pytest.fixture
@@ -64,7 +61,7 @@ def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = 
         """Act."""
         leave_line(context)
         if dies:
-            raise Died
+            await die()
         return "acted"
 
     return act
@@ -84,7 +81,7 @@ def found(context: ToolContext) -> Found | Absent:
 
 async def dies(attempt: Callable[..., Any], tool: Tool) -> None:
     """Run an attempt that ends as if by SIGKILL."""
-    with pytest.raises(Died):
+    with pytest.raises(asyncio.CancelledError):
         await attempt(tool)
 
 
@@ -280,9 +277,9 @@ async def test_a_check_that_exceeds_its_time_limit_leaves_the_outcome_unknown(at
         return Absent()
 
     @tool(effect="verifiable", check=slow, name="act", timeout=0.1)
-    async def act() -> str:
+    async def act() -> None:
         """Die."""
-        raise Died
+        await die()
 
     await dies(attempt, act)
     outcome = await attempt(act)

@@ -1,5 +1,6 @@
 """The policy judges exactly what runs: no spelling of an argument or a path bypasses a rule that denies its meaning."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
-from tests.rig import StartRig, answer_of, check_thread, eventually
+from tests.rig import StartRig, answer_of, check_thread, die, eventually
 
 
 @tool(effect="unsafe")
@@ -278,16 +279,13 @@ async def test_an_order_in_canonical_form_runs(attempt: Attempt, tmp_path: Path)
 async def test_an_interrupted_effect_is_never_reported_as_not_started(attempt: Attempt, tmp_path: Path) -> None:
     """One worker started it, and another cannot decode its arguments: the outcome is unknown."""
 
-    class Killed(BaseException):
-        """Stands for the end of the process."""
-
-    def dies(target: str, *, context: ToolContext) -> str:
+    async def dies(target: str, *, context: ToolContext) -> None:
         """Deploy, and die."""
         deploy(target, context=context)
-        raise Killed
+        await die()
 
     arguments = '{"target":"x"}'
-    with pytest.raises(Killed):
+    with pytest.raises(asyncio.CancelledError):
         await attempt(tool(name="deploy", effect="unsafe")(dies), arguments)
     outcome = await attempt(deploy, arguments)
     assert outcome.status == "unknown"

@@ -1,5 +1,7 @@
 """Catalogs, and the agent that a run records."""
 
+import re
+
 import pytest
 
 from holdfast import Agent, Catalog, Memory, Skill, tool
@@ -155,3 +157,29 @@ def test_a_catalogs_own_tool_is_kept() -> None:
     """The worker does not replace a user's tool that has the name of one of its own."""
     catalog = Catalog(agents=AGENTS, tools=[look])
     assert catalog.offering(look, to=lambda agent: True) is catalog
+
+
+def test_errors_about_a_tool_have_its_place() -> None:
+    """What is wrong with a tool in a catalog is named with file and line."""
+    place = f"{__file__}:{look.function.__code__.co_firstlineno}"
+    clerk = Agent(name="a", instructions="")
+    with pytest.raises(CatalogError, match=re.escape(f"two tools are named 'look' ({place}, {place})")):
+        Catalog(agents=[clerk], tools=[look, look])
+    with pytest.raises(CatalogError, match=re.escape(f"{place}: <function look")):
+        Catalog(agents=[clerk], tools=[look.function])  # type: ignore[list-item]
+    with pytest.raises(CatalogError, match=re.escape(f"without arguments ({__file__}:")):
+        Catalog(agents=[clerk.model_copy(update={"verify": ("find",)})], tools=[find])
+    with pytest.raises(CatalogError, match=re.escape(f"{__file__}:") + r"\d+: tool 'huge' cannot be recorded"):
+        Catalog(agents=[clerk], tools=[huge])
+
+
+@tool(effect="read")
+def find(what: str) -> str:
+    """Find something."""
+    return what
+
+
+@tool(effect="read")
+def huge(number: int = 2**60) -> str:
+    """Have a default that no run can record."""
+    return str(number)

@@ -22,7 +22,7 @@ from holdfast.log.upcasters import decode_event
 from holdfast.run.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
 from holdfast.run.machine import AgentRun
 from holdfast.runtime.client.start_options import check_task
-from holdfast.tools.decorator import result_text
+from holdfast.tools.results import result_text
 from holdfast.transcript.transcript import Transcript
 from tests.unit.runs import ADAPTER, NOW, agent_spec, loaded_thread, through_json
 

@@ -1,22 +1,33 @@
 """`@tool`: the schema an LLM sees, the arguments it may send, and the functions that cannot become tools."""
 
-from collections.abc import Callable
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from holdfast import Tool, ToolContext, tool
 from holdfast.errors import ToolSignatureError
 from holdfast.llm.blocks import ImageBlock, TextBlock, ToolCall
 from holdfast.run.contracts import ToolOutcome
 from holdfast.tools.arguments import ArgumentsInvalid
-from holdfast.tools.decorator import bind, result_content, result_text
+from holdfast.tools.decorator import bind
 from holdfast.tools.effects import Effect
+from holdfast.tools.results import error_text, result_content, result_text
 
 CONTEXT = ToolContext(thread="t", workspace=Path("/w"), key="k", attempt=1)
 
@@ -141,6 +152,86 @@ def test_results_become_text(value: Any, text: str) -> None:
     assert result_content(value) == text
 
 
+class Colour(Enum):
+    """An enum of texts."""
+
+    RED = "red"
+
+
+@dataclass
+class Point:
+    """A dataclass, with a set in it."""
+
+    x: Decimal
+    tags: set[str]
+
+
+UTC_NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"c": Colour.RED, Colour.RED: 1}, '{"c": "red", "red": 1}'),
+        ([UTC_NOON, UTC_NOON.date(), UTC_NOON.time()], '["2026-01-02T12:00:00+00:00", "2026-01-02", "12:00:00"]'),
+        ((Decimal("1.50"), UUID(int=7), Path("a/b")), '["1.50", "00000000-0000-0000-0000-000000000007", "a/b"]'),
+        (Point(Decimal(1), {"b", "a"}), '{"x": "1", "tags": ["a", "b"]}'),
+        ({"orders": [Order(item="tea")]}, '{"orders": [{"item": "tea", "count": 1}]}'),
+        ({3, 1, 2}, "[1, 2, 3]"),
+        (frozenset({("b", 1), "a"}), '["a", ["b", 1]]'),
+        ({(1, 2): date(2026, 1, 2), None: 0, 1: 1, date(2026, 1, 2): 2}, None),
+        ([b"caf\xc3\xa9", b"\xff\x00"], '["café", "data:application/octet-stream;base64,/wA="]'),
+        ([math.nan, math.inf, -math.inf, 1.5], "[null, null, null, 1.5]"),
+        (Decimal("NaN"), '"NaN"'),
+        ({"a": 1}.keys(), '["a"]'),
+        (MappingProxyType({"a": deque([1])}), '{"a": [1]}'),
+        ([ValueError("no"), TimeoutError()], '["ValueError: no", "TimeoutError: "]'),
+        ({"\ud800": {1}}, '{"?": [1]}'),
+    ],
+)
+def test_results_that_json_lacks_have_a_form_in_it(value: Any, text: str | None) -> None:
+    """At any depth, common Python values are written as a reader of JSON expects them, always in the same way."""
+    text = text or '{"[1, 2]": "2026-01-02", "null": 0, "1": 1, "2026-01-02": 2}'
+    assert result_text(value) == text
+
+
+def test_what_has_no_form_names_its_type() -> None:
+    """Objects without a text of their own are named by their type, without an address that differs each time."""
+
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    assert re.fullmatch(r'\["<object object>"\]', result_text([object()]))
+    assert re.fullmatch(r'"<generator object .*numbers>"', result_text(numbers()))
+    assert "0x" not in result_text({"f": numbers})
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers() | st.none(), inner),
+    ).filter(lambda value: not isinstance(value, str))
+)
+def test_plain_results_are_written_as_json_writes_them(value: Any) -> None:
+    """The text of what JSON has does not depend on how other values are written, nor on whether one is beside it."""
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+    assert result_text(value) == text
+    assert result_text([value, {1}]) == f"[{text}, [1]]"
+
+
+class Spiteful(Exception):
+    """An error without a message."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_an_error_without_a_message_is_described() -> None:
+    """An error's type is known, even where its message cannot be made."""
+    assert error_text(ValueError("card \ud800")) == "ValueError: card ?"
+    assert error_text(Spiteful()) == "Spiteful: (no message: its __str__ raised KeyboardInterrupt)"
+
+
 def test_results_keep_their_content_blocks() -> None:
     """Images and files stay blocks, among texts; what has no place in a result becomes text."""
     image = ImageBlock(url="https://example.com/a.png")
@@ -200,6 +291,75 @@ def test_a_function_that_cannot_be_a_tool_is_named_with_the_reason(function: Cal
     """The error names the function and the reason."""
     with pytest.raises(ToolSignatureError, match=f"tool '{function.__name__}'"):
         tool(function)
+
+
+def test_an_error_about_a_tool_has_file_line_and_parameter() -> None:
+    """The message leads to the place in the user's source, of the function and of the parameter at fault."""
+
+    def pay(iban: str, sender: SecretStr, amount: int) -> None:
+        """Pay."""
+
+    line = pay.__code__.co_firstlineno
+    words = f"{__file__}:{line}: tool 'transfer', parameter 'sender': the type is a secret"
+    with pytest.raises(ToolSignatureError, match=f"^{re.escape(words)}"):
+        tool(name="transfer")(pay)
+
+
+def check_of_another_tool(recipient: str, context: ToolContext) -> None:
+    """Need what the tool does not have."""
+
+
+def check_without_annotation(context) -> None:  # type: ignore[no-untyped-def]
+    """Take a context that cannot be recognised."""
+
+
+def check_by_position(iban: str, /) -> None:
+    """Take what is passed by name."""
+
+
+def check_unresolved(context: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821  # the point of the test
+    """Name a type that does not exist."""
+
+
+def check_generator(context: ToolContext) -> Any:
+    """Return more than once."""
+    yield
+
+
+class Desk:
+    """Has a check among its methods."""
+
+    def find(self, context: ToolContext, iban: str, tries: int = 3, **more: Any) -> None:
+        """Take what it can get."""
+
+
+@pytest.mark.parametrize("role", ["check", "undo"])
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (check_of_another_tool, "parameter 'recipient' is not a parameter of the tool (iban)"),
+        (check_without_annotation, "parameter 'context' is not a parameter of the tool (iban); the context is recog"),
+        (check_by_position, "parameter 'iban' cannot be passed by name"),
+        (check_unresolved, "'Missing' is not defined"),
+        (check_generator, "is a generator"),
+        (search, "is not a function"),
+        ("find", "is not a function"),
+    ],
+)
+def test_a_check_or_undo_that_cannot_be_called_is_refused(role: str, function: Any, words: str) -> None:
+    """It is refused where the tool is defined: it would be called only after a crash, and fail on every attempt."""
+    options = {"effect": "verifiable" if role == "check" else "unsafe", role: function}
+
+    def pay(iban: str, context: ToolContext) -> None:
+        """Pay."""
+
+    with pytest.raises(ToolSignatureError) as refused:
+        tool(**options)(pay)
+    assert f"tool 'pay': {role}=" in str(refused.value)
+    assert words in str(refused.value)
+    if hasattr(function, "__code__"):
+        assert f"({__file__}:{function.__code__.co_firstlineno})" in str(refused.value)
+    assert tool(**options | {role: Desk().find})(pay).spec.name == "pay"
 
 
 @pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])

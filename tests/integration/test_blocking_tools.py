@@ -1,0 +1,132 @@
+"""Async tools that block the worker's event loop, on a real server: found, named, and harmless to other calls."""
+
+import asyncio
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
+from holdfast.activities.blocked_loop import ADVICE, loop_watch
+from holdfast.log.events import ToolCallFinished
+from holdfast.run.activities import HEARTBEAT_TIMEOUT
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.start_options import issued
+from holdfast.testing import Reply, call, say, steps, together
+from holdfast.tools.decorator import Tool
+from tests.rig import PATIENCE, StartRig, check_thread
+
+
+def block_until_found(context: ToolContext) -> None:
+    """Block the event loop until its watch has found that."""
+    began, watch = time.monotonic(), loop_watch()
+    while context.key not in watch.blocked and time.monotonic() < began + PATIENCE:
+        time.sleep(0.05)  # here
+
+
+def catalog(*tools: Tool, local_seconds: float = 0) -> Catalog:
+    """Return one agent that may do anything."""
+    limits = Limits(local_seconds=local_seconds)
+    clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
+    return Catalog(agents=[clerk], tools=tools)
+
+
+async def ends_of(
+    rig: StartRig, given: Catalog, reply: Reply, **options: Any
+) -> tuple[list[ToolCallFinished], list[Any]]:
+    """Return how each call of a reply ended, in their order, and what the watch logged."""
+    with capture_logs() as logged:
+        async with rig(given, steps([reply, say("done")])) as r:
+            order = issued(RunInput(task="do it", workspace=str(r.workspace)))
+            run = await r.client.start_workflow(WORKFLOW, order, id=r.task_queue, task_queue=r.task_queue, **options)
+            async with asyncio.timeout(2 * PATIENCE):
+                await run.result()
+            events = await check_thread(r.client, run)
+    ends = [each for each in events if isinstance(each, ToolCallFinished)]
+    return sorted(ends, key=lambda end: end.number), [each for each in logged if "advice" in each]
+
+
+def line_of(words: str) -> int:
+    """Return the number of the first line of this file that contains these words."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if words in line)
+
+
+async def test_a_read_that_blocks_the_loop_fails_with_advice(rig: StartRig) -> None:
+    """The LLM and the log name the tool and the line, and say what to do."""
+
+    @tool(effect="read")
+    async def look(context: ToolContext) -> str:
+        """Look, as if there were nobody else."""
+        block_until_found(context)
+        return "seen"
+
+    (end,), (logged,) = await ends_of(rig, catalog(look), call("look"))
+    line = line_of("# here")
+    assert end.status == "failed"
+    assert end.text.startswith("look blocked the worker's event loop for more than 2 s, at test_blocking_tools.py:")
+    assert f"test_blocking_tools.py:{line}. " in end.text
+    assert end.text.endswith(ADVICE)
+    assert (logged["event"], logged["tool"], logged["at"]) == ("tool_blocks_event_loop", "look", f"{__file__}:{line}")
+
+
+async def test_other_calls_outlive_a_blocked_loop(rig: StartRig) -> None:
+    """For longer than server and SDK wait for heartbeats: no attempt is given up, so each effect has its own result."""
+    calls: list[str] = []
+
+    @tool(effect="unsafe")
+    async def pay() -> str:
+        """Pay, as if there were nobody else."""
+        calls.append("pay")
+        time.sleep(HEARTBEAT_TIMEOUT.total_seconds() * 2 + 1)  # noqa: ASYNC251  # the point of the test
+        return "paid"
+
+    @tool(effect="unsafe")
+    async def wait() -> str:
+        """Wait as one should."""
+        calls.append("wait")
+        await asyncio.sleep(HEARTBEAT_TIMEOUT.total_seconds())
+        return "waited"
+
+    ends, logged = await ends_of(rig, catalog(pay, wait), together(call("wait"), call("pay")))
+    assert [(end.status, end.content, end.adopted) for end in ends] == [("ok", "waited", False), ("ok", "paid", False)]
+    assert sorted(calls) == ["pay", "wait"]
+    assert [each["tool"] for each in logged] == ["pay"]
+
+
+async def test_a_read_that_outlasts_its_workflow_task_is_not_repeated_for_ever(rig: StartRig) -> None:
+    """A local activity that blocks the loop fails its workflow task, which runs it again: the second time it fails."""
+    calls: list[int] = []
+
+    @tool(effect="read")
+    async def look(context: ToolContext) -> str:
+        """Look, as if there were nobody else."""
+        calls.append(1)
+        block_until_found(context)
+        return "seen"
+
+    given = catalog(look, local_seconds=5)
+    (end,), _ = await ends_of(rig, given, call("look"), task_timeout=timedelta(seconds=1))
+    assert end.status == "failed"
+    assert len(calls) == 1
+
+
+async def test_a_task_of_a_tool_that_blocks_the_loop_is_named_by_its_line(rig: StartRig) -> None:
+    """Which tool started the task is not known, so no call fails; the log has the line, and the tools that run."""
+
+    @tool(effect="read")
+    async def look(context: ToolContext) -> str:
+        """Look, in a task of its own."""
+
+        async def block() -> None:
+            time.sleep(5)  # noqa: ASYNC251  # there
+
+        await asyncio.gather(block())
+        return "seen"
+
+    (end,), (logged,) = await ends_of(rig, catalog(look), call("look"))
+    assert (end.status, end.content) == ("ok", "seen")
+    assert (logged["event"], logged["tools"]) == ("event_loop_blocked", ["look"])
+    assert logged["at"] == f"{__file__}:{line_of('# there')}"

@@ -1,0 +1,168 @@
+"""Tools that are hostile by accident, on a real server: each call has a result, once, and the worker lives on."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Catalog, Effect, Found, Policy, allow, tool
+from holdfast.log.events import ToolCallFinished
+from holdfast.testing import call, say, steps
+from holdfast.tools.decorator import Labelled, Tool
+from tests.rig import StartRig, check_thread, die
+
+
+class Spiteful(Exception):
+    """An error that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class Secretive:
+    """A value that cannot be shown."""
+
+    def __str__(self) -> str:
+        sys.exit("no")
+
+
+def exits() -> None:
+    """Use the function of scripts."""
+    sys.exit(3)
+
+
+def interrupts() -> None:
+    """Do as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def is_spiteful() -> None:
+    """Raise what cannot be shown."""
+    raise Spiteful
+
+
+def runs_dry() -> None:
+    """Ask an iterator for more than it has."""
+    next(iter(()))
+
+
+def cancels() -> None:
+    """Raise what asyncio raises in a task that was cancelled."""
+    raise asyncio.CancelledError
+
+
+def group() -> None:
+    """Raise what a task group raises."""
+    raise BaseExceptionGroup("all", [SystemExit(1)])
+
+
+def catalog(*tools: Tool) -> Catalog:
+    """Return one agent that may do anything."""
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))], tools=tools)
+
+
+async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
+    """Return status and content of each call in a run that calls the tools once, and then another."""
+
+    @tool(effect="read")
+    def ping() -> str:
+        """Show that the worker lives."""
+        return "pong"
+
+    script = steps([*(call(each.spec.name) for each in tools), call("ping"), say("done")])
+    async with rig(catalog(*tools, ping), script) as r:
+        run = await r.start()
+        async with asyncio.timeout(60):
+            await run.result()
+        ends = [each for each in await check_thread(r.client, run) if isinstance(each, ToolCallFinished)]
+    found: list[tuple[str, str]] = [(each.status, str(each.content)) for each in ends]
+    assert found.pop() == ("ok", "pong")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "words"),
+    [
+        (exits, "SystemExit: 3"),
+        (interrupts, "KeyboardInterrupt: "),
+        (is_spiteful, "Spiteful: (no message: its __str__ raised KeyboardInterrupt)"),
+        (runs_dry, "RuntimeError: "),
+        (cancels, "CancelledError: "),
+        (group, "BaseExceptionGroup: all (1 sub-exception)"),
+    ],
+)
+async def test_whatever_a_tool_raises_is_its_result(rig: StartRig, misbehave: Callable[[], None], words: str) -> None:
+    """The call has failed, is not tried again, and the run goes on with the same worker."""
+    calls: list[int] = []
+
+    def act() -> None:
+        calls.append(1)
+        misbehave()
+
+    async def act_async() -> None:
+        act()
+
+    tools = [
+        tool(effect=effect, name=f"{effect}_{function.__name__}")(function)
+        for effect in (Effect.READ, Effect.UNSAFE)
+        for function in (act, act_async)
+    ]
+    for status, content in await outcomes(rig, *tools):
+        assert status == "failed"
+        assert content.startswith(words)
+    assert len(calls) == len(tools)
+
+
+@pytest.mark.parametrize("value", [{"a": Secretive()}, Labelled("fine", "nobody")], ids=["value", "trust"])  # type: ignore[arg-type]
+async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
+    """A read has failed. An effect has happened, and is `ok`: as failed, the LLM would repeat it."""
+    calls: list[int] = []
+
+    async def act() -> Any:
+        calls.append(1)
+        return value
+
+    (read, why), (effect, so) = await outcomes(
+        rig, tool(effect="read", name="look")(act), tool(effect="unsafe", name="pay")(act)
+    )
+    assert (read, effect) == ("failed", "ok")
+    assert why.startswith("look returned, but its result cannot be shown: ")
+    assert so.startswith("pay returned, so it took effect; its result cannot be shown: ")
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("check", "status", "words"),
+    [
+        (
+            lambda: Found({1: Secretive()}),
+            "ok",
+            "act returned, so it took effect; its result cannot be shown: SystemExit",
+        ),
+        (lambda: Found({2, 1}), "ok", "[1, 2]"),
+    ],
+    ids=["not shown", "shown"],
+)
+async def test_what_a_check_found_that_cannot_be_shown(rig: StartRig, check: Any, status: str, words: str) -> None:
+    """An effect that its check has found is `ok`, whatever it found."""
+
+    @tool(effect="verifiable", check=check, name="act", timeout=5)
+    async def act() -> None:
+        """Die in the middle."""
+        await die()
+
+    ((found, content),) = await outcomes(rig, act)
+    assert found == status
+    assert content.startswith(words)
+
+
+async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> None:
+    """A wrapper that is not async itself returns a coroutine, which is what the tool does."""
+
+    async def look() -> str:
+        await asyncio.sleep(0)
+        return "seen"
+
+    assert await outcomes(rig, tool(effect="read", name="look")(lambda: look())) == [("ok", "seen")]

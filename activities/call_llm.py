@@ -95,11 +95,6 @@ class LLM:
                     raise self._not_a_reply(response, error) from None
             reply = self._counted(reply, body)
             reply = await self._clip(reply)
-            limit = cached.spec.limits.compaction_tokens
-            if not request.compacting and not cached.answered and reply.usage.prompt_tokens >= limit:
-                # Nothing of this is the LLM's own: it is what a compaction keeps.
-                tokens = reply.usage.prompt_tokens
-                log.warning("context_full", thread=calling_thread(), tokens=tokens, compaction_tokens=limit)
             if not request.compacting:
                 self._transcripts.add_reply(reply.message)
             return reply.model_copy(

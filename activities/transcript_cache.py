@@ -42,8 +42,6 @@ class CachedTranscript:
     """Bytes of all messages."""
     call_ids: set[str] = field(default_factory=set)
     """The ids of all calls in the messages, and perhaps of some that were dropped."""
-    answered: bool = False
-    """Whether the messages have a reply of the LLM, or had one that was dropped."""
     reply: AssistantMessage | None = None
     """The LLM's last reply, if this worker returned it."""
     results: dict[str, ToolMessage] = field(default_factory=dict)
@@ -66,7 +64,6 @@ class CachedTranscript:
         self.heads.append(chain(self.heads[-1], line))
         self.size += len(encoded)
         if isinstance(message, AssistantMessage):
-            self.answered = True
             self.call_ids.update(call.id for call in message.tool_calls)
 
     def truncate(self, length: int) -> None:

@@ -74,7 +74,7 @@ def _compaction_due(state: RunState) -> Compact | Block | None:
         # The step after a compaction shows whether it helped; compacting at every step would never get anywhere.
         due = context.tokens >= state.spec.limits.compaction_tokens and step > context.compacted_at + 1
         return Compact(asking=True, answered_only=False) if due else None
-    if context.overflows == 1 and (context.compacted_at < step or context.stays_full(step)):
+    if context.overflows == 1 and context.compacted_at < step:
         return Compact(asking=True, answered_only=True)
     if context.overflows in (1, 2) and step:
         return Compact(asking=False, answered_only=False)

@@ -39,14 +39,12 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
     """Begin a step."""
-    step = state.steps.count + 1
-    limit = state.spec.limits.compaction_tokens if state.spec else 0
     return replace(
         state,
-        steps=replace(state.steps, count=step),
+        steps=replace(state.steps, count=state.steps.count + 1),
         calls=state.calls.next_step(),
         inbox=state.inbox.answered(),
-        context=state.context.answered(event.usage, step=step, limit=limit),
+        context=state.context.answered(event.usage.prompt_tokens + event.usage.completion_tokens),
         freshness=replace(state.freshness, baseline=()),
         usage=state.usage + event.usage,
     )

@@ -103,18 +103,6 @@ class RunState:
             return self.idle.until
         return min((due for request in self.authority.requests if (due := request.due_at)), default=None)
 
-    @property
-    def warning(self) -> str:
-        """What a person should change though the run goes on; empty for nothing."""
-        if self.outcome or not self.spec or not self.context.stays_full(self.steps.count):
-            return ""
-        return (
-            f"The last compaction left the LLM's context at its limit or above: {self.context.tokens:,} tokens "
-            f"of {self.spec.limits.compaction_tokens:,} (compaction_tokens). Instructions, tools, the task and what "
-            "people said are kept word for word. The context is compacted again when the provider refuses a request as "
-            "too long. Raise the limit, or put long texts into files."
-        )
-
     def paused(self, at: datetime) -> int:
         """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
         return self.freshness.paused(self.spec, at)
@@ -154,7 +142,6 @@ class RunState:
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "blocked": self.blocked.view() if self.blocked else None,
-            "warning": self.warning,
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.idle.awaiting else None,
             "updated_at": self.updated_at.isoformat(),

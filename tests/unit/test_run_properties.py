@@ -534,33 +534,6 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
     assert compactions == [False, True, False, True, False, True]
 
 
-def test_a_context_that_compaction_cannot_shrink_is_compacted_once_and_then_when_it_overflows() -> None:
-    """A task over the limit: no compaction at every second step, a warning instead, and a summary when it overflows."""
-    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)))
-    long = Usage(prompt_tokens=1_200, completion_tokens=10)
-    compactions = []
-    for step in range(8):
-        thread.reply(calls("look", first=step).model_copy(update={"usage": long}))
-        thread.finish(step + 1)
-        compactions.append(thread.summarizing())
-        if compactions[-1]:
-            thread.reply(says("so far"))
-    assert compactions == [False, True, *[False] * 6]
-    assert "1,210 tokens of 1,000" in thread.state.view()["warning"]
-    assert "### Warning" in current_details(thread.state)
-    thread.refuse(CONTEXT_TOO_LONG)
-    assert thread.summarizing(), "what is answered is summed up, as after any overflow"
-    thread.reply(says("so far"))
-    assert thread.state.view()["warning"] == ""
-    short = Usage(prompt_tokens=500)
-    for step in range(8, 11):
-        thread.reply(calls("look", first=step).model_copy(update={"usage": long if step > 9 else short}))
-        thread.finish(step + 1)
-        if step < 10:
-            assert not thread.summarizing()
-    assert thread.summarizing(), "compaction helps again"
-
-
 # Continue-as-new.
 
 

@@ -7,7 +7,6 @@ The messages themselves are `holdfast.transcript`.
 from dataclasses import dataclass
 
 from holdfast.base.replacing import replace
-from holdfast.llm.messages import Usage
 from holdfast.run.substates.inbox import WaitingMessage
 from holdfast.trust import Trust
 
@@ -32,7 +31,7 @@ class Context:
     oversized: bool = False
     """The last request did not fit, and there was no compaction since."""
     compacted_at: int = 0
-    """The step after which the context was last compacted. Where that did not help, it moves along with each step."""
+    """The step after which the context was last compacted."""
     summary: str = ""
     """The LLM's own words at the last compaction."""
     standing_memory: str = ""
@@ -46,26 +45,9 @@ class Context:
     trust: Trust = "agent"
     """How far the LLM's words can be trusted; kept only where the agent's tools or rules depend on it."""
 
-    def answered(self, usage: Usage, *, step: int, limit: int) -> "Context":
-        """Note how full the context is, and that the request fitted.
-
-        The first request after a compaction is as short as one gets. Where even that reaches the limit (the task alone
-        is as long, for example), the next compaction would not help either: `compacted_at` stays with the step, so that
-        none is due, until the provider refuses a request as too long.
-
-        Args:
-            usage: The tokens of the request and its reply.
-            step: The reply's step.
-            limit: `Limits.compaction_tokens`.
-        """
-        full = 0 < self.compacted_at == step - 1 and usage.prompt_tokens >= limit
-        tokens = usage.prompt_tokens + usage.completion_tokens
-        at = step if full else self.compacted_at
-        return replace(self, tokens=tokens, overflows=0, oversized=False, compacted_at=at)
-
-    def stays_full(self, step: int) -> bool:
-        """Whether the last compaction left the context as full as the limit, at this step."""
-        return self.tokens > 0 and self.compacted_at == step
+    def answered(self, tokens: int) -> "Context":
+        """Note how full the context is, and that the request fitted."""
+        return replace(self, tokens=tokens, overflows=0, oversized=False)
 
     def exceeded(self) -> "Context":
         """Note that a request did not fit."""

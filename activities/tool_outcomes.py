@@ -1,7 +1,6 @@
 """Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits."""
 
 import asyncio
-import binascii
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
@@ -10,7 +9,7 @@ import structlog
 
 from holdfast.activities.clipping import Clipped, clip_to
 from holdfast.activities.tool_functions import in_thread, raise_if_stopped
-from holdfast.llm.blocks import Content, HeardBlocks, Media, TextBlock
+from holdfast.llm.blocks import Content, HeardBlocks, TextBlock
 from holdfast.log.events import ToolStatus
 from holdfast.run.contracts import ToolOutcome
 from holdfast.stores import ArtifactStore
@@ -99,11 +98,17 @@ class Outcomes:
                 clipped = await self._text(block.text)
                 artifact, size = artifact or clipped.artifact, size or clipped.size
                 blocks += (TextBlock(text=clipped.content, provider=block.provider),)
-            elif len(block.data) <= room and _is_base64(block.data):
+                continue
+            try:
+                media = block.content()
+            except ValueError:
+                blocks += (TextBlock(text=f"[{block.type} left out: its data is not base64]"),)
+                continue
+            if len(block.data) <= room:
                 room -= len(block.data)
                 blocks += (block,)
             else:
-                blocks += (TextBlock(text=await self._left_out(block)),)
+                blocks += (TextBlock(text=await self._left_out(block.type, media)),)
         return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, **more)
 
     async def _text(self, text: str) -> Clipped:
@@ -111,12 +116,8 @@ class Outcomes:
         redacted = await in_thread_if_long(self.secrets.redact, text, size=len(text))
         return await self._stored(lambda: clip_to(self.artifacts, redacted, self.limit, thread=self.thread))
 
-    async def _left_out(self, block: Media) -> str:
-        """Say what is left out of the log, and where it is."""
-        kind = type(block).model_fields["type"].default
-        if not _is_base64(block.data):
-            return f"[{kind} left out: its data is not base64]"
-        content = binascii.a2b_base64(block.data)
+    async def _left_out(self, kind: str, content: bytes) -> str:
+        """Store what is left out of the log, and say where it is."""
         address = await self._stored(lambda: self.artifacts.put(content, thread=self.thread))
         return f"[{kind} of {len(content):,} bytes left out: it is the artifact {address}]"
 
@@ -141,11 +142,3 @@ def _trust(value: Any) -> Trust | None:
     if value.trust not in get_args(Trust):
         raise ValueError(f"Labelled(trust={value.trust!r}) is not one of {', '.join(get_args(Trust))}")
     return value.trust
-
-
-def _is_base64(data: str) -> bool:
-    try:
-        binascii.a2b_base64(data, strict_mode=True)
-    except ValueError:
-        return False
-    return True

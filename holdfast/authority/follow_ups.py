@@ -76,7 +76,7 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
         return "malformed", "the message is empty"
     if why := unfit(message.message):
         return "malformed", f"the message {why}"
-    if why := unportable(message.model_dump(mode="json")):
+    if why := unportable(message.model_dump(mode="json", exclude={"message"})):
         return "malformed", f"the message holds {why}"
     if excess := too_long(message.message):
         return "too_long", f"the message {excess}; put it into a file in the workspace"

@@ -21,7 +21,7 @@ from holdfast.llm.blocks import (
     AudioBlock,
     Block,
     FileBlock,
-    Media,
+    ImageBlock,
     ProviderPart,
     ReasoningBlock,
     SaidBlock,
@@ -33,7 +33,7 @@ from holdfast.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage
 
 @dataclass(frozen=True)
 class ToolDescription:
-    """A tool as the LLM is told about it."""
+    """A tool as requests describe it to the LLM."""
 
     name: str
     description: str
@@ -105,6 +105,22 @@ def encode_json(value: Any, *, sort_keys: bool = False) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def closing(prefix: bytes, *, calls: bool, no_calls: bytes) -> bytes:
+    """Return what follows the messages of a request.
+
+    Args:
+        prefix: The request up to the messages.
+        calls: False to forbid tool calls in the reply; an API refuses that where there are no tools.
+        no_calls: The value of `tool_choice` that forbids them.
+    """
+    return b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":' + no_calls + b"}"
+
+
+def arguments_text(given: Any) -> str:
+    """Return a call's arguments as JSON text. Some APIs and endpoints send them as an object."""
+    return given if isinstance(given, str) else encode_json(given or {}).decode()
+
+
 def words_for(block: Block) -> str:
     """Return text that stands for a block in an API that has no form for it; empty for what others need not see."""
     match block:
@@ -112,10 +128,9 @@ def words_for(block: Block) -> str:
             return ""
         case AudioBlock(transcript=transcript) if transcript:
             return transcript
-        case Media():
+        case ImageBlock() | FileBlock() | AudioBlock():
             name = block.name if isinstance(block, FileBlock) else ""
-            kind = type(block).model_fields["type"].default
-            return f"[{' '.join(filter(None, [kind, name or block.url]))}: it cannot be shown here]"
+            return f"[{' '.join(filter(None, [block.type, name or block.url]))}: it cannot be shown here]"
         case _:
             return str(getattr(block, "text", ""))
 

@@ -12,7 +12,6 @@ The whole request is marked for the provider's cache (`cache_control`). Options 
 that `prefix` would send. Tools in the options, such as the API's own web search, precede the agent's.
 """
 
-import base64
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -21,10 +20,12 @@ from typing import Any
 from holdfast.llm.adapters import (
     Decoded,
     ToolDescription,
+    arguments_text,
     as_count,
     as_dict,
     as_list,
     as_text,
+    closing,
     encode_json,
     failure_in,
     fitting_id,
@@ -110,8 +111,7 @@ class AnthropicMessages:
                 turns.append(_USER + b",".join(blocks) + _END)
             else:
                 turns += group
-        tail = b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":{"type":"none"}}'
-        return prefix + b",".join(turns) + tail
+        return prefix + b",".join(turns) + closing(prefix, calls=calls, no_calls=b'{"type":"none"}')
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
@@ -182,7 +182,7 @@ class AnthropicMessages:
                 yield ToolCall(
                     id=as_text(item.get("id")),
                     name=as_text(item.get("name")),
-                    arguments=given if isinstance(given, str) else encode_json(given or {}).decode(),
+                    arguments=arguments_text(given),
                     provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None,
                 )
             case {"type": "thinking"}:
@@ -217,7 +217,7 @@ def _document(block: FileBlock) -> dict[str, Any]:
     if not (block.media_type.startswith("text/") and block.data):
         return {}
     try:
-        text = base64.b64decode(block.data, validate=True).decode()
+        text = block.content().decode()
     except ValueError:
         return {}
     return {"source": {"type": "text", "media_type": "text/plain", "data": text}} if text.strip() else {}

@@ -6,6 +6,7 @@
 3. Adapters (`holdfast.llm.adapters`) translate blocks to and from an API's format.
 """
 
+from binascii import a2b_base64
 from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
@@ -69,6 +70,14 @@ class Media(Block):
     def address(self) -> str:
         """The URL, or the bytes as a data URL; empty for a provider's id."""
         return f"data:{self.media_type};base64,{self.data}" if self.data else self.url
+
+    def content(self) -> bytes:
+        """Return the bytes in `data`; none for a URL or a provider's id.
+
+        Raises:
+            ValueError: They are not base64.
+        """
+        return a2b_base64(self.data, strict_mode=True)
 
 
 class ImageBlock(Media):

@@ -10,10 +10,12 @@ from typing import Any
 from holdfast.llm.adapters import (
     Decoded,
     ToolDescription,
+    arguments_text,
     as_count,
     as_dict,
     as_list,
     as_text,
+    closing,
     encode_json,
     failure_in,
     fitting_name,
@@ -74,8 +76,7 @@ class ChatCompletions:
 
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
         """See `Adapter`."""
-        tail = b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":"none"}'
-        return b",".join([prefix, *messages]) + tail
+        return b",".join([prefix, *messages]) + closing(prefix, calls=calls, no_calls=b'"none"')
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
@@ -198,13 +199,11 @@ class ChatCompletions:
 
     def _call(self, item: dict[str, Any]) -> ToolCall:
         function = as_dict(item.get("function"))
-        arguments = function.get("arguments")
         rest = {name: value for name, value in item.items() if name not in ("id", "type", "function", "index")}
         return ToolCall(
             id=as_text(item.get("id")),
             name=str(function.get("name") or ""),
-            # Some endpoints send the arguments as an object.
-            arguments=arguments if isinstance(arguments, str) else encode_json(arguments or {}).decode(),
+            arguments=arguments_text(function.get("arguments")),
             provider=issued(self.issuer, rest),
         )
 

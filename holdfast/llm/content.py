@@ -1,6 +1,5 @@
 """Checks on the content of messages and tasks: their form, and limits on size."""
 
-import binascii
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -40,9 +39,9 @@ def unfit(content: Content) -> str:
     for block in blocks_of(content):
         if block.provider is not None and not (isinstance(block, Media) and not block.address):
             return f"has a {block.type} block with a `provider` part, which only a provider can issue"
-        if isinstance(block, Media) and block.data:
+        if isinstance(block, Media):
             try:
-                binascii.a2b_base64(block.data, strict_mode=True)
+                block.content()
             except ValueError as error:
                 return f"has a {block.type} block whose `data` is not base64 ({error})"
     why = unportable(content_json(content))

@@ -95,6 +95,15 @@ def decode(line: bytes) -> AnyMessage:
     return _MESSAGE.validate_json(line)
 
 
+def from_json(value: Any) -> AnyMessage:
+    """Read a message from its JSON, parsed.
+
+    Raises:
+        ValueError: It is no message.
+    """
+    return _MESSAGE.validate_python(value)
+
+
 MAX_DEPTH = 100
 """Maximum nesting of JSON in a message. Parsers of the recorded events fail at 200 levels, their envelope included."""
 

@@ -14,10 +14,12 @@ from typing import Any
 from holdfast.llm.adapters import (
     Decoded,
     ToolDescription,
+    arguments_text,
     as_count,
     as_dict,
     as_list,
     as_text,
+    closing,
     encode_json,
     failure_in,
     fitting_id,
@@ -75,8 +77,7 @@ class Responses:
 
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
         """See `Adapter`."""
-        tail = b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":"none"}'
-        return prefix + b",".join(filter(None, messages)) + tail
+        return prefix + b",".join(filter(None, messages)) + closing(prefix, calls=calls, no_calls=b'"none"')
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
@@ -159,11 +160,10 @@ class Responses:
                 yield from self._message(item)
             case {"type": "function_call"}:
                 rest = without(item, "type", "call_id", "name", "arguments")
-                arguments = item.get("arguments")
                 yield ToolCall(
                     id=as_text(item.get("call_id")),
                     name=as_text(item.get("name")),
-                    arguments=arguments if isinstance(arguments, str) else encode_json(arguments or {}).decode(),
+                    arguments=arguments_text(item.get("arguments")),
                     provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None,
                 )
             case {"type": "reasoning"}:

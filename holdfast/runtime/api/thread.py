@@ -12,7 +12,7 @@ from holdfast.authority.statements import Decision, DecisionKind
 from holdfast.base.names import person_name
 from holdfast.errors import NotAccepted, Refused, SettingsError
 from holdfast.llm.blocks import Content
-from holdfast.llm.messages import AnyMessage, decode
+from holdfast.llm.messages import AnyMessage, from_json
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
@@ -101,7 +101,7 @@ class Thread:
             active: Only what the LLM sees now, after context compaction.
         """
         found = self._threads.messages(self.id, active=active, note=_log.info)
-        return [decode(json.dumps(each).encode()) async for each in found]
+        return [from_json(each) async for each in found]
 
     async def pending(self) -> tuple[PendingRequest, ...]:
         """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
 from holdfast.llm.content import read_content
-from holdfast.llm.messages import AssistantMessage, ToolMessage, decode
+from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
 from holdfast.llm.outages import Outage
 from holdfast.log.events import EVENTS
 from holdfast.run.details import describe_call
@@ -273,7 +273,7 @@ def running_calls(events: Iterable[JSON]) -> list[str]:
 
 def message_text(message: JSON) -> Text:
     """A message of the transcript: its role, then its content."""
-    said = decode(json.dumps(message).encode())
+    said = from_json(message)
     words = _words(said.content)
     lines = [visible(words)] if words else []
     if isinstance(said, AssistantMessage):

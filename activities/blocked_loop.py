@@ -1,6 +1,6 @@
 """Finds async tools that block the event loop, such as with `time.sleep`, and keeps the worker's activities meanwhile.
 
-While the loop does not turn, the worker does nothing at all: no run on it goes on, and no heartbeat is sent, so that
+While the loop does not turn, the worker does nothing: no run on it makes progress, and no heartbeat is sent, so that
 Temporal would give its activities to other workers. A thread watches the loop while async tools run:
 
 1. It names the tool and the line in which it blocks, in the worker's log.
@@ -8,7 +8,7 @@ Temporal would give its activities to other workers. A thread watches the loop w
 3. It remembers the call. A read then fails with advice, also when it is attempted again: as a local activity it may
    have blocked its workflow task for longer than that may take, and would do so on each attempt.
 
-It cannot see code that holds Python's global lock, such as a regular expression that takes for ever.
+It cannot see code that holds Python's global lock, such as a slow regular expression.
 """
 
 import asyncio

@@ -232,7 +232,7 @@ async def _undo(tool: Tool, arguments: dict[str, Any], context: ToolContext, out
 
 
 async def _run(tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes) -> ToolOutcome:
-    """Run the tool. Whatever it raises becomes a result for the LLM."""
+    """Run the tool. What it raises becomes a result for the LLM."""
     started = time.monotonic()
 
     def duration_ms() -> int:

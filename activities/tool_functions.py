@@ -29,7 +29,7 @@ async def call_function(
 
     Raises:
         TimedOut: It took longer.
-        BaseException: Whatever the function raises.
+        BaseException: What the function raises.
     """
     limit = asyncio.timeout(timeout)
     try:
@@ -51,7 +51,7 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
 
     Raises:
         RuntimeError: It raised StopIteration, which asyncio cannot pass on: it would wait for ever.
-        BaseException: Whatever else it raises.
+        BaseException: What else it raises.
     """
 
     def call() -> T:

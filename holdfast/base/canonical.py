@@ -31,7 +31,7 @@ def canonical(value: Any) -> bytes:
 def exact_json(value: Any) -> str:
     """Encode `value` as canonical JSON in which integers of any size are written in full.
 
-    Where nobody's parser may come between: in the text of a call's arguments, which is digested as text, two ids beyond
+    For the text of a call's arguments, which is digested as text, before any parser reads it: two ids beyond
     `MAX_INTEGER` never coincide.
 
     Raises:

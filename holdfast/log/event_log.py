@@ -47,7 +47,7 @@ class EventLog:
     def append(self, event: EventT, *, at: datetime) -> EventT:
         """Stamp `event` with position, time and digest, append it, and return the stamped event.
 
-        The run goes on with what a reader of the log has: canonical JSON writes 5.0 as 5, and what has no canonical
+        The run continues with what a reader of the log has: canonical JSON writes 5.0 as 5, and what has no canonical
         JSON, such as a number that a provider sent, is recorded as the nearest that has (`portable`).
         """
         stamped = event.model_copy(update={"position": self.length, "at": at})

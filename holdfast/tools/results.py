@@ -47,7 +47,7 @@ def result_text(value: Any) -> str:
     """Convert a tool's return value to the text that the LLM reads: strings verbatim, everything else as JSON.
 
     Raises:
-        Exception: Whatever the value's own methods raise; ValueError or RecursionError if it contains itself.
+        Exception: What the value's own methods raise; ValueError or RecursionError if it contains itself.
     """
     if isinstance(value, str):
         text = value

@@ -94,7 +94,7 @@ def request_prefix(spec: AgentSpec, adapter: Adapter) -> bytes:
 
 
 def tools_of(spec: AgentSpec) -> list[ToolDescription]:
-    """Return the agent's tools as the LLM is told about them."""
+    """Return the agent's tools as requests describe them to the LLM."""
     return [ToolDescription(tool.name, tool.description, _in_order(tool.parameters)) for tool in spec.tools]
 
 

@@ -66,7 +66,7 @@ class Client:
             api_key: `TEMPORAL_API_KEY`.
             task_queue: `HOLDFAST_TASK_QUEUE`: where the workers of new runs are.
             fleet_keys: `HOLDFAST_FLEET_KEYS`, as the workers have them. Without one, a run must have a new thread and
-                a folder of its own, and nobody vouches for `by`.
+                a folder of its own, and `by` is only a claim.
             encryption_keys: `HOLDFAST_ENCRYPTION_KEYS`, as the workers have them.
             database_url: `DATABASE_URL`: the permanent record, for what Temporal no longer has.
             home: `HOLDFAST_HOME`: the state folder.
@@ -125,7 +125,7 @@ class Client:
         """Start a thread. With an id, that happens once: the same start again returns the thread that there is.
 
         The start is durable when this returns; the next free worker runs it. It is the same start if the task and the
-        agent are the same, whatever became of the thread since.
+        agent are the same; the state of the thread does not matter.
 
         Args:
             task: What the agent is to do: text, or content blocks.

@@ -1,4 +1,4 @@
-"""What a thread tells a program: models of the views that workers answer with, and that `show --json` prints."""
+"""What a program reads of a thread: models of the views that workers answer with, and that `show --json` prints."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -43,7 +43,7 @@ class PendingRequest(Frozen):
     why: str
     """Why approval is required, or why the outcome is unknown."""
     edited_by: str
-    """The person who changed the LLM's arguments; empty if nobody did."""
+    """The person who changed the LLM's arguments; empty if they are the LLM's."""
     asked_at: datetime
     expires_at: datetime | None
     """When `on_expiry` decides; None for never."""

@@ -20,18 +20,21 @@ from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 
 SEALS = Seals({"test": bytes(32)})
 
+CURRENT, LATER = features.FEATURES, features.FEATURES + 1
+"""The level of this release, and that of a later one."""
+
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be a release with feature level 1."""
-    monkeypatch.setattr(features, "FEATURES", 1)
+    """Be a release with one more feature level."""
+    monkeypatch.setattr(features, "FEATURES", LATER)
 
 
-def at_level_1() -> Thread:
-    """Return a thread whose agent was loaded by a worker with level 1."""
+def at_later_level() -> Thread:
+    """Return a thread whose agent was loaded by a worker of a later release."""
     thread = Thread()
     (request,) = thread.waiting(AgentRequest)
-    thread.end(request, LoadedAgent(spec=agent_spec(), workspace="/w", features=1))
+    thread.end(request, LoadedAgent(spec=agent_spec(), workspace="/w", features=LATER))
     return thread
 
 
@@ -46,32 +49,32 @@ def test_a_write_to_the_record_raises_no_level_before_the_run_continues_as_new()
     """The level that `archive` answers counts in the next Temporal run only, and the log says so."""
     thread = loaded_thread()
     thread.reply(calls("pay"))
-    thread.archive(features=1)
+    thread.archive(features=LATER)
     thread.signal("nonsense")
     assert thread.state.features == 0
     thread.continue_suggested = True
     thread.signal("nonsense")
-    thread.archive(features=1)
-    assert thread.state.features == 1
-    assert [event.features for event in thread.log if isinstance(event, RunContinued)] == [1]
+    thread.archive(features=LATER)
+    assert thread.state.features == LATER
+    assert [event.features for event in thread.log if isinstance(event, RunContinued)] == [LATER]
 
 
 def test_an_older_release_does_not_continue_a_closed_thread_of_a_later_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """The level belongs to the thread: it is in its log, and it never falls."""
-    monkeypatch.setattr(features, "FEATURES", 1)
-    thread = at_level_1()
+    monkeypatch.setattr(features, "FEATURES", LATER)
+    thread = at_later_level()
     thread.reply(says("done"))
-    assert snapshot_of(thread.log).state.features == 1
+    assert snapshot_of(thread.log).state.features == LATER
     thread.archive()
     thread.reopen()
-    monkeypatch.setattr(features, "FEATURES", 0)
-    with pytest.raises(FeaturesUnknown, match="feature level 1"):
+    monkeypatch.setattr(features, "FEATURES", CURRENT)
+    with pytest.raises(FeaturesUnknown, match=f"feature level {LATER}"):
         thread.load_thread()
 
 
 def test_an_update_of_a_later_release_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its validator refuses it, so it is in no history of that level."""
-    monkeypatch.setitem(UPDATES, "pause", 1)
+    monkeypatch.setitem(UPDATES, "pause", LATER)
     thread = loaded_thread()
     refused = thread.run.refused("pause", {"by": "alice"}, at=thread.at)
     assert refused is not None

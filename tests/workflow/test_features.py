@@ -1,6 +1,6 @@
 """Feature levels on a real server: what a later release adds changes no run that an older release recorded.
 
-`later_release` turns this process into one of a release with level 1, which has a signal `pause` that blocks a run.
+`later_release` turns this process into one of a later release: one more level, and a signal `pause` that blocks a run.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,9 @@ from tests.workflow.test_agent_loop import diligent, replays
 
 Handle = WorkflowHandle[Any, Any]
 
+CURRENT, LATER = features.FEATURES, features.FEATURES + 1
+"""The level of this release, and that of the later one."""
+
 _RELEASED = inputs.on_signal
 
 
@@ -38,10 +41,10 @@ def _on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> l
 
 
 @contextmanager
-def later_release(*, since: int = 1) -> Iterator[None]:
-    """Be a release with feature level 1 for a block: runs from level `since` on have the signal `pause`."""
+def later_release(*, since: int = LATER) -> Iterator[None]:
+    """Be a release with one more level for a block: runs from level `since` on have the signal `pause`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "FEATURES", 1)
+        patch.setattr(features, "FEATURES", LATER)
         patch.setitem(inputs.SIGNALS, "pause", since)
         patch.setattr(machine, "on_signal", _on_signal)
         yield
@@ -125,8 +128,8 @@ async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: S
             await now.result()
             events = await check_thread(client, run)
         continued = [event for event in events if isinstance(event, RunContinued)]
-        assert [event.features for event in continued] == [1] * len(continued)
-        assert [event.features for event in events if isinstance(event, AgentLoaded)] == [0]
+        assert [event.features for event in continued] == [LATER] * len(continued)
+        assert [event.features for event in events if isinstance(event, AgentLoaded)] == [CURRENT]
         assert rejected(events) == ["pause"] * 2
         assert any(isinstance(event, RunUnblocked) for event in events)
 
@@ -139,7 +142,7 @@ async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: S
             await begun(run)
             await pause(run)
             await status_of(run, "blocked")
-            assert [e.features for e in await check_thread(client, run) if isinstance(e, AgentLoaded)] == [1]
+            assert [e.features for e in await check_thread(client, run) if isinstance(e, AgentLoaded)] == [LATER]
             assert (await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1"})))["outcome"]
 
 
@@ -171,9 +174,9 @@ async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_ta
     now = (await runs_of(client, run))[-1]
     async with rig(CATALOG, SCRIPT, task_queue=queue):
         await now.signal("approve", {"request": "2" if later else "1"})
-        assert "feature level 1" in (why := await refusal_in(now))
+        assert f"feature level {LATER}" in (why := await refusal_in(now))
         assert "upgrade" in why
-        with pytest.raises(HistoryUnreadable, match="feature level 1"):
+        with pytest.raises(HistoryUnreadable, match=f"feature level {LATER}"):
             read_events((await now.fetch_history()).events)
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue=queue):
@@ -205,7 +208,7 @@ async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_n
             pending = (await again.describe()).raw_description.pending_activities
             return pending[0].last_failure.message if pending else ""
 
-        assert "feature level 1" in await eventually(why, bool)
+        assert f"feature level {LATER}" in await eventually(why, bool)
         await again.terminate()
 
 
@@ -220,7 +223,7 @@ async def test_an_older_worker_refuses_a_loop_of_a_later_level(rig: StartRig, cl
             (r.workspace / "TASKS.md").write_text("- [x] one\n")
     async with rig(loop_catalog(), diligent, task_queue="loop"):
         await loop.signal("retry", {"by": "alice"})
-        assert "feature level 1" in await refusal_in(loop)
+        assert f"feature level {LATER}" in await refusal_in(loop)
     with later_release():
         async with rig(loop_catalog(), diligent, task_queue="loop"):
             await loop.result()

@@ -14,8 +14,8 @@ the level from which on a run has it: `state.features >= LEVEL`.
    activity does what is new only where its request asks for it. So an older worker never meets it in a run that it
    accepts.
 
-To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate something new, name its level as a
-constant here, and ask for it.
+To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate something new, name its level as
+a constant here, and ask for it.
 """
 
 from collections.abc import Mapping

@@ -4,10 +4,9 @@
 """
 
 import asyncio
-import os
 import signal
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
@@ -39,11 +38,12 @@ Build = Callable[[Components, Catalog, Secrets, str | None], Awaitable[Worker]]
 """Builds the worker from its parts, its catalog, what must not be recorded, and its identity in Temporal."""
 
 
-async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
+async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: bool, build: Build) -> None:
     """Run a worker until SIGINT or SIGTERM.
 
     Args:
-        settings: From the environment.
+        settings: From `environ`.
+        environ: The environment, completed by the project's files.
         dev: Start the embedded stack, or join the one that is running.
         build: Builds the worker.
 
@@ -57,7 +57,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
     asyncio.get_running_loop().set_default_executor(executor)
     catalog = load_catalog(settings)
-    secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
+    secrets = own_secrets(settings, environ) | read_secrets(catalog.tools.values(), environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     if settings.home.exists() and not dev:
         make_private(settings.home, report=say)
@@ -72,7 +72,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
             say(f"Web UI     {stack.ui_url}")
         parts = Components(
             settings,
-            os.environ,
+            environ,
             cleanup=cleanup,
             stack=stack,
             connections=EFFECTS_AT_ONCE,
@@ -81,7 +81,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
         )
         parts.require_database()
         required_seals(parts.settings, parts.config)
-        secrets |= own_secrets(parts.settings)  # the embedded stack's fleet key, too
+        secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
         await parts.llm()
         client = await parts.client()

@@ -34,6 +34,11 @@ class Program:
         program = f"python {self.file}" if _runs_files() else self.name
         return " ".join([program, *map(shlex.quote, words)])
 
+    def command_anywhere(self, *words: str) -> str:
+        """A command line to copy in any folder: in a checkout, with the path of the program."""
+        program = f"python {shlex.quote(str(PACKAGE.parent / self.file))}" if _runs_files() else self.name
+        return " ".join([program, *map(shlex.quote, words)])
+
 
 CLI = Program("starter.py")
 WORKER = Program("worker.py", "worker")

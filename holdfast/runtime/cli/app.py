@@ -13,7 +13,7 @@ import typer
 
 import holdfast
 from holdfast.runtime.cli.options import Invocation
-from holdfast.runtime.cli.verbs import decisions, inspect, loops, memory, operate, policies, runs, trust
+from holdfast.runtime.cli.verbs import decisions, inspect, loops, memory, operate, policies, projects, runs, trust
 from holdfast.runtime.programs import CLI, Program
 
 HELP = """Start agent runs, look at them, and decide what they ask.
@@ -47,7 +47,7 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         context_settings=_HELP_OPTIONS,
     )
     app.callback(help=HELP.format(program=CLI.command()))(_options)
-    for module in (runs, decisions, inspect, loops, memory, trust, operate, policies):
+    for module in (projects, runs, decisions, inspect, loops, memory, trust, operate, policies):
         module.verbs.register(app, partial(_carry_out, workflows=workflows))
     return app
 

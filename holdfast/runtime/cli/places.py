@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.config.project import TOML, Project
+from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
 from holdfast.runtime.config.running_stacks import RunningStack, running_stacks
 from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS, LOOPBACK, read_stack, record_fault
 from holdfast.runtime.programs import WORKER
@@ -19,8 +19,8 @@ def stack_elsewhere(project: Project, home: Path) -> Path | None:
         project: What the program was given.
         home: Its state folder.
     """
-    names = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE", "HOLDFAST_HOME")
-    if any(project.environ.get(name, "").strip() for name in names) or read_stack(home):
+    named = any(project.environ.get(name, "").strip() for name in (*NAMING_A_SERVER, "HOLDFAST_HOME"))
+    if named or read_stack(home):
         return None
     return next((each.home for each in running_stacks() if _at_default(each)), None)
 

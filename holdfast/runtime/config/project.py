@@ -18,7 +18,7 @@ import pwd
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,9 @@ TEMPORAL: Final = (
 )
 """The variables of Temporal's client that `.env` may have."""
 
+NAMING_A_SERVER: Final = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE")
+"""Variables that say which Temporal server to use, rather than an embedded one."""
+
 _CODE: Final = ("HOLDFAST_CATALOG", "HOLDFAST_SCRIPT")
 _SENT_TO: Final = {
     "OPENAI_BASE_URL": ("OPENAI_API_KEY",),
@@ -73,8 +76,9 @@ class Project:
     """The folder that holds `.holdfast` by default."""
     files: Mapping[Path, tuple[str, ...]]
     """Each file that was read, with the variables that it sets: those that nothing of higher precedence sets."""
-    code: str = ""
-    """The catalog that the files name; empty for none. Only programs that run the project may import it."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The catalog and the script, by their variables. A program that does not run the project must not import them if
+    only its files name them."""
 
     def listing(self) -> list[str]:
         """A line for each file: its path, and what it sets. Without values."""
@@ -112,7 +116,7 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     if "TEMPORAL_ADDRESS" in from_env.keys() - given.keys():
         from_env["TEMPORAL_CONFIG_FILE"] = os.devnull  # it may hold the key of another server
     merged = from_toml | from_env
-    code = given.get("HOLDFAST_CATALOG") or merged.get("HOLDFAST_CATALOG", "")
+    code = {name: text for name, text in (merged | given).items() if name in _CODE}
     if not runs_code:
         merged = {name: text for name, text in merged.items() if name not in _CODE}
     files = {toml: _counting(from_toml, over=from_env.keys() | given.keys())}

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from temporalio.worker import Worker
 
@@ -26,6 +27,7 @@ from holdfast.runtime.encryption.fleet_keys import required_seals
 from holdfast.runtime.hardening import ROOT_NOTICE, is_root
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
+from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.runtime.worker.graceful import running
@@ -86,7 +88,13 @@ async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: boo
         await parts.llm()
         client = await parts.client()
         identity = await cleanup.enter_async_context(
-            taking_over(client, home=settings.home, task_queue=settings.task_queue, wanted=settings.takeover)
+            taking_over(
+                client,
+                home=settings.home,
+                task_queue=settings.task_queue,
+                wanted=settings.takeover,
+                offer=_offer(settings, catalog),
+            )
         )
         await ensure_search_attributes(client)
         await parts.migrated_pool()
@@ -104,6 +112,11 @@ async def _stopped() -> bool:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return await stop.wait()
+
+
+def _offer(settings: Settings, catalog: Catalog) -> Offer:
+    llm = "scripted" if settings.scripted else settings.llm
+    return Offer(catalog=settings.catalog, agents=tuple(catalog.agents), llm=llm, folder=str(Path.cwd()))
 
 
 def _say_ready(settings: Settings, catalog: Catalog) -> None:

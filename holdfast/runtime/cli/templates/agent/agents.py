@@ -18,7 +18,7 @@ def send_reminder(invoice: str, text: str) -> str:
 dunning = Agent(
     name="dunning",
     instructions="You remind customers of open invoices, politely and in one sentence.",
-    policy=Policy(rules=(allow(effect="read"), ask("send_*", reason="a customer reads it"))),
+    policy=Policy(rules=(allow("open_*"), ask("send_*", reason="a customer reads it"))),
 )
 
 catalog = Catalog(agents=[dunning], tools=[open_invoices, send_reminder])

@@ -9,6 +9,6 @@ def test_a_reminder_names_its_invoice() -> None:
 
 
 def test_a_person_approves_reminders() -> None:
-    """The policy allows reads, and asks before a customer reads anything."""
+    """The policy allows what only reads, and asks before a customer gets anything."""
     rules = catalog.agents["dunning"].policy.rules
-    assert [rule.label for rule in rules] == ["allow * (read)", "ask send_*"]
+    assert [rule.label for rule in rules] == ["allow open_*", "ask send_*"]

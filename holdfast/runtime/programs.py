@@ -61,5 +61,10 @@ def in_checkout() -> bool:
     return program.exists() and program.samefile(PACKAGE / CLI.file)
 
 
+def has_command() -> bool:
+    """Whether this process was started as the command `holdfast`."""
+    return Path(sys.argv[0]).name == COMMAND
+
+
 def _runs_files() -> bool:
-    return in_checkout() and Path(sys.argv[0]).name != COMMAND  # an editable installation of a checkout has the command
+    return in_checkout() and not has_command()  # an editable installation of a checkout has the command

@@ -66,7 +66,7 @@ def rendered(page: str) -> str:
 
 def test_the_page_has_every_setting_as_the_code_has_it() -> None:
     """Names, defaults, what may be in `holdfast.toml`, and ports: all come from the code."""
-    assert rendered(PAGE.read_text()) == PAGE.read_text(), f"run: python -m {__spec__.name if __spec__ else __name__}"
+    assert rendered(PAGE.read_text()) == PAGE.read_text(), "run: python -m tests.unit.test_settings_page"
 
 
 def test_every_setting_is_described() -> None:

@@ -111,9 +111,10 @@ async def _raise_not_found(threads: Threads, name: str) -> None:
         await threads.runs.client.get_workflow_handle(name).result()
     except WorkflowFailureError as error:
         cause: BaseException | None = error
-        while cause := cause.__cause__:
+        while cause:
             if isinstance(cause, ApplicationError) and (kind := _NOT_FOUND.get(cause.type or "")):
                 raise kind(f"loop {name!r} could not start: {cause.message}") from None
+            cause = cause.__cause__
 
 
 _NOT_FOUND = {AGENT_NOT_FOUND: AgentNotFound, WORKSPACE_NOT_FOUND: WorkspaceNotFound}

@@ -58,6 +58,17 @@ def test_a_folder_adds_no_code_to_another_catalog(tmp_path: Path) -> None:
     write(tmp_path, toml='catalog = "trap:catalog"\nscript = "trap:script"\n')
     found = read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
     assert found == {"HOLDFAST_CATALOG": "mycompany.agents:catalog"}
+    write(tmp_path, env="HOLDFAST_SCRIPT=trap:script\n")
+    assert "HOLDFAST_SCRIPT" not in read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
+
+
+@pytest.mark.parametrize("toml", ['"\\u001b[2J" = 1', 'log_level = "\\u001b[2J"', '"\\u202e" = 1'])
+def test_a_faulty_file_does_not_act_on_the_terminal(tmp_path: Path, toml: str) -> None:
+    """An error quotes neither escape sequences nor characters that turn the direction of a text."""
+    write(tmp_path, toml=toml)
+    with pytest.raises(SettingsError, match="control characters") as caught:
+        read(tmp_path)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +172,7 @@ def test_a_stack_file_that_git_wrote_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text(json.dumps(STACK.model_dump()))
     (tmp_path / "stack.json").chmod(0o644)
     assert read_stack(tmp_path) is None
-    assert "other users can read it" in record_fault(tmp_path)
+    assert "can be read by other users" in record_fault(tmp_path)
     (tmp_path / "stack.json").rename(tmp_path / "real.json")
     (tmp_path / "stack.json").symlink_to("real.json")
     assert read_stack(tmp_path) is None

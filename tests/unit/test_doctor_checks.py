@@ -99,6 +99,6 @@ def test_a_stack_file_of_others_is_a_fault(tmp_path: Path) -> None:
     settings, found = project(tmp_path, "")
     check = home_check(found, settings.home, "localhost:7233", reached=False)
     assert check
-    assert (check.status, "other users can read it" in check.detail) == ("missing", True)
+    assert (check.status, "can be read by other users" in check.detail) == ("missing", True)
     settings, named = project(tmp_path, "", TEMPORAL_ADDRESS="temporal:7233")
     assert home_check(named, settings.home, "temporal:7233", reached=False) is None

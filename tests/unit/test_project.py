@@ -53,6 +53,13 @@ def test_a_folder_without_holdfast_toml_is_no_project(tmp_path: Path) -> None:
     assert found == Project({}, ELSEWHERE, {})
 
 
+def test_a_file_that_chooses_servers_is_named(tmp_path: Path) -> None:
+    """Clients print which file decides where a command goes; a setting of the environment is the user's own."""
+    env = "TEMPORAL_ADDRESS=here:7233\nHOLDFAST_HOME=state\nHOLDFAST_BY=ann\n"
+    assert project(tmp_path, env=env).redirects == [f"{tmp_path / ENV} sets HOLDFAST_HOME, TEMPORAL_ADDRESS"]
+    assert project(tmp_path, env=env, given={"TEMPORAL_ADDRESS": "x:1", "HOLDFAST_HOME": "y"}).redirects == []
+
+
 def test_tools_secrets_may_be_in_env_but_not_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other names in `.env` are for the secrets that tools declare; no child process gets them."""
     monkeypatch.delenv("STRIPE_API_KEY", raising=False)

@@ -11,11 +11,7 @@ A folder has no authority of its own, so what somebody gets by cloning or unpack
 """
 
 import difflib
-import errno
-import grp
 import os
-import pwd
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import SettingsError
+from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
 from holdfast.runtime.config.settings import variables
 
 TOML = "holdfast.toml"
@@ -63,7 +60,6 @@ _SENT_TO: Final = {
     "TEMPORAL_ADDRESS": ("TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE"),
 }
 """Addresses, and the secrets (or files of secrets) that are sent there."""
-_MAX_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -109,9 +105,11 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     given = {name: text for name, text in environ.items() if text.strip()}
     from_env = _read_env(env) if os.path.lexists(env) else {}
     from_toml = _read_toml(toml)
+    # The script belongs to the catalog: a folder must not add its code to another catalog's worker.
     if "HOLDFAST_CATALOG" in given or "HOLDFAST_CATALOG" in from_env:
-        # The script belongs to the catalog: a folder must not add its code to another catalog's worker.
         from_toml.pop("HOLDFAST_SCRIPT", None)
+    if "HOLDFAST_CATALOG" in given:
+        from_env.pop("HOLDFAST_SCRIPT", None)
     _check_addresses(env, given, from_env)
     if "TEMPORAL_ADDRESS" in from_env.keys() - given.keys():
         from_env["TEMPORAL_CONFIG_FILE"] = os.devnull  # it may hold the key of another server
@@ -138,11 +136,18 @@ def _read_toml(path: Path) -> dict[str, str]:
         raise SettingsError(f"{path} is not valid TOML: {error}.") from None
     names = variables()
     for key, value in found.items():
+        _check_printable(path, key, str(value))
         if key not in IN_TOML:
             raise SettingsError(f"{path}: {_misplaced(key)}")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise SettingsError(f"{path}: {key} must be a text or a number.")
     return {names[key]: str(value) for key, value in found.items() if str(value).strip()}
+
+
+def _check_printable(path: Path, name: str, value: str) -> None:
+    """Refuse what could act on the terminal when a message quotes it."""
+    if not (name.isprintable() and value.isprintable()):
+        raise SettingsError(f"{path}: {name!a} contains control characters.")
 
 
 def _misplaced(key: str) -> str:
@@ -169,7 +174,8 @@ def _read_env(path: Path) -> dict[str, str]:
     # Without interpolation: `https://elsewhere/${OPENAI_API_KEY}` would send a secret of the environment.
     found = dotenv_values(stream=StringIO(text), interpolate=False)
     ours = (*variables().values(), *TEMPORAL)
-    for name in found:
+    for name, value in found.items():
+        _check_printable(path, name, value or "" if name in ours else "")
         if name.startswith(("HOLDFAST_", "TEMPORAL_", "OPENAI_")) and name not in ours:
             raise SettingsError(f"{path}: there is no setting {name}.{_nearest(name, ours)}")
         if name == "PGPASSWORD":
@@ -193,41 +199,11 @@ def _check_addresses(path: Path, given: Mapping[str, str], from_env: Mapping[str
 
 
 def _read(path: Path, *, private: bool) -> str:
-    """Read a file of the project folder, if its owner and its permissions allow it."""
     try:
-        # O_NONBLOCK: a named pipe would block for ever.
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(file, "rb") as opened:
-            state = os.fstat(file)
-            if fault := _fault(state, private=private):
-                raise SettingsError(f"{path} {fault}. Nothing of it was used.")
-            return opened.read(_MAX_BYTES).decode()
-    except UnicodeDecodeError:
-        raise SettingsError(f"{path} is not UTF-8 text.") from None
-    except OSError as error:
-        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
-        raise SettingsError(f"{path} cannot be read: {reason}.") from None
-
-
-def _fault(state: os.stat_result, *, private: bool) -> str:
-    if not stat.S_ISREG(state.st_mode):
-        return "is not a regular file"
-    if state.st_uid != os.geteuid():
-        return f"belongs to another user (id {state.st_uid})"
-    if private and state.st_mode & 0o077:
-        return "can be read by other users, and is for secrets: check that you wrote it, then `chmod 600` it"
-    if state.st_mode & stat.S_IWOTH or (state.st_mode & stat.S_IWGRP and not _is_own_group(state)):
-        return "can be written by other users: `chmod go-w` it"
-    return f"has more than {_MAX_BYTES} bytes" if state.st_size > _MAX_BYTES else ""
-
-
-def _is_own_group(state: os.stat_result) -> bool:
-    """Whether a file's group is the one that some systems make for its owner alone, with files that it can write."""
-    try:
-        group = grp.getgrgid(state.st_gid)
-        return group.gr_name == pwd.getpwuid(state.st_uid).pw_name and not group.gr_mem
-    except KeyError:
-        return False
+        return read_own_file(path, private=private)
+    except (NotOwnFile, FileNotFoundError) as error:
+        reason = "is gone" if isinstance(error, FileNotFoundError) else str(error)
+        raise SettingsError(f"{path} {reason}. Nothing of it was used.") from None
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -5,14 +5,13 @@ that somebody cloned must not name a server. It imports little, so that the CLI 
 the servers.
 """
 
-import os
-import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
 from holdfast.runtime.config.state_folder import write_private
 
 DEFAULT_ADDRESS: Final = "localhost:7233"
@@ -81,18 +80,13 @@ def write_stack(home: Path, stack: Stack) -> None:
 def _read(home: Path) -> Stack | str:
     """Return the record, or why it does not count; an empty text for none."""
     try:
-        file = os.open(_record(home), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(file, "rb") as opened:
-            state = os.fstat(file)
-            if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid():
-                return "it is not a file of this user"
-            if state.st_mode & 0o077:
-                return "other users can read it, so Holdfast did not write it"
-            stack = Stack.model_validate_json(opened.read())
+        stack = Stack.model_validate_json(read_own_file(_record(home), private=True))
     except FileNotFoundError:
         return ""
-    except (OSError, ValidationError):
-        return "it cannot be read"
+    except NotOwnFile as error:
+        return f"it {error}"
+    except ValidationError:
+        return "it is not a record of a stack"
     return stack if _is_local(stack) else "it names a server that is not on this machine"
 
 

@@ -86,7 +86,15 @@ class Session:
         """The state folder of another folder's stack, if that is what a client reaches from here."""
         from holdfast.runtime.cli.places import stack_elsewhere
 
-        return stack_elsewhere(self.project, self.settings.home)
+        home = stack_elsewhere(self.project, self.settings.home)
+        if home is None:
+            return None
+        from holdfast.runtime.client.connect import connect_config
+        from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS
+
+        # Temporal's configuration file may name another server.
+        config = connect_config(self.project.environ, home=self.settings.home)
+        return home if config["target_host"] == DEFAULT_ADDRESS else None
 
     @cached_property
     def parts(self) -> "Components":

@@ -138,7 +138,7 @@ class Session:
     async def _client(self) -> "Client":
         """A connected client; the error names every place that was looked at."""
         for line in self.project.redirects:
-            self.output.note(line)
+            self.output.note(visible(line))
         try:
             parts = self.parts
             if self._elsewhere and self.project.files:

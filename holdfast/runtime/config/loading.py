@@ -31,9 +31,8 @@ def load(reference: str, kind: type[T]) -> T:
     try:
         found = getattr(module, attribute)
     except AttributeError as error:
-        raise LoadError(
-            f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}{_precedence(module)}"
-        ) from error
+        words = f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
+        raise LoadError(words + _precedence(module)) from error
     if not isinstance(found, kind):
         raise LoadError(f"'{reference}' is a {type(found).__name__}, not a {kind.__name__}. {_names(module, kind)}")
     return found

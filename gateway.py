@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.runtime.commands import Version, run_main
 from holdfast.runtime.composition.process import run_process
 from holdfast.runtime.gateway.process import run_gateway
 from holdfast.runtime.programs import GATEWAY
@@ -20,6 +21,7 @@ def main(
         str | None, typer.Option(help="The workers' catalog, for stores of its own: package.module:attribute.")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Version = False,
 ) -> None:
     """Serve threads over HTTP until Ctrl-C.
 
@@ -32,4 +34,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_main(main)

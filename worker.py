@@ -15,6 +15,7 @@ from temporalio.worker import Worker
 from holdfast.activities import assembly
 from holdfast.activities.notify import open_notifier
 from holdfast.agents.catalog import Catalog
+from holdfast.runtime.commands import Version, run_main
 from holdfast.runtime.composition.components import Components
 from holdfast.runtime.composition.process import run_process
 from holdfast.runtime.programs import WORKER
@@ -54,6 +55,7 @@ def main(
         Path | None, typer.Option(metavar="FILE", help="A policy in place of every agent's own, as YAML.")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Version = False,
 ) -> None:
     """Run agents until Ctrl-C.
 
@@ -67,4 +69,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_main(main)

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-_STORES = ("httpx2", "openai", "psycopg", "psycopg_pool", "typer")
+_STORES = ("dotenv", "httpx2", "openai", "psycopg", "psycopg_pool", "typer")
 EXTRAS = {
     "cli": (*_STORES, "rich"),
     "gateway": (*_STORES, "fastapi", "uvicorn"),

@@ -34,6 +34,11 @@ class Program:
         program = f"python {self.file}" if _runs_files() else self.name
         return " ".join([program, *map(shlex.quote, words)])
 
+    def command_anywhere(self, *words: str) -> str:
+        """A command line to copy in any folder: in a checkout, with the path of the program."""
+        program = f"python {shlex.quote(str(PACKAGE.parent / self.file))}" if _runs_files() else self.name
+        return " ".join([program, *map(shlex.quote, words)])
+
 
 CLI = Program("starter.py")
 WORKER = Program("worker.py", "worker")
@@ -56,5 +61,10 @@ def in_checkout() -> bool:
     return program.exists() and program.samefile(PACKAGE / CLI.file)
 
 
+def has_command() -> bool:
+    """Whether this process was started as the command `holdfast`."""
+    return Path(sys.argv[0]).name == COMMAND
+
+
 def _runs_files() -> bool:
-    return in_checkout() and Path(sys.argv[0]).name != COMMAND  # an editable installation of a checkout has the command
+    return in_checkout() and not has_command()  # an editable installation of a checkout has the command

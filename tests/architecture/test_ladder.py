@@ -37,6 +37,7 @@ PURE = {
 RUNTIME = {
     "extras": "",
     "programs": "",
+    "commands": "",
     "config": "programs",
     "telemetry": "",
     "takeover": "",
@@ -54,7 +55,7 @@ RUNTIME = {
     "api": "client composition config encryption programs reading",
     "audit": "client reading",
     "gateway": "client composition config encryption programs reading",
-    "cli": "audit client composition config encryption memory programs reading workspace",
+    "cli": "audit client commands composition config encryption memory programs reading takeover workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 

@@ -579,7 +579,7 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "start say retry cancel approve deny respond reconcile delegate-authority revoke keygen show list log "
+        "init start say retry cancel approve deny respond reconcile delegate-authority revoke keygen show list log "
         "transcript prompt pending watch verify loop pause resume remember recall forget trust replay prune doctor "
         "policy"
     )

@@ -89,8 +89,8 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         await at_work.client.get_workflow_handle(name).result()
         assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "completed"
         assert await asyncio.to_thread(shell.run, "log", name, code=3) == ""
-        taken = await asyncio.to_thread(shell.run, *given, code=2)
-        assert taken == ""
+        assert await asyncio.to_thread(shell.run, *given, code=2) == ""
+        assert await asyncio.to_thread(shell.run, "loop", str(workspace / "nowhere"), code=3) == ""
         listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()
         assert {name, f"{name}-0", f"{name}-1"} <= {json.loads(line)["thread"] for line in listed}
 

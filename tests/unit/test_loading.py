@@ -44,6 +44,14 @@ def test_the_current_directory_is_searched_last(folder: Path) -> None:
     assert str(folder) == sys.path[-1]
 
 
+def test_an_installed_module_of_the_same_name_is_named(folder: Path) -> None:
+    """Whose `colorsys.py` is not the one that was imported reads which one was."""
+    (folder / "colorsys.py").write_text("catalog = {}\n")
+
+    assert f"is installed, and precedes the one in {folder}" in message("colorsys:catalog")
+    assert "is installed" not in message("json:catalog")
+
+
 @pytest.mark.parametrize("reference", ["", "acme", "acme.agents", ":catalog", "acme:", "acme:a b", "acme:a.b"])
 def test_a_reference_needs_a_module_and_a_name(reference: str) -> None:
     """Anything other than `module:attribute` is refused with the expected form."""

@@ -1,4 +1,4 @@
-"""Settings come only from the environment, and an invalid value is reported before anything starts."""
+"""Settings come from variables, and an invalid value is reported before anything starts."""
 
 from pathlib import Path
 

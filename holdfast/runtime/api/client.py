@@ -55,7 +55,7 @@ class Client:
         key: Path | str | None = None,
         answer_seconds: float | None = None,
     ) -> AsyncIterator[Self]:
-        """Connect to Temporal for a block. What is not given comes from the environment, as for the command line.
+        """Connect to Temporal for a block. What is not given comes from the environment, not from files of a folder.
 
         Args:
             temporal: A client that the program has already: its connection, namespace and interceptors are used, but

@@ -7,14 +7,14 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
-import holdfast
 from holdfast.runtime.cli.options import Invocation
-from holdfast.runtime.cli.verbs import decisions, inspect, loops, memory, operate, policies, runs, trust
-from holdfast.runtime.programs import CLI, Program
+from holdfast.runtime.cli.verbs import decisions, inspect, loops, memory, operate, policies, projects, runs, trust
+from holdfast.runtime.commands import Command, Version
+from holdfast.runtime.programs import CLI, Program, has_command
 
 HELP = """Start agent runs, look at them, and decide what they ask.
 
@@ -41,13 +41,13 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         workflows: Loads today's workflow classes, for `replay`.
     """
     app = typer.Typer(
-        add_completion=False,
+        add_completion=has_command(),  # shells complete a command, not `python starter.py`
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help and plain errors: they need no imports, and read well in a pipe
         context_settings=_HELP_OPTIONS,
     )
     app.callback(help=HELP.format(program=CLI.command()))(_options)
-    for module in (runs, decisions, inspect, loops, memory, trust, operate, policies):
+    for module in (projects, runs, decisions, inspect, loops, memory, trust, operate, policies):
         module.verbs.register(app, partial(_carry_out, workflows=workflows))
     return app
 
@@ -65,24 +65,16 @@ def add_program(app: typer.Typer, program: Program, module: str, *, help: str) -
     def run_program(context: typer.Context) -> None:
         main = import_module(module).main
         single = typer.Typer(add_completion=False, context_settings=_HELP_OPTIONS)
-        single.command(help=cleandoc(main.__doc__).replace(f"python {program.file}", program.command()))(main)
+        single.command(cls=Command, help=cleandoc(main.__doc__).replace(f"python {program.file}", program.command()))(
+            main
+        )
         single(context.args, prog_name=context.command_path)
 
     everything = {"ignore_unknown_options": True, "allow_extra_args": True}
     app.command(program.verb, help=help, add_help_option=False, context_settings=everything)(run_program)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(holdfast.__version__)
-        raise typer.Exit
-
-
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _options(version: Version = False) -> None:
     """What precedes every verb."""
 
 

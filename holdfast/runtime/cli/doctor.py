@@ -18,17 +18,26 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.agents.catalog import Catalog
-from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.errors import ServerUnreachable
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
+from holdfast.runtime.cli.project_checks import (
+    catalog_check,
+    home_check,
+    llm_check,
+    not_imported,
+    offers,
+    port_check,
+    settings_check,
+)
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.client.connect import connect
-from holdfast.runtime.config.loading import load
+from holdfast.runtime.config.project import Project
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import read_stack
 from holdfast.runtime.programs import PACKAGE, WORKER
+from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
@@ -37,13 +46,25 @@ _FRESH = timedelta(seconds=75)
 """Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
 
 
-async def examine(settings: Settings, config: dict[str, Any]) -> list[Check]:
+async def examine(settings: Settings, config: dict[str, Any], project: Project) -> list[Check]:
     """Run all checks; a check that fails does not keep the others from running."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings))
-    checks = await _temporal(settings, config)
-    profile = await asyncio.to_thread(hardening, settings, config)
-    commands = await asyncio.to_thread(_commands)
-    return [*checks, await database, _llm(settings), _catalog(settings), commands, *profile]
+    server, offered = await _temporal(settings, config)
+    reached = server[0].status == "ok"
+    foreign = not_imported(project, offered)
+    profile = await asyncio.to_thread(hardening, settings, config, not_imported=foreign)
+    found = [
+        settings_check(project),
+        *server,
+        home_check(project, settings.home, config["target_host"], reached=reached),
+        await asyncio.to_thread(port_check, config, reached=reached, gateway=settings.gateway_port),
+        await database,
+        llm_check(settings, project, offered) or _llm(settings),
+        catalog_check(settings, project, offered),
+        await asyncio.to_thread(_commands),
+        *profile,
+    ]
+    return [check for check in found if check]
 
 
 def exit_code(checks: Sequence[Check], *, hardened: bool = False) -> int:
@@ -69,14 +90,14 @@ def report(checks: Sequence[Check]) -> Text:
     return screen
 
 
-async def _temporal(settings: Settings, config: dict[str, Any]) -> list[Check]:
+async def _temporal(settings: Settings, config: dict[str, Any]) -> tuple[list[Check], list[Offer]]:
     address, start = config["target_host"], f"{WORKER.command('--dev')}, or set TEMPORAL_ADDRESS"
     try:
         client = await connect(config)
         system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_LIMIT)
     except (ServerUnreachable, RPCError) as error:
         words = str(error) if isinstance(error, ServerUnreachable) else f"{address}: {error.message}"
-        return [Check("temporal", "missing", words, start)]
+        return [Check("temporal", "missing", words, start)], []
     checks = [Check("temporal", "ok", f"server {system.server_version} at {address}")]
     try:
         await client.workflow_service.describe_namespace(
@@ -86,9 +107,12 @@ async def _temporal(settings: Settings, config: dict[str, Any]) -> list[Check]:
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             detail = f"the server has no namespace {client.namespace!r}"
-            return [*checks, Check("namespace", "missing", detail, "set TEMPORAL_NAMESPACE to one that it has")]
+            return [*checks, Check("namespace", "missing", detail, "set TEMPORAL_NAMESPACE to one that it has")], []
         checks.append(Check("namespace", "open", f"{client.namespace}: {error.message}"))
-    return [*checks, await _search_attributes(client), await _workers(client, settings.task_queue)]
+    workers, identities = await _workers(client, settings.task_queue)
+    queue = (client.service_client.config.target_host, client.namespace, settings.task_queue)
+    offered = await asyncio.to_thread(offers, settings.home, identities, *queue)
+    return [*checks, await _search_attributes(client), workers], list(offered.values())
 
 
 async def _search_attributes(client: Client) -> Check:
@@ -106,7 +130,8 @@ async def _search_attributes(client: Client) -> Check:
     return Check("search attributes", "ok", ", ".join(SEARCH_ATTRIBUTES))
 
 
-async def _workers(client: Client, task_queue: str) -> Check:
+async def _workers(client: Client, task_queue: str) -> tuple[Check, list[str]]:
+    """The workers on the task queue, and their identities."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue),
@@ -115,12 +140,13 @@ async def _workers(client: Client, task_queue: str) -> Check:
     try:
         answer = await client.workflow_service.describe_task_queue(request, timeout=_LIMIT)
     except RPCError as error:
-        return Check("workers", "open", f"task queue {task_queue}: {error.message}")
+        return Check("workers", "open", f"task queue {task_queue}: {error.message}"), []
     now = datetime.now(UTC)
     fresh = sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
     if fresh:
-        return Check("workers", "ok", f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}")
-    return Check("workers", "missing", f"no worker listens on task queue {task_queue}", WORKER.command("--dev"))
+        words = f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}"
+        return Check("workers", "ok", words), fresh
+    return Check("workers", "missing", f"no worker listens on task queue {task_queue}", WORKER.command("--dev")), []
 
 
 def _database(settings: Settings) -> Check:
@@ -147,27 +173,10 @@ def _database(settings: Settings) -> Check:
 
 
 def _llm(settings: Settings) -> Check:
-    if settings.scripted:
-        fix = "set OPENAI_API_KEY or OPENAI_BASE_URL, here and where workers run"
-        return Check(
-            "llm", "open", f"no key and no endpoint is set here; `{WORKER.command('--dev')}` uses a scripted LLM", fix
-        )
     parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     key = "key set" if settings.openai_api_key else "no key"
     return Check("llm", "ok", f"{settings.llm} at {where}, {key}")
-
-
-def _catalog(settings: Settings) -> Check:
-    try:
-        catalog = load(settings.catalog, Catalog)
-    except HoldfastError as error:
-        return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
-    agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
-    stores = {"threads": catalog.threads, "artifacts": catalog.artifacts, "memories": catalog.memories}
-    own = ", ".join(name for name, store in stores.items() if store is not None)
-    kept = f"; stores of its own: {own}" if own else ""
-    return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}{kept}")
 
 
 def _commands() -> Check:

@@ -24,17 +24,18 @@ _GUESSED: Final = frozenset({"", "postgres", "holdfast", "temporal", "password",
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", ""})
 
 
-def hardening(settings: Settings, config: Mapping[str, Any]) -> list[Check]:
+def hardening(settings: Settings, config: Mapping[str, Any], *, not_imported: str = "") -> list[Check]:
     """The lines of the profile that this process can check.
 
     Args:
         settings: From the environment.
         config: Where Temporal is (`connect_config`).
+        not_imported: The workers' catalog, if it must not be imported here; empty to import the one in the settings.
     """
     return [
         _fleet_key(settings, config),
         _plain_starts(settings),
-        _policy(settings),
+        _policy(settings, not_imported),
         _encryption(settings),
         _transport(config),
         _gateway(settings),
@@ -64,7 +65,10 @@ def _plain_starts(settings: Settings) -> Check:
     return Check("plain starts", "ok", "refused")
 
 
-def _policy(settings: Settings) -> Check:
+def _policy(settings: Settings, not_imported: str) -> Check:
+    if not_imported and not settings.policy:
+        fix = f"to import it here, if you trust it: {CLI.command('doctor', '--catalog', not_imported)}"
+        return Check("policy", "open", f"the agents' own, in {not_imported}", fix)
     try:
         policies = list(_policies(settings))
     except HoldfastError as error:

@@ -62,7 +62,9 @@ def _trace(debug: bool) -> None:
 
 def _say(words: str) -> None:
     if words:
+        from holdfast.runtime.cli.text import visible
+
         try:
-            print(words, file=sys.stderr, flush=True)
+            print(visible(words), file=sys.stderr, flush=True)
         except OSError:
             return  # nobody reads it

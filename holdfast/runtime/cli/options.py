@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from holdfast.runtime.commands import Command
 from holdfast.runtime.programs import CLI
 
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
@@ -136,13 +137,21 @@ class Verbs:
         for each in self._declared:
             # The first character keeps the lines of the epilog as they are.
             epilog = "\b\nExamples:\n" + "\n".join(f"  {CLI.command()} {line}" for line in each.examples)
-            app.command(each.name, epilog=epilog)(each.command(carry_out))
+            app.command(each.name, cls=Command, epilog=epilog)(each.command(carry_out))
 
 
-def read_content(text: str | None, blocks: Path | None) -> Any:
-    """What the user says: text, or the content blocks in a file."""
-    if (text is None) == (blocks is None):
-        raise typer.BadParameter("say it as text, or name a file with --content")
+def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
+    """What the user says: text, or the content blocks in a file.
+
+    Args:
+        text: What was typed.
+        blocks: The file.
+        what: What it is, for errors: the argument's name.
+    """
+    if text is None and blocks is None:
+        raise typer.BadParameter(f"{what} is missing: say it as text, or name a file with --content")
+    if text is not None and blocks is not None:
+        raise typer.BadParameter(f"{what} was given twice: say it as text, or name a file with --content, not both")
     if blocks is None:
         return text
     import json

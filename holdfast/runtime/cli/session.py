@@ -7,17 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.errors import SettingsError
+from holdfast.errors import ServerUnreachable, SettingsError
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.programs import base_folder
 from holdfast.stores import origin_of
 
 if TYPE_CHECKING:
-    from temporalio.client import WorkflowExecutionDescription
+    from temporalio.client import Client, WorkflowExecutionDescription
 
     from holdfast.runtime.cli.output import Output
     from holdfast.runtime.client.threads import Threads
     from holdfast.runtime.composition.components import Components
+    from holdfast.runtime.config.project import Project
     from holdfast.runtime.config.settings import Settings
 
 
@@ -52,6 +53,17 @@ class Session:
         await self._cleanup.aclose()
 
     @cached_property
+    def project(self) -> "Project":
+        """The environment, completed by the project's files.
+
+        Raises:
+            SettingsError: A file cannot be used.
+        """
+        from holdfast.runtime.config.project import read_project
+
+        return read_project(self._environ, folder=Path.cwd(), default_root=base_folder(), runs_code=False)
+
+    @cached_property
     def settings(self) -> "Settings":
         """The settings.
 
@@ -60,7 +72,7 @@ class Session:
         """
         from holdfast.runtime.config.settings import Settings
 
-        return Settings.from_env(self._environ, root=base_folder())
+        return Settings.from_env(self.project.environ, root=self.project.root)
 
     @cached_property
     def output(self) -> "Output":
@@ -70,13 +82,33 @@ class Session:
         return Output(as_json=self._as_json)
 
     @cached_property
+    def _elsewhere(self) -> Path | None:
+        """The state folder of another folder's stack, if that is what a client reaches from here."""
+        from holdfast.runtime.cli.places import stack_elsewhere
+
+        home = stack_elsewhere(self.project, self.settings.home)
+        if home is None:
+            return None
+        from holdfast.runtime.client.connect import connect_config
+        from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS
+
+        # Temporal's configuration file may name another server.
+        config = connect_config(self.project.environ, home=self.settings.home)
+        return home if config["target_host"] == DEFAULT_ADDRESS else None
+
+    @cached_property
     def parts(self) -> "Components":
         """Client, stores and the rest."""
         from holdfast.runtime.composition.components import Components
 
+        if self._elsewhere and not self.project.files:
+            self.settings = self.settings.model_copy(update={"home": self._elsewhere})
+            self.output.note(f"Using the stack of {self._elsewhere}.")
         # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have an embedding model.
         scripted = self.settings.database_url is None
-        return Components(self.settings, self._environ, cleanup=self._cleanup, scripted=scripted, quiet=not self._debug)
+        return Components(
+            self.settings, self.project.environ, cleanup=self._cleanup, scripted=scripted, quiet=not self._debug
+        )
 
     async def connect(self, thread: str | None = None) -> "Threads":
         """The threads, on a connected client.
@@ -92,8 +124,8 @@ class Session:
             from holdfast.runtime.client.start_options import check_thread_id
 
             check_thread_id(thread)
+        client = await self._client()
         settings = self.settings
-        client = await self.parts.client()
         from holdfast.runtime.client.threads import Threads
 
         return Threads(
@@ -102,6 +134,22 @@ class Session:
             answer_within=settings.answer_seconds,
             record=self.parts.threads(),
         )
+
+    async def _client(self) -> "Client":
+        """A connected client; the error names every place that was looked at."""
+        for line in self.project.redirects:
+            self.output.note(visible(line))
+        try:
+            parts = self.parts
+            if self._elsewhere and self.project.files:
+                from holdfast.runtime.cli.places import belongs_elsewhere
+
+                raise belongs_elsewhere(self.project, self._elsewhere)
+            return await parts.client()
+        except ServerUnreachable as error:
+            from holdfast.runtime.cli.places import places
+
+            raise ServerUnreachable("\n  ".join([str(error), *places(self.project, self.settings.home)])) from None
 
     def person(self, given: str | None) -> str:
         """The name of the person who decides or speaks."""

@@ -14,14 +14,13 @@ from temporalio.service import RPCError
 
 from holdfast.errors import ServerUnreachable, StackError
 from holdfast.runtime.client.unreachable import unreachable
-from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS, Stack, read_stack
 from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import LeanPayloadConverter
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
-DEFAULT_ADDRESS = "localhost:7233"
 CONNECT_SECONDS = 10.0
 """How long the server may take to answer the first time."""
 

@@ -5,14 +5,22 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import WorkflowExecutionDescription
+from temporalio.client import WorkflowExecutionDescription, WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from holdfast.errors import FleetKeyMissing, Refused, ServerUnreachable, ThreadExists, ThreadNotFound
+from holdfast.errors import (
+    AgentNotFound,
+    FleetKeyMissing,
+    Refused,
+    ServerUnreachable,
+    ThreadExists,
+    ThreadNotFound,
+    WorkspaceNotFound,
+)
 from holdfast.loop.state import LoopInput, LoopState, Steering
-from holdfast.run.contracts import LOOP_WORKFLOW
+from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.decisions import UpdateResult, send_update
 from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id, summary
@@ -72,6 +80,44 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     except RPCError as error:
         raise threads.runs.translate_error(error, chosen) from error
     return Started(thread=chosen, run_id=run.first_execution_run_id or "")
+
+
+async def wait_until_surveyed(threads: Threads, name: str, *, within: float = 5.0) -> bool:
+    """Wait until a worker has read the workspace of a new loop; return False if none did within `within` seconds.
+
+    Raises:
+        AgentNotFound: The worker's catalog has no such agent.
+        WorkspaceNotFound: The workspace is not a folder on the worker.
+    """
+    clock = asyncio.get_running_loop()
+    deadline = clock.time() + within
+    while (left := deadline - clock.time()) > 0:
+        try:
+            state = await threads.runs.query(name, "state", within=left)
+        except (ServerUnreachable, NeverRan):
+            state = {"agent": None}
+        if state["agent"]:
+            return True
+        if (await threads.runs.describe(name, loops=True)).status in ENDED:
+            await _raise_not_found(threads, name)
+            return True
+        await asyncio.sleep(0.03)
+    return False
+
+
+async def _raise_not_found(threads: Threads, name: str) -> None:
+    """Raise if a loop has failed because its agent or its workspace does not exist."""
+    try:
+        await threads.runs.client.get_workflow_handle(name).result()
+    except WorkflowFailureError as error:
+        cause: BaseException | None = error
+        while cause:
+            if isinstance(cause, ApplicationError) and (kind := _NOT_FOUND.get(cause.type or "")):
+                raise kind(f"loop {name!r} could not start: {cause.message}") from None
+            cause = cause.__cause__
+
+
+_NOT_FOUND = {AGENT_NOT_FOUND: AgentNotFound, WORKSPACE_NOT_FOUND: WorkspaceNotFound}
 
 
 async def steer(threads: Threads, name: str, what: Steering, *, by: str, reason: str = "") -> UpdateResult:

@@ -3,24 +3,26 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.config.own_secrets import own_secrets
+from holdfast.runtime.config.project import read_project
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.hardening import protect_process
 from holdfast.runtime.programs import Program, base_folder
 from holdfast.runtime.telemetry.logs import configure_logging
 
+Serve = Callable[[Settings, Mapping[str, str]], Awaitable[None]]
 USAGE = 2
 UNREACHABLE = 4
 
 
 def run_process(
     program: Program,
-    serve: Callable[[Settings], Awaitable[None]],
+    serve: Serve,
     *,
     debug: bool,
     catalog: str | None = None,
@@ -30,7 +32,7 @@ def run_process(
 
     Args:
         program: Names itself in errors.
-        serve: Runs with the settings.
+        serve: Runs with the settings, and the environment that they and Temporal's client were read from.
         debug: Show tracebacks.
         catalog: `--catalog`, in place of HOLDFAST_CATALOG.
         policy: `--policy`, in place of HOLDFAST_POLICY.
@@ -38,11 +40,14 @@ def run_process(
     try:
         given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
         environ = os.environ | {variable: value for variable, value in given.items() if value}
-        settings = Settings.from_env(environ, root=base_folder())
+        project = read_project(environ, folder=Path.cwd(), default_root=base_folder(), runs_code=True)
+        settings = Settings.from_env(project.environ, root=project.root)
         os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
-        configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings))
+        configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings, project.environ))
         protect_process()
-        asyncio.run(_serve_and_exit(serve, settings))
+        for line in project.listing():
+            say(f"Settings   {line}")
+        asyncio.run(_serve_and_exit(serve, settings, project.environ))
     except HoldfastError as error:
         if debug:
             raise
@@ -51,8 +56,8 @@ def run_process(
     raise AssertionError("the process has ended")
 
 
-async def _serve_and_exit(serve: Callable[[Settings], Awaitable[None]], settings: Settings) -> None:
-    await serve(settings)
+async def _serve_and_exit(serve: Serve, settings: Settings, environ: Mapping[str, str]) -> None:
+    await serve(settings, environ)
     exit_now(0)  # from within the loop: closing it waits for threads, and a tool may never return
 
 

@@ -31,9 +31,8 @@ def load(reference: str, kind: type[T]) -> T:
     try:
         found = getattr(module, attribute)
     except AttributeError as error:
-        raise LoadError(
-            f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
-        ) from error
+        words = f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
+        raise LoadError(words + _precedence(module)) from error
     if not isinstance(found, kind):
         raise LoadError(f"'{reference}' is a {type(found).__name__}, not a {kind.__name__}. {_names(module, kind)}")
     return found
@@ -69,6 +68,16 @@ def _place(error: BaseException) -> str:
 
 def _is_machinery(filename: str) -> bool:
     return filename.startswith("<frozen ") or filename in (__file__, importlib.__file__)
+
+
+def _precedence(module: ModuleType) -> str:
+    """Say which file was imported, if the current folder has a module of that name, too; otherwise nothing."""
+    here, top = Path.cwd(), module.__name__.partition(".")[0]
+    own = (here / top).is_dir() or (here / f"{top}.py").exists()
+    file = getattr(module, "__file__", None)
+    if file is None or not own or Path(file).is_relative_to(here):
+        return ""
+    return f" It is {file}, which is installed, and precedes the one in {here}: rename yours."
 
 
 def _names(module: ModuleType, kind: type[object]) -> str:

@@ -1,4 +1,7 @@
-"""Settings of the worker, the gateway and the CLI, from environment variables. Temporal's client reads `TEMPORAL_*`."""
+"""Settings of the worker, the gateway and the CLI, by their variables. Temporal's client reads `TEMPORAL_*`.
+
+`project` completes the environment from the files of a project folder.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,8 +92,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Annotated[Path, AfterValidator(_absolute)]
-    """`HOLDFAST_HOME`: the state folder. Default: `.holdfast` beside `worker.py`; where Holdfast is
-    installed, in the current folder."""
+    """`HOLDFAST_HOME`: the state folder. Default: `.holdfast` in the project folder; without a project, beside
+    `worker.py` in a checkout, or else in the current folder."""
     catalog: Reference = EXAMPLE
     """`HOLDFAST_CATALOG`: the agents and tools that the worker offers, as `package.module:attribute`."""
     policy: Annotated[Path, AfterValidator(_absolute)] | None = None
@@ -180,8 +183,8 @@ class Settings(BaseModel):
         """Read the settings from environment variables; an empty or blank variable counts as unset.
 
         Args:
-            environ: Usually `os.environ`.
-            root: The folder that holds `.holdfast` by default (`holdfast.runtime.programs.base_folder`).
+            environ: `Project.environ`, or `os.environ`.
+            root: The folder that holds `.holdfast` by default (`Project.root`).
 
         Raises:
             SettingsError: Some values are invalid; the error names all of them, and hides the secret ones.

@@ -1,13 +1,22 @@
 """The record of the embedded stack, `<home>/stack.json`: its addresses, ports and process ids.
 
-It imports little, so that the CLI starts fast. `devstack` starts and stops the servers.
+A record counts only if this user owns it, others cannot read it, and all its addresses are on this machine: a folder
+that somebody cloned must not name a server. It imports little, so that the CLI starts fast. `devstack` starts and stops
+the servers.
 """
 
 from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
 from holdfast.runtime.config.state_folder import write_private
+
+DEFAULT_ADDRESS: Final = "localhost:7233"
+"""Where a Temporal server usually is, and the embedded one if nothing else is there."""
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Stack(BaseModel):
@@ -48,11 +57,15 @@ class Stack(BaseModel):
 
 def read_stack(home: Path) -> Stack | None:
     """Return the stack recorded in the state folder `home`, running or not; None without a usable record."""
-    try:
-        return Stack.model_validate_json(_record(home).read_bytes())
-    except (OSError, ValidationError):
-        # The record is a hint: without it, the servers are found among the running processes.
-        return None
+    # The record is a hint: without it, the servers are found among the running processes.
+    found = _read(home)
+    return found if isinstance(found, Stack) else None
+
+
+def record_fault(home: Path) -> str:
+    """Say why the record in the state folder `home` does not count; empty if it does, or if there is none."""
+    found = _read(home)
+    return found if isinstance(found, str) else ""
 
 
 def write_stack(home: Path, stack: Stack) -> None:
@@ -62,6 +75,31 @@ def write_stack(home: Path, stack: Stack) -> None:
         OSError: The folder cannot be written.
     """
     write_private(_record(home), stack.model_dump_json(indent=2).encode() + b"\n")
+
+
+def _read(home: Path) -> Stack | str:
+    """Return the record, or why it does not count; an empty text for none."""
+    try:
+        stack = Stack.model_validate_json(read_own_file(_record(home), private=True))
+    except FileNotFoundError:
+        return ""
+    except NotOwnFile as error:
+        return f"it {error}"
+    except ValidationError:
+        return "it is not a record of a stack"
+    return stack if _is_local(stack) else "it names a server that is not on this machine"
+
+
+def _is_local(stack: Stack) -> bool:
+    """Whether all addresses are on this machine; before the servers' first start, some are empty."""
+    try:
+        database, ui = urlsplit(stack.database_url), urlsplit(stack.ui_url)
+        sockets = parse_qs(database.query)
+        hosts = {stack.temporal_address.rpartition(":")[0], ui.hostname}
+    except ValueError:
+        return False
+    by_socket = database.hostname is None and sockets.keys() == {"host", "port"} and sockets["host"][0].startswith("/")
+    return hosts <= {*LOOPBACK, "::1", None} and (by_socket or not stack.database_url)
 
 
 def _record(home: Path) -> Path:

@@ -1,8 +1,8 @@
 """Runs a gateway process until it is stopped: its parts, its socket, and what it prints."""
 
 import asyncio
-import os
 import signal
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from holdfast.runtime.client.threads import Threads
@@ -17,11 +17,12 @@ from holdfast.runtime.gateway.serving import Server, listen
 _INDENT = " " * 11
 
 
-async def run_gateway(settings: Settings, *, host: str | None, port: int | None) -> None:
+async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: str | None, port: int | None) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        settings: From the environment.
+        settings: From `environ`.
+        environ: The environment, completed by the project's files.
         host: The address to listen on; None for the one in the settings.
         port: The port, 0 for any free one; None for the one in the settings.
 
@@ -32,7 +33,7 @@ async def run_gateway(settings: Settings, *, host: str | None, port: int | None)
     callers = read_callers(settings.gateway_tokens, settings.policy)
     key = read_key(settings.gateway_key) if settings.gateway_key else None
     async with AsyncExitStack() as cleanup:
-        parts = Components(settings, os.environ, cleanup=cleanup, connections=4)
+        parts = Components(settings, environ, cleanup=cleanup, connections=4)
         client = await parts.client()
         # Not waited for: without the record, the gateway serves all but what Temporal has removed.
         record = (await parts.stores()).threads

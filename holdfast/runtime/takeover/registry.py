@@ -1,7 +1,7 @@
-"""The workers of this machine that share a task queue: a folder of empty files, named after their identities.
+"""The workers of this machine that share a task queue: a folder of files, named after their identities.
 
 A file is a hint and never a proof: a forged one can only cause a check. A worker that shuts down in order removes its
-file, so a file whose process is gone means that the worker died.
+file, so a file whose process is gone means that the worker died. The file holds what the worker offers, for people.
 """
 
 import fcntl
@@ -11,10 +11,30 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
 
 FOLDER = "workers"
 """Below the state folder."""
+
+
+_MAX_OFFER_BYTES = 65_536
+
+
+class Offer(BaseModel):
+    """What a worker offers, as it says itself."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    catalog: str
+    """`package.module:attribute`."""
+    agents: tuple[str, ...]
+    """The names of its agents."""
+    llm: str
+    """The language model; `scripted` for none."""
+    folder: str
+    """Where the worker was started."""
 
 
 class WorkerRegistry:
@@ -37,15 +57,26 @@ class WorkerRegistry:
         with self._open():
             pass
 
-    def add(self, identity: WorkerIdentity) -> None:
-        """Register a worker.
+    def add(self, identity: WorkerIdentity, offer: Offer | None = None) -> None:
+        """Register a worker, and what it offers.
 
         Raises:
-            OSError: The file cannot be created.
+            OSError: The file cannot be written.
         """
         with self._open() as folder:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(self._name(identity), flags, 0o600, dir_fd=folder))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(self._name(identity), flags, 0o600, dir_fd=folder), "w") as file:
+                file.write(offer.model_dump_json() if offer else "")
+
+    def offer(self, identity: WorkerIdentity) -> Offer | None:
+        """Return what a worker says that it offers; None if it says nothing, or not on this machine."""
+        try:
+            with self._open() as folder:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                with os.fdopen(os.open(self._name(identity), flags, dir_fd=folder), "rb") as file:
+                    return Offer.model_validate_json(file.read(_MAX_OFFER_BYTES))
+        except (OSError, ValidationError):
+            return None
 
     def remove(self, identities: Iterable[WorkerIdentity]) -> None:
         """Remove workers; unknown ones are ignored.

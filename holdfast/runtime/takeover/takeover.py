@@ -34,7 +34,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.run.activities import HEARTBEAT_TIMEOUT
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.takeover.liveness import is_gone, this_process
-from holdfast.runtime.takeover.registry import WorkerRegistry
+from holdfast.runtime.takeover.registry import Offer, WorkerRegistry
 from holdfast.runtime.takeover.sticky_queues import RPC_TIMEOUT, last_task, release_task
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity
 
@@ -65,7 +65,9 @@ log = structlog.get_logger("takeover")
 
 
 @asynccontextmanager
-async def taking_over(client: Client, *, home: Path, task_queue: str, wanted: bool = True) -> AsyncIterator[str | None]:
+async def taking_over(
+    client: Client, *, home: Path, task_queue: str, wanted: bool = True, offer: Offer | None = None
+) -> AsyncIterator[str | None]:
     """Take over from killed workers of this machine during the block.
 
     Args:
@@ -73,6 +75,7 @@ async def taking_over(client: Client, *, home: Path, task_queue: str, wanted: bo
         home: The state folder; workers that share it see each other.
         task_queue: The task queue whose runs are examined.
         wanted: `Settings.takeover`.
+        offer: What the worker offers, for `doctor`.
 
     Yields:
         The identity for the worker; None to use Temporal's default, if the end of this process could not be proved.
@@ -83,7 +86,7 @@ async def taking_over(client: Client, *, home: Path, task_queue: str, wanted: bo
         return
     try:
         registry = WorkerRegistry(home, client.service_client.config.target_host, client.namespace, task_queue)
-        registry.add(me)
+        registry.add(me, offer)
     except OSError as error:
         log.warning("takeover_unavailable", reason=str(error))
         yield str(me)

@@ -4,12 +4,12 @@
 """
 
 import asyncio
-import os
 import signal
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from temporalio.worker import Worker
 
@@ -27,6 +27,7 @@ from holdfast.runtime.encryption.fleet_keys import required_seals
 from holdfast.runtime.hardening import ROOT_NOTICE, is_root
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
+from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.runtime.worker.graceful import running
@@ -39,11 +40,12 @@ Build = Callable[[Components, Catalog, Secrets, str | None], Awaitable[Worker]]
 """Builds the worker from its parts, its catalog, what must not be recorded, and its identity in Temporal."""
 
 
-async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
+async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: bool, build: Build) -> None:
     """Run a worker until SIGINT or SIGTERM.
 
     Args:
-        settings: From the environment.
+        settings: From `environ`.
+        environ: The environment, completed by the project's files.
         dev: Start the embedded stack, or join the one that is running.
         build: Builds the worker.
 
@@ -57,7 +59,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
     asyncio.get_running_loop().set_default_executor(executor)
     catalog = load_catalog(settings)
-    secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
+    secrets = own_secrets(settings, environ) | read_secrets(catalog.tools.values(), environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     if settings.home.exists() and not dev:
         make_private(settings.home, report=say)
@@ -72,7 +74,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
             say(f"Web UI     {stack.ui_url}")
         parts = Components(
             settings,
-            os.environ,
+            environ,
             cleanup=cleanup,
             stack=stack,
             connections=EFFECTS_AT_ONCE,
@@ -81,12 +83,18 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
         )
         parts.require_database()
         required_seals(parts.settings, parts.config)
-        secrets |= own_secrets(parts.settings)  # the embedded stack's fleet key, too
+        secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
         await parts.llm()
         client = await parts.client()
         identity = await cleanup.enter_async_context(
-            taking_over(client, home=settings.home, task_queue=settings.task_queue, wanted=settings.takeover)
+            taking_over(
+                client,
+                home=settings.home,
+                task_queue=settings.task_queue,
+                wanted=settings.takeover,
+                offer=_offer(settings, catalog),
+            )
         )
         await ensure_search_attributes(client)
         await parts.migrated_pool()
@@ -104,6 +112,11 @@ async def _stopped() -> bool:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return await stop.wait()
+
+
+def _offer(settings: Settings, catalog: Catalog) -> Offer:
+    llm = "scripted" if settings.scripted else settings.llm
+    return Offer(catalog=settings.catalog, agents=tuple(catalog.agents), llm=llm, folder=str(Path.cwd()))
 
 
 def _say_ready(settings: Settings, catalog: Catalog) -> None:

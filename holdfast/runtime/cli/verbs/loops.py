@@ -9,7 +9,7 @@ from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.options import By, Reason, Verbs
 from holdfast.runtime.cli.reports import print_loop, report_outcome
 from holdfast.runtime.cli.session import Session
-from holdfast.runtime.programs import CLI
+from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
     from holdfast.runtime.client.threads import Started, Threads
@@ -57,7 +57,7 @@ async def loop(
     """
     threads = await session.connect(name)
     from holdfast.loop.state import LoopInput
-    from holdfast.runtime.client.loops import start_loop
+    from holdfast.runtime.client.loops import start_loop, wait_until_surveyed
 
     person = session.person(by)
     given = {
@@ -75,6 +75,11 @@ async def loop(
         "by_proven": session.is_own(person),
     }
     started = await start_loop(threads, LoopInput.model_validate(given), name=name)
+    if not await wait_until_surveyed(threads, started.thread):
+        session.output.note(
+            f"No worker has picked it up yet; start one with `{WORKER.command('--dev')}` "
+            f"(task queue {session.settings.task_queue!r})."
+        )
     return await _wait(session, threads, started.thread) if wait else _report(session, threads, started)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.runtime.cli.exits import OK
+from holdfast.errors import SettingsError
+from holdfast.runtime.cli.exits import OK, USAGE
 from holdfast.runtime.cli.options import Verbs
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import count, visible
@@ -109,10 +110,15 @@ async def doctor(
 
     docs/security.md explains the profile.
     """
+    from holdfast.runtime.cli.checks import Check
     from holdfast.runtime.cli.doctor import examine, exit_code, report
 
-    checks = await examine(session.settings, session.parts.connect_options)
-    code = exit_code(checks, hardened=hardened)
+    try:
+        options = session.parts.connect_options  # first: it may find the stack of another folder
+        checks = await examine(session.settings, options, session.project)
+        code = exit_code(checks, hardened=hardened)
+    except SettingsError as error:
+        checks, code = [Check("settings", "missing", str(error), "correct it; docs/reference/settings.md")], USAGE
     found = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
     session.output.result({"ok": code == OK, "checks": found}, report(checks))
     return code

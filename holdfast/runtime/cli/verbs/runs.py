@@ -54,7 +54,7 @@ async def start(
     ] = False,
 ) -> int:
     """Start a run, or continue a closed thread."""
-    content = read_content(task, blocks)
+    content = read_content(task, blocks, what="TASK")
     from holdfast.runtime.client.start_options import check_own_id, check_task
 
     check_task(content)
@@ -103,7 +103,7 @@ async def say(
     key: Key = None,
 ) -> int:
     """Send a message to a run, or continue a closed thread."""
-    content = read_content(message, blocks)
+    content = read_content(message, blocks, what="MESSAGE")
     private, name = session.private_key(key), session.person(by)
     threads = await session.connect(thread)
     from rich.text import Text

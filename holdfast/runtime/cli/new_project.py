@@ -1,0 +1,63 @@
+"""Writes a small project that runs: the files in `templates`. It never overwrites a file."""
+
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import HoldfastError
+from holdfast.runtime.programs import PACKAGE
+
+AGENT: Final = "agent"
+REPOSITORY: Final = "package"
+"""The folder of an example's git repository."""
+_RENAMED: Final = {"gitignore": ".gitignore"}
+"""A template may not have the name `.gitignore`: it would keep files out of our own repository."""
+
+
+class ProjectExists(HoldfastError):
+    """Files of the new project exist already."""
+
+
+def create_project(folder: Path, template: str) -> list[Path]:
+    """Write a template's files into a folder, which is created if missing; return their paths.
+
+    Args:
+        folder: The folder of the project.
+        template: A folder of `templates`: `agent`, or the name of an example, which gets a git repository, too.
+
+    Raises:
+        ProjectExists: A file of that name exists; nothing is written.
+        HoldfastError: The example's repository cannot be created.
+        OSError: The folder cannot be written.
+    """
+    contents = {folder / _RENAMED.get(file.name, file.name): file.read_bytes() for file in _templates(template)}
+    repository = None if template == AGENT else folder / REPOSITORY
+    if existing := [path for path in [*contents, *([repository] if repository else [])] if os.path.lexists(path)]:
+        raise ProjectExists(
+            f"nothing was written, because there is already {', '.join(map(str, existing))}. Name a new folder."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    if repository:
+        _create_repository(template, repository)
+    for path, content in contents.items():
+        with path.open("xb") as file:  # `x` also refuses what another process has created meanwhile
+            file.write(content)
+    return sorted([*contents, *([repository] if repository else [])])
+
+
+def _templates(name: str) -> list[Traversable]:
+    found = (files("holdfast.runtime.cli") / "templates" / name).iterdir()
+    return sorted((file for file in found if file.is_file()), key=lambda file: file.name)
+
+
+def _create_repository(example: str, folder: Path) -> None:
+    """Create an example's repository in a process of its own: the CLI does not import examples."""
+    command = [sys.executable, "-m", f"holdfast.examples.{example}.repository", str(folder.absolute())]
+    # `-m` searches the current folder first: it must be the one that has our package.
+    ran = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise HoldfastError(f"the repository {folder} cannot be created: {ran.stderr.strip()}")

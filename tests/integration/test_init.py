@@ -1,0 +1,63 @@
+"""`init` writes projects that run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.catalog import Catalog
+from holdfast.runtime.config.loading import load
+from holdfast.runtime.config.project import read_project
+from holdfast.runtime.config.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = ROOT / "holdfast/runtime/cli/templates"
+
+
+def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run `starter.py init` in a folder."""
+    command = [sys.executable, str(ROOT / "starter.py"), "init", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
+    """What `init` writes is what the templates have, its catalog is found, and `pytest` passes there."""
+    ran = init("hello", "--json", folder=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    project = tmp_path / "hello"
+    assert json.loads(ran.stdout)["folder"] == str(project)
+    written = {path.name.lstrip("."): path.read_bytes() for path in project.iterdir()}
+    assert written == {path.name: path.read_bytes() for path in (TEMPLATES / "agent").iterdir() if path.is_file()}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
+    tests = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False)
+    assert tests.returncode == 0, tests.stdout
+
+
+@pytest.mark.parametrize("example", ["release", "loop"])
+def test_an_example_has_a_repository_and_a_catalog(tmp_path: Path, example: str) -> None:
+    """The worker of the new project offers the example; its repository has commits."""
+    ran = init("demo", "--example", example, folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    demo = tmp_path / "demo"
+    found = read_project({}, folder=demo, default_root=ROOT, runs_code=True)
+    settings = Settings.from_env(found.environ, root=found.root)
+    assert load(settings.catalog, Catalog).agents
+    assert settings.script
+    load(settings.script, object)
+    git = ["git", "-C", str(demo / "package"), "log", "--oneline"]
+    assert subprocess.run(git, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", ["agents.py", ".gitignore", "holdfast.toml"])
+def test_init_overwrites_nothing(tmp_path: Path, name: str) -> None:
+    """A file, or a link to nowhere, that has the name of a template is named, and nothing is written."""
+    (tmp_path / name).symlink_to("nowhere")
+    ran = init(folder=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"there is already {name}" in ran.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert not (tmp_path / "nowhere").exists()

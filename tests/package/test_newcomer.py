@@ -1,0 +1,159 @@
+"""A newcomer types the commands of the first tutorial, in an empty folder, where the wheel is installed."""
+
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import reserve_ports
+from tests.package.installation import ROOT, Installation
+
+PAGE = (ROOT / "docs/tutorial/first-agent.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+SECONDS = 60.0
+FIVE_MINUTES = 300.0
+
+
+@pytest.fixture(params=[pytest.param("developed", marks=pytest.mark.slow), "clean"])
+def installation(request: pytest.FixtureRequest) -> Installation:
+    """The wheel beside the packages of these tests, and beside those of a user."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Installation)
+    return found
+
+
+@dataclass
+class Newcomer:
+    """Somebody who types what the page says, and waits where a person would look first."""
+
+    installation: Installation
+    folder: Path
+    workers: ExitStack = field(default_factory=ExitStack)
+    typed: list[str] = field(default_factory=list)
+    said: dict[str, str] = field(default_factory=dict)
+    """What each command printed."""
+
+    def type(self, line: str) -> None:
+        """Carry out a line of the page."""
+        words = shlex.split(line, comments=True)
+        self.typed.append(line)
+        match words:
+            case ["pip", "install", _]:
+                return  # the fixture has done it
+            case ["cd", folder]:
+                self.folder /= folder
+            case ["holdfast", "worker", "--dev"]:
+                self.workers.close()
+                self.workers.enter_context(worker(self.installation, words, self.folder))
+            case ["holdfast", verb, thread, *_] if verb in ("approve", "show"):
+                state = "waiting_approval" if verb == "approve" else "completed"
+                self.wait(lambda: f'"status": "{state}"' in self.run("show", thread, "--json"))
+                self.said[line] = self.run(*words[1:])
+            case ["holdfast", *rest]:
+                self.said[line] = self.run(*rest)
+            case _:
+                raise AssertionError(f"nobody can type {line!r}")
+
+    def run(self, *words: str) -> str:
+        """Run `holdfast` to its end, without fault; return what it printed."""
+        ran = self.installation.holdfast(*words, folder=self.folder)
+        assert ran.returncode == 0, ran
+        return ran.stdout
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition."""
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+
+
+@contextmanager
+def worker(installation: Installation, words: list[str], folder: Path) -> Iterator[None]:
+    """Run the worker until the end of the block, or until the next one starts, as with Ctrl-C."""
+    if not (folder / ".holdfast").exists():
+        reserve_ports(folder / ".holdfast")
+    log = folder / "worker.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [installation.command, *words[1:]],
+            cwd=folder,
+            env=installation.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while "\nReady" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0, log.read_text()
+
+
+def test_a_newcomer_has_an_agent_of_their_own(
+    installation: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command and file of the page works as printed: the agent asks, is approved, answers, and is verified."""
+    began = time.monotonic()
+    newcomer = Newcomer(installation, tmp_path)
+    with newcomer.workers:
+        for kind, text in BLOCKS:
+            if kind == "python":
+                (newcomer.folder / text.split()[1]).write_text(text)
+            elif not kind:
+                for line in text.splitlines():
+                    newcomer.type(line)
+    seconds, said = time.monotonic() - began, newcomer.said
+    assert "send_reminder" in said["holdfast pending"]
+    assert "I have reminded customer 4711" in said["holdfast show dunning-1"]
+    assert "Order 77 is refunded." in said["holdfast show order-77"]
+    assert all(said[f"holdfast verify {thread}"].startswith("ok") for thread in ("dunning-1", "order-77"))
+    assert "offers support from agents:catalog" in said["holdfast doctor"]
+    assert "missing" not in said["holdfast doctor"]
+    options = [word for line in newcomer.typed for word in shlex.split(line) if word.startswith("--")]
+    assert set(options) <= {"--dev", "--thread", "--reason"}
+    with capsys.disabled():
+        print(
+            f"\nnewcomer: {len(newcomer.typed)} commands, {seconds:.1f} s, from an empty folder to two verified agents"
+        )
+    assert seconds < FIVE_MINUTES
+
+
+def test_a_client_in_another_folder_says_where_it_looked(developed: Installation, tmp_path: Path) -> None:
+    """Without a server, the error names the settings, the state folder and the address; no project is needed to ask."""
+    home = str(tmp_path / "home")
+    ran = developed.holdfast("list", folder=tmp_path, TEMPORAL_ADDRESS="127.0.0.1:1", HOLDFAST_HOME=home)
+    assert (ran.returncode, ran.stdout) == (4, "")
+    for said in (
+        "127.0.0.1:1",
+        "from TEMPORAL_ADDRESS",
+        f"{tmp_path / 'holdfast.toml'} is not there",
+        f"{home} has none",
+    ):
+        assert said in ran.stderr
+
+
+def test_completion_is_written_only_when_asked_for(developed: Installation, tmp_path: Path) -> None:
+    """`--install-completion` writes into the home folder, `--show-completion` does not, and verbs complete."""
+    home = tmp_path / "home"
+    home.mkdir()
+    given = {"HOME": str(home), "SHELL": "/bin/bash"}
+    assert "--install-completion" in developed.holdfast("--help", folder=tmp_path, **given).stdout
+    completing = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast appr", "COMP_CWORD": "1"}
+    assert developed.holdfast(folder=tmp_path, **given, **completing).stdout.split() == ["approve"]
+    assert list(home.iterdir()) == []
+    shell = ["bash", "--norc", "-c", f"{developed.command} --install-completion; exit $?"]
+    installed = developed.run(*shell, folder=tmp_path, **given)
+    assert installed.returncode == 0, installed
+    assert (home / ".bash_completions/holdfast.sh").exists()

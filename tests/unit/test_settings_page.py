@@ -1,0 +1,78 @@
+"""The reference page of settings is what the code does. `python -m tests.unit.test_settings_page` writes its tables."""
+
+import ast
+import inspect
+from itertools import pairwise
+from pathlib import Path
+
+from pydantic_core import PydanticUndefined
+
+from holdfast.runtime.config import settings
+from holdfast.runtime.config.project import IN_TOML, TEMPORAL
+from holdfast.runtime.config.settings import Settings, variables
+from holdfast.runtime.devstack.ports import Ports
+
+PAGE = Path(__file__).parents[2] / "docs/reference/settings.md"
+
+
+def descriptions() -> dict[str, str]:
+    """The text below each field of `Settings`, without the variable that it begins with."""
+    tree = ast.parse(inspect.getsource(settings))
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
+    found = {}
+    for declared, text in pairwise(body):
+        if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            assert isinstance(declared.target, ast.Name)
+            words = " ".join(str(text.value.value).split()).partition(": ")[2]
+            found[declared.target.id] = words[0].upper() + words[1:]
+    return found
+
+
+def default(field: str) -> str:
+    """A field's default; empty if its description says what applies."""
+    value = Settings.model_fields[field].default
+    return "" if value in (None, PydanticUndefined) else f"`{str(value).lower() if value in (True, False) else value}`"
+
+
+def tables() -> dict[str, list[str]]:
+    """Each table of the page, by its marker."""
+    words = descriptions()
+    rows = [
+        f"| `{variable}` | {f'`{field}`' if field in IN_TOML else ''} | {default(field)} | {words[field]} |"
+        for field, variable in variables().items()
+    ]
+    ports = Ports()
+    used = {
+        ports.grpc: "Temporal, of `worker --dev`",
+        ports.http: "Temporal's HTTP API, of `worker --dev`",
+        ports.ui: "Temporal's Web UI, of `worker --dev`",
+        Settings.model_fields["gateway_port"].default: "the gateway (`HOLDFAST_GATEWAY_PORT`)",
+    }
+    return {
+        "settings": ["| variable | `holdfast.toml` | default | what it is |", "|---|---|---|---|", *rows],
+        "temporal": [", ".join(f"`{name}`" for name in TEMPORAL) + "."],
+        "ports": ["| port | used by |", "|---|---|", *(f"| {port} | {what} |" for port, what in used.items())],
+    }
+
+
+def rendered(page: str) -> str:
+    """The page with the tables as they must be."""
+    for name, lines in tables().items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = page.partition(begin)
+        page = "".join([before, begin, *(f"{line}\n" for line in lines), end, rest.partition(end)[2]])
+    return page
+
+
+def test_the_page_has_every_setting_as_the_code_has_it() -> None:
+    """Names, defaults, what may be in `holdfast.toml`, and ports: all come from the code."""
+    assert rendered(PAGE.read_text()) == PAGE.read_text(), "run: python -m tests.unit.test_settings_page"
+
+
+def test_every_setting_is_described() -> None:
+    """A setting without a text below it is in no table."""
+    assert descriptions().keys() == Settings.model_fields.keys()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text()))

@@ -26,8 +26,8 @@ check: setup ## Formatting, lint and types
 	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
 fix: setup ## Mend what the linter can mend, and format
 	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
-test: setup ## The default tests
-	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
+test: setup ## The default tests; those of the wheel are in test-package
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-all: setup ## Every test, the slow ones too
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does

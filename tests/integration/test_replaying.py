@@ -25,7 +25,7 @@ from tests.replay.record import HISTORIES
 from tests.rig import LEAVE, StartRig, environ_of, eventually, status_of
 
 RELEASED = HISTORIES / "0.1.0"
-RECORDED = sorted(RELEASED.glob("*.json"))
+RECORDED = sorted(HISTORIES.rglob("*.json"))
 
 Events = list[dict[str, Any]]
 
@@ -107,9 +107,9 @@ def with_another_transcript(events: Events) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["worker", "strict"])
-@pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
+@pytest.mark.parametrize("file", RECORDED, ids=[f"{file.parent.name}/{file.stem}" for file in RECORDED])
 async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
-    """A history of a released version passes, and the result names its thread and run."""
+    """A history of each release passes, in the sandbox too, and the result names its thread and run."""
     run = recorded_in(file)
     thread, _, _ = file.stem.partition(".")  # a thread of several Temporal runs has several files
     assert (run.thread, len(run.run_id)) == (thread, 36)

@@ -32,8 +32,6 @@ from holdfast.testing import (
 )
 from tests.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
 
-pytestmark = pytest.mark.sandbox
-
 
 @tool(effect="read")
 def look(at: str) -> str:
@@ -74,6 +72,7 @@ def catalog(**agent: Any) -> Catalog:
     return Catalog(agents=[Agent(**values)], tools=[look, pay, wipe, breaks, floods])
 
 
+@pytest.mark.sandbox
 async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> None:
     """Task in, tool calls, result out; the log's chain is valid, and the LLM saw the results in call order."""
     script = steps([together(call("look", at="a"), call("look", at="b")), call("breaks"), say("fine")])
@@ -180,6 +179,7 @@ async def test_messages_of_any_shape_do_no_harm(rig: StartRig) -> None:
         assert read_events((await run.fetch_history()).events) == await events_of(run)
 
 
+@pytest.mark.sandbox
 async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
     """Another worker that replays the run produces the same events: positions, times, digests."""
     script = steps([together(call("look", at="a"), call("pay", amount=1), call("pay", amount=2)), say("done")])
@@ -211,6 +211,7 @@ async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRi
         assert (await run.result())["result"] == "done"
 
 
+@pytest.mark.sandbox
 async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing(rig: StartRig) -> None:
     """`decide` says accepted, then duplicate; the effect happens once."""
     async with rig(catalog(), steps([call("pay", amount=1), call("pay", amount=2), say("done")])) as r:
@@ -229,6 +230,7 @@ async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing
         assert len((r.workspace / "paid").read_text().splitlines()) == 2
 
 
+@pytest.mark.sandbox
 async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> None:
     """Bad JSON, unknown tool, wrong arguments, cut off: the LLM gets the error, and the run continues."""
     script = steps(
@@ -354,6 +356,7 @@ async def test_a_long_reply_in_progress_is_cancelled_with_the_run(rig: StartRig)
         assert (await run.query("state"))["status"] == "cancelled"
 
 
+@pytest.mark.sandbox
 async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> None:
     """A cancelled run has no open requests, and a late decision is too late."""
     async with rig(catalog(), steps([call("pay", amount=1)])) as r:
@@ -462,6 +465,7 @@ async def test_the_step_limit_blocks_and_retry_grants_more(rig: StartRig) -> Non
         assert (await run.result())["steps"] == 3
 
 
+@pytest.mark.sandbox
 async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> None:
     """The Web UI can filter by agent, status and open requests, and shows the exact signal to send."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
@@ -503,6 +507,7 @@ async def test_several_workers_share_runs(rig: StartRig) -> None:
                 assert later.startswith(earlier[:-2])
 
 
+@pytest.mark.sandbox
 async def test_an_update_in_flight_when_the_run_ends_is_answered(rig: StartRig) -> None:
     """The run does not close before it has answered a decision."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:

@@ -15,8 +15,6 @@ from holdfast.testing import Conversation, Reply, call, raw, say
 from holdfast.tools.secrets import Secrets
 from tests.rig import Rig, StartRig, check_thread, eventually
 
-pytestmark = pytest.mark.sandbox
-
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 
 SECRET = "sk-0123456789abcdef"

@@ -497,7 +497,7 @@ async def test_without_a_worker_nothing_is_decided_and_the_caller_may_retry(rig:
         assert refused.status_code == 503
         assert "Retry-After" in refused.headers
         assert [answer.status_code for answer in read] == [200, 200]
-        assert ("running", []) == (read[0].json()["status"], read[1].json()["pending"])
+        assert (read[0].json()["status"], read[1].json()["pending"]) == ("running", [])
         assert not [event for event in history.events if event.HasField("workflow_execution_signaled_event_attributes")]
 
 

@@ -106,12 +106,12 @@ def _fuzz(described: dict[str, Any], url: str, names: Names, examples: int) -> i
                 # JSON Schema cannot bound the integers anywhere inside a value; the description says it in words.
                 assume(not (isinstance(case.body, dict) and unportable(case.body)))
                 count += 1
-                if mode is GenerationMode.POSITIVE and case.query:
+                if case.meta.generation.mode is GenerationMode.POSITIVE and case.query:
                     case.query.pop("cursor", None)  # only the gateway makes them
-                # Every other request goes to an existing thread.
-                if "thread" in (case.path_parameters or {}) and count % 2:
-                    there = (names.closed, names.waits)[count // 2 % 2]
-                    there = names.over if case.path.endswith("/events") else there
+                # Every other request goes to an existing thread. A stream of an open one would not end.
+                streams = case.path.endswith("/events")
+                if "thread" in (case.path_parameters or {}) and (count % 2 or streams):
+                    there = names.over if streams else (names.closed, names.waits)[count // 2 % 2]
                     case.path_parameters["thread"] = quote(there, safe="")
                 case.call_and_validate(headers=bearer("of-ops"), timeout=30)
 

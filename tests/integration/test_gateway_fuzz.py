@@ -106,8 +106,10 @@ def _fuzz(described: dict[str, Any], url: str, names: Names, examples: int) -> i
                 # JSON Schema cannot bound the integers anywhere inside a value; the description says it in words.
                 assume(not (isinstance(case.body, dict) and unportable(case.body)))
                 count += 1
-                if case.meta.generation.mode is GenerationMode.POSITIVE and case.query:
-                    case.query.pop("cursor", None)  # only the gateway makes them
+                if case.meta.generation.mode is GenerationMode.POSITIVE:
+                    (case.query or {}).pop("cursor", None)  # only the gateway makes them
+                    if "Idempotency-Key" in (case.headers or {}):
+                        case.headers["Idempotency-Key"] = f'"{case.path}-{count}"'  # a key has one body
                 # Every other request goes to an existing thread. A stream of an open one would not end.
                 streams = case.path.endswith("/events")
                 if "thread" in (case.path_parameters or {}) and (count % 2 or streams):

@@ -83,7 +83,7 @@ async def list_page(
     threads: Threads,
     *,
     status: str | None = None,
-    agent: str | None = None,
+    agent: str = "",
     prefixes: Sequence[str] = (),
     limit: int = 100,
     cursor: str = "",
@@ -96,7 +96,7 @@ async def list_page(
     Args:
         threads: The namespace's threads.
         status: Only those with this status.
-        agent: Only those of this agent, whose name is in the form that `Agent.name` has.
+        agent: Only those of this agent, whose name has the form of `Agent.name`; empty for all.
         prefixes: Only threads whose id begins with one of these; none for all.
         limit: The most rows.
         cursor: Where the page begins; empty for the first.
@@ -106,7 +106,7 @@ async def list_page(
         CursorInvalid: No page has given this cursor.
     """
     query = _RUNS + _status_filter(status) + _of_prefixes(prefixes)
-    if agent is not None:
+    if agent:
         query += f" AND {_AGENT.name} = '{agent}'"
     try:
         runs, following = await page_of_runs(

@@ -52,9 +52,9 @@ def events_router(threads: Threads, authenticator: Authenticator, followers: Pla
         after: Annotated[int, Query(ge=-1, le=MAX_INTEGER, description="A position: only events after it.")] = -1,
         limit: PageLimit = 100,
         last: Annotated[
-            int | None,
+            int,
             Header(alias="Last-Event-ID", ge=-1, le=MAX_INTEGER, description="For a stream, instead of `after`."),
-        ] = None,
+        ] = -1,
     ) -> Response | EventsPage:
         """With `Accept: application/json` a page of events; else a stream that ends, with the event `end`, when the run
         does. In the stream, id is the position.
@@ -62,7 +62,7 @@ def events_router(threads: Threads, authenticator: Authenticator, followers: Pla
         if _wants_page(request.headers.get("Accept", "")):
             page, more = await take(threads.events(access.thread, after=after, note=note), limit=limit)
             return EventsPage(events=page, next=page[-1]["position"] if more else None)
-        position = after if last is None else last
+        position = last if last >= 0 else after
         state = await threads.state(access.thread, note=note)
         if state["status"] in CLOSED and state["events"] <= position + 1:
             return Response(status_code=204)  # a browser does not reconnect then

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from pydantic.json_schema import SkipJsonSchema
 
 from holdfast.base.canonical import MAX_INTEGER
 from holdfast.run.state import Status
@@ -38,8 +39,8 @@ def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
     @routes.get("/threads", response_model=ThreadsPage, responses=problems(*ALWAYS))
     async def list_threads(
         caller: Annotated[Caller, lists],
-        status: Annotated[Status | None, Query(description="Only threads with this status.")] = None,
-        agent: Annotated[str | None, Query(pattern=AGENT_NAME, description="Only threads of this agent.")] = None,
+        status: Annotated[Status | SkipJsonSchema[None], Query(description="Only threads with this status.")] = None,
+        agent: Annotated[str, Query(pattern=AGENT_NAME, description="Only threads of this agent.")] = "",
         limit: Annotated[int, Query(ge=1, le=100)] = 50,
         cursor: Annotated[str, Query(max_length=2_000, description="The `next` of the page before.")] = "",
     ) -> ThreadsPage:

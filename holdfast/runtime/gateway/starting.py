@@ -31,7 +31,7 @@ KEY = r'^(?:[!#-\[\]-~]{1,255}|"[!#-\[\]-~]{1,255}")$'
 _DERIVED = re.compile(r".*once-[0-9a-f]{32}", re.DOTALL)
 
 IdempotencyKey = Annotated[
-    str | None,
+    str,
     Header(
         alias="Idempotency-Key",
         pattern=KEY,
@@ -65,7 +65,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         openapi_extra=body_of(StartBody),
     )
     async def start_with_key(
-        request: Request, response: Response, caller: Annotated[Caller, start], key: IdempotencyKey = None
+        request: Request, response: Response, caller: Annotated[Caller, start], key: IdempotencyKey = ""
     ) -> StartedThread:
         """Start a thread with a new id. With an `Idempotency-Key`, the same request again has the same response."""
         body = read_body(await request.body(), StartBody)

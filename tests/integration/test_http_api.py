@@ -11,6 +11,7 @@ import httpx2
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.runtime.stores.artifacts import FolderArtifacts
@@ -342,3 +343,27 @@ async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: 
         result = await settled(http, thread, "end")
 
         assert (result["status"], result["cause"]) == ("failed", "AgentNotFound")
+
+
+async def test_code_generators_get_names_and_examples(rig: StartRig, tmp_path: Any) -> None:
+    """Each operation has an id of its own, each body an example, and each problem an example of its status."""
+    async with http_site(rig, tmp_path, codec=EncryptionCodec(), ui="http://ui.example") as (http, _):
+        described = (await http.get("/openapi.json")).json()
+        operations = [each for path in described["paths"].values() for each in path.values()]
+
+        ids = [each["operationId"] for each in operations]
+        assert sorted(set(ids)) == sorted(ids)
+        bodies = [
+            each["requestBody"]["content"]["application/json"]["schema"]
+            for each in operations[1:]
+            if "requestBody" in each
+        ]
+        assert all(body["examples"] for body in bodies)
+        problems = {
+            (status, answer["content"]["application/problem+json"]["example"]["status"])
+            for each in operations
+            for status, answer in each["responses"].items()
+            if "application/problem+json" in answer.get("content", {})
+        }
+        assert problems
+        assert all(int(status) == example for status, example in problems)

@@ -35,7 +35,14 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
     """
     routes = APIRouter()
 
-    def post(path: str, scope: Scope, kind: type[_Sent], act: Callable[..., Awaitable[tuple[int, Outcome]]]) -> None:
+    def post(
+        path: str,
+        name: str,
+        scope: Scope,
+        kind: type[_Sent],
+        act: Callable[..., Awaitable[tuple[int, Outcome]]],
+        description: str,
+    ) -> None:
         """Add the route that reads a body of this kind and does this with it."""
         may = Depends(authenticator.for_thread(scope))
 
@@ -44,37 +51,30 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
             response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
             return outcome
 
-        described: dict[int | str, dict[str, Any]] = {
-            202: {
-                "model": Outcome,
-                "description": "It counts, and has yet to take effect.",
-            }
+        later: dict[int | str, dict[str, Any]] = {
+            202: {"model": Outcome, "description": "It counts, and has yet to take effect."}
         }
         routes.add_api_route(
             f"/threads/{{thread}}/{path}",
             route,
             methods=["POST"],
-            name=path,
-            summary=_SUMMARIES[path],
+            name=name,
+            description=description,
             response_model=Outcome,
-            responses={**described, **problems(*ON_THREAD)},
+            responses={**later, **problems(*ON_THREAD)},
             openapi_extra=body_of(kind, required=kind is not ReasonBody),
         )
 
-    post("decisions", "decide", DecisionBody, actions.decide)
-    post("messages", "say", MessageBody, actions.say)
-    post("delegations", "delegate", DelegationBody, actions.delegate)
-    post("revocations", "delegate", RevocationBody, actions.revoke)
-    post("retries", "retry", ReasonBody, actions.retry)
-    post("cancellations", "cancel", ReasonBody, actions.cancel)
+    words = "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker to start."
+    post("decisions", "decide_request", "decide", DecisionBody, actions.decide, words)
+    words = "Send the agent a message, in the caller's name. A closed thread continues with it."
+    post("messages", "send_message", "say", MessageBody, actions.say, words)
+    words = "Delegate the caller's approval authority within the thread."
+    post("delegations", "delegate_authority", "delegate", DelegationBody, actions.delegate, words)
+    words = "Revoke a remembered rule, or a delegation by the caller."
+    post("revocations", "revoke_authority", "delegate", RevocationBody, actions.revoke, words)
+    words = "Resume a blocked run, once its cause is fixed."
+    post("retries", "retry_run", "retry", ReasonBody, actions.retry, words)
+    words = "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`."
+    post("cancellations", "cancel_run", "cancel", ReasonBody, actions.cancel, words)
     return routes
-
-
-_SUMMARIES = {
-    "decisions": "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker.",
-    "messages": "Send the agent a message, in the caller's name. A closed thread continues with it.",
-    "delegations": "Delegate the caller's approval authority within the thread.",
-    "revocations": "Revoke a remembered rule, or a delegation by the caller.",
-    "retries": "Resume a blocked run, once its cause is fixed.",
-    "cancellations": "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.",
-}

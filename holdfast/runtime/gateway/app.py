@@ -97,6 +97,7 @@ def build_app(
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # for code generators
     )
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)

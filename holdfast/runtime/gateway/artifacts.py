@@ -114,7 +114,7 @@ def artifacts_router(
             **problems(416, *ON_THREAD),
         },
     )
-    async def artifact(
+    async def get_artifact(
         request: Request,
         access: Annotated[Access, reads],
         address: Annotated[str, Path(description="`sha256:` and 64 hex digits.", examples=["sha256:" + "0" * 64])],

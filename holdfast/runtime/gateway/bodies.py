@@ -37,6 +37,12 @@ def _not_blank(text: str) -> str:
 class DecisionBody(Body):
     """A decision on one request, in the name of the owner of the token or key."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"decision": "approve", "request": "1", "digest": "0" * 64, "reason": "within the limit"}]
+        }
+    )
+
     decision: DecisionKind
     request: str = Field(min_length=1, max_length=200, json_schema_extra={"pattern": NOT_BLANK}, examples=["1"])
     """The request's id."""
@@ -57,6 +63,8 @@ class DecisionBody(Body):
 class MessageBody(Body):
     """A message to the agent, in the name of the owner of the token or key."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Now announce it."}]})
+
     message: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
     when_busy: WhenBusy = "queue"
     """While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse the message."""
@@ -66,6 +74,8 @@ class MessageBody(Body):
 
 class StartBody(Body):
     """A task for an agent, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"task": "Refund 500 cents of order 4711."}]})
 
     task: str = Field(
         min_length=1,
@@ -85,11 +95,15 @@ class StartBody(Body):
 class ReasonBody(Body):
     """Why, for the record."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the order was wrong"}]})
+
     reason: str = Field(default="", max_length=2_000)
 
 
 class DelegationBody(ReasonBody):
     """A delegation of the caller's approval authority within the thread."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "bob", "seconds": 3_600}]})
 
     to: str = Field(pattern=PERSON_NAME, examples=["bob"])
     """Another approver."""
@@ -101,7 +115,10 @@ class RevocationBody(ReasonBody):
     """A revocation of a remembered rule, or of a delegation: exactly one of them."""
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["remembered"]}, {"required": ["delegated_to"]}]}
+        json_schema_extra={
+            "oneOf": [{"required": ["remembered"]}, {"required": ["delegated_to"]}],
+            "examples": [{"remembered": "1"}],
+        }
     )
 
     remembered: str = Field(default="", pattern=r"^[0-9]{1,15}$", examples=["1"])

@@ -19,12 +19,25 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _problem(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
-    example = {"title": TITLES[status], "status": status, "detail": "What happened, and what to do."}
-    return {
-        "model": Problem,
-        "description": TITLES[status],
-        "content": {MEDIA_TYPE: {"schema": schema, "example": example}},
-    }
+    example = {"title": TITLES[status], "status": status, "detail": _DETAILS[status]}
+    content = {MEDIA_TYPE: {"schema": schema, "example": example}}
+    return {"model": Problem, "description": TITLES[status], "content": content}
+
+
+_DETAILS = {
+    401: "say who you are: `Authorization: Bearer TOKEN`, or sign the request",
+    403: "this requires the scope start, and dashboard has only list, read",
+    404: "there is no thread 'refund-4711'; GET /threads lists those that there are",
+    405: "Method Not Allowed; GET /openapi.json lists what there is",
+    408: "the body did not arrive within 10 s; send it at once",
+    409: "the run of thread 'refund-4711' is over",
+    413: "a body has at most 262,144 bytes; put more into a file in the workspace",
+    416: "it has 120000 bytes",
+    422: "task: Field required",
+    429: "more than 50 requests a second; wait a moment, and try again",
+    500: "the gateway failed; its log says why",
+    503: "Temporal does not answer; nothing is lost. Try again",
+}
 
 
 def body_of(kind: type[Body], *, required: bool = True) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def events_router(threads: Threads, authenticator: Authenticator, followers: Pla
             **problems(*ON_THREAD),
         },
     )
-    async def events(
+    async def list_events(
         request: Request,
         access: Annotated[Access, reads],
         after: Annotated[int, Query(ge=-1, le=MAX_INTEGER, description="A position: only events after it.")] = -1,

@@ -23,7 +23,7 @@ def health_router(threads: Threads) -> APIRouter:
     known: tuple[float, bool, bool | None] | None = None
 
     @routes.get("/health", response_model=Health, responses={503: {"model": Health}, **problems(405, 429, 500)})
-    async def health(response: Response) -> Health:
+    async def get_health(response: Response) -> Health:
         """Whether Temporal and the permanent record answer. Checked at most once a second."""
         nonlocal known
         async with checking:

@@ -51,25 +51,25 @@ def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
         return ThreadsPage(threads=[ListedThread.model_validate(row) for row in rows], next=following or None)
 
     @routes.get("/threads/{thread}", response_model=dict[str, Any], responses=problems(*ON_THREAD))
-    async def state(access: Annotated[Access, reads_one]) -> JSON:
+    async def get_thread(access: Annotated[Access, reads_one]) -> JSON:
         """The state of a thread, as `starter.py show --json` prints it."""
         return await threads.state(access.thread, note=note)
 
     @routes.get("/threads/{thread}/pending", response_model=PendingOf, responses=problems(*ON_THREAD))
-    async def pending_of(access: Annotated[Access, reads_one]) -> PendingOf:
+    async def list_pending_of_thread(access: Annotated[Access, reads_one]) -> PendingOf:
         """The open requests of a thread, each with the digest that a decision on it has to give."""
         pending = (await threads.state(access.thread, note=note))["pending"]
         return PendingOf(pending=[{"thread": access.thread, **request} for request in pending])
 
     @routes.get("/pending", response_model=PendingOfAll, responses=problems(*ALWAYS))
-    async def pending_of_all(caller: Annotated[Caller, reads]) -> PendingOfAll:
+    async def list_pending_requests(caller: Annotated[Caller, reads]) -> PendingOfAll:
         """The open requests of all threads. Temporal's index of threads lags a little behind."""
         pending, unanswered = await list_pending(threads, prefixes=caller.threads)
         silent = [Unanswered(thread=each.thread, why=str(problem_of(each.error, each.thread))) for each in unanswered]
         return PendingOfAll(pending=pending, unanswered=silent)
 
     @routes.get("/threads/{thread}/messages", response_model=MessagesPage, responses=problems(*ON_THREAD))
-    async def messages(
+    async def list_messages(
         access: Annotated[Access, reads_transcript],
         after: Annotated[int, Query(ge=-1, le=MAX_INTEGER, description="The `next` of the page before.")] = -1,
         limit: PageLimit = 100,

@@ -39,7 +39,7 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Places
         response_model=ThreadResult,
         responses={202: {"model": ThreadResult, "description": "There is no result yet."}, **problems(*ON_THREAD)},
     )
-    async def result(
+    async def get_result(
         response: Response,
         access: Annotated[Access, reads],
         seconds: Annotated[int, Query(alias="wait", ge=0, le=longest, description="Seconds to wait.")] = 0,

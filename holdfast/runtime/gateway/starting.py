@@ -64,7 +64,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         responses={201: LOCATION, **problems(409, *ALWAYS)},
         openapi_extra=body_of(StartBody),
     )
-    async def start_with_key(
+    async def start_thread(
         request: Request, response: Response, caller: Annotated[Caller, start], key: IdempotencyKey = ""
     ) -> StartedThread:
         """Start a thread with a new id. With an `Idempotency-Key`, the same request again has the same response."""
@@ -88,7 +88,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         },
         openapi_extra=body_of(StartBody),
     )
-    async def start_by_id(
+    async def start_thread_by_id(
         request: Request, response: Response, thread: ThreadInPath, caller: Annotated[Caller, start]
     ) -> StartedThread:
         """Start a thread with this id, once. 200: the same start has happened before."""

@@ -14,6 +14,7 @@
     │   └── TaskDiffers      the thread was started with another task, or for another agent
     ├── FleetKeyMissing      the start requires a fleet key
     ├── StatusInvalid        there is no such status
+    ├── CursorInvalid        no page of a list has given this cursor
     ├── PositionInvalid      the thread has no event at this position
     ├── ThreadNotFound       there is no thread with this id
     ├── AgentNotFound        the worker's catalog has no such agent
@@ -189,6 +190,10 @@ class FleetKeyMissing(HoldfastError):
 
 class StatusInvalid(HoldfastError):
     """There is no such status."""
+
+
+class CursorInvalid(HoldfastError):
+    """No page of a list has given this cursor."""
 
 
 class PositionInvalid(HoldfastError):

@@ -54,7 +54,7 @@ RUNTIME = {
     "worker": "client composition config devstack encryption hardening programs stores takeover telemetry",
     "api": "client composition config encryption programs reading",
     "audit": "client reading",
-    "gateway": "client composition config encryption programs reading",
+    "gateway": "api client composition config encryption programs reading",
     "cli": "audit client commands composition config encryption memory programs reading takeover workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
@@ -25,7 +25,7 @@ from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
+from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.testing import call, say, steps
 from tests.rig import Rig, StartRig, events_of, eventually, status_of
 from tests.serving import served, sha256
@@ -58,6 +58,7 @@ CALLERS = CallersFile(
     slack={"U02ABCDEF": "alice"},
     tokens=(
         Token(name="alice", sha256=sha256("of-alice"), scopes=("decide", "say", "read")),
+        Token(name="ops", sha256=sha256("of-ops"), scopes=tuple(each for each in get_args(Scope) if each != "codec")),
         Token(name="bob", sha256=sha256("of-bob"), scopes=("decide",)),
         Token(name="carol", sha256=sha256("of-carol"), scopes=("decide", "read")),
         Token(name="ui", sha256=sha256("of-ui"), scopes=("codec",)),
@@ -482,22 +483,21 @@ async def test_followers_are_bounded_and_leave_no_trace(rig: StartRig) -> None:
 
 
 async def test_without_a_worker_nothing_is_decided_and_the_caller_may_retry(rig: StartRig) -> None:
-    """No worker is a 503 with `Retry-After`, and no signal is sent."""
+    """No worker is a 503 with `Retry-After`, and no signal is sent; the state is read from history."""
     async with site(rig, answer_within=0.5) as gateway:
         thread = f"idle-{uuid4().hex[:8]}"
         threads = Threads(gateway.rig.client, task_queue="nobody-listens-here")
         await threads.start("wait", thread=thread)
         decision = {"decision": "approve", "request": "1", "digest": "0" * 64}
-        answers = [
-            await gateway.decide(thread, decision),
-            await gateway.http.get(gateway.path(thread), headers=bearer()),
-            await gateway.http.get(gateway.path(thread, "/pending"), headers=bearer()),
-        ]
+        refused = await gateway.decide(thread, decision)
+        read = [await gateway.http.get(gateway.path(thread, rest), headers=bearer()) for rest in ("", "/pending")]
         history = await gateway.rig.client.get_workflow_handle(thread).fetch_history()
         await gateway.rig.client.get_workflow_handle(thread).terminate()
 
-        assert [answer.status_code for answer in answers] == [503] * 3
-        assert all("Retry-After" in answer.headers for answer in answers)
+        assert refused.status_code == 503
+        assert "Retry-After" in refused.headers
+        assert [answer.status_code for answer in read] == [200, 200]
+        assert (read[0].json()["status"], read[1].json()["pending"]) == ("running", [])
         assert not [event for event in history.events if event.HasField("workflow_execution_signaled_event_attributes")]
 
 

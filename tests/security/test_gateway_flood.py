@@ -108,7 +108,7 @@ async def test_slow_headers_time_out(url: str) -> None:
     assert max(await asyncio.gather(lasts(fresh), lasts(used))) < HEADER_SECONDS + 3
 
 
-@pytest.mark.parametrize("path", ["/threads/x/decisions", "/codec/decode", "/nothing", "/slack/actions"])
+@pytest.mark.parametrize("path", ["/threads/x/decisions", "/threads", "/codec/decode", "/nothing", "/slack/actions"])
 async def test_unauthenticated_bodies_are_not_read(url: str, path: str) -> None:
     """A caller without a valid token is refused after a few bytes, whatever length the headers declare."""
     for headers in ("", "Authorization: Bearer wrong\r\n", "Holdfast-Signature: x\r\n"):

@@ -35,6 +35,22 @@ def test_tokens_are_found_by_their_digest() -> None:
     assert known.with_token("") is None
 
 
+def test_a_token_is_for_threads_that_begin_as_it_says() -> None:
+    """Without `threads` a token reaches every thread, as before; with it, only those of these beginnings."""
+    token = Token(name="alice", sha256=sha256("secret"), scopes=("read",))
+    narrow = token.model_copy(update={"threads": ("hr-", "it/")})
+
+    assert token.caller.reaches("anything")
+    assert [narrow.caller.reaches(thread) for thread in ("hr-1", "it/1", "hr", "it", "x-hr-1", "HR-1")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
 def test_the_policys_approvers_may_call_with_their_keys() -> None:
     """An approver needs no entry in the file and may do everything except read encrypted values."""
     policy = Policy(approvers=(Approver(name="alice", keys=(public_key(KEY),)),))
@@ -63,6 +79,9 @@ def test_one_key_has_one_name() -> None:
         ("tokens: [{name: 'a b', sha256: " + "a" * 64 + ", scopes: [read]}]", "name"),
         ("tokens: [", "line 1"),
         ("[]", "cannot be used|no caller"),
+        ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [codec], threads: [b-]}]", "codec"),
+        ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [list], threads: []}]", "threads"),
+        ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [list], threads: [\"x' OR 'a'='a\"]}]", "threads"),
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path: Path, content: str, words: str) -> None:

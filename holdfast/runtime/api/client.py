@@ -9,13 +9,14 @@ from typing import Self
 
 from temporalio.client import Client as TemporalClient
 
-from holdfast.errors import SettingsError, TaskDiffers, ThreadExists
+from holdfast.errors import SettingsError
 from holdfast.llm.blocks import Content
 from holdfast.run.state import Status
 from holdfast.runtime.api.thread import Thread, named
 from holdfast.runtime.api.views import ThreadSummary
+from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.start_options import check_task, check_thread_id
+from holdfast.runtime.client.start_options import check_thread_id
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components
 from holdfast.runtime.config.settings import Settings, variables
@@ -146,27 +147,24 @@ class Client:
             FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
             ServerUnreachable: The server does not answer. The start may have reached it: give an id, and start again.
         """
-        task = check_task(task)
-        try:
+        workspace = None if workspace is None else str(workspace)
+        by, by_proven = named(self._by if by is None else by), by_proven or by is None
+        if thread is None:
             started = await self._threads.start(
-                task,
-                agent=agent,
-                thread=thread,
-                workspace=None if workspace is None else str(workspace),
-                idle_limit=idle_limit,
-                by=named(self._by if by is None else by),
-                by_proven=by_proven or by is None,
-                once=thread is not None,
+                task, agent=agent, workspace=workspace, idle_limit=idle_limit, by=by, by_proven=by_proven
             )
-        except ThreadExists:
-            assert thread is not None  # a new id is free
-            if (task, agent) != await self._threads.started_as(thread):
-                raise TaskDiffers(
-                    f"thread {thread!r} was started with another task, or for another agent. Continue it with "
-                    "`say`, or choose another id."
-                ) from None
-            return self.thread(thread)
-        return self.thread(started.thread)
+            return self.thread(started.thread)
+        await start_once(
+            self._threads,
+            task,
+            thread=thread,
+            agent=agent,
+            workspace=workspace,
+            idle_limit=idle_limit,
+            by=by,
+            by_proven=by_proven,
+        )
+        return self.thread(thread)
 
     def thread(self, thread: str) -> Thread:
         """Return a thread by its id, without asking whether there is one.

@@ -78,7 +78,7 @@ async def result_of(threads: Threads, state: ThreadState) -> Result:
     if state.status == "cancelled":
         raise RunCancelled(f"the run of thread {state.thread!r} was cancelled", thread=state.thread)
     if state.status == "failed":
-        cause = await _cause(threads, state)
+        cause = await cause_of(threads, state)
         raise RunFailed(f"the run of thread {state.thread!r} failed: {state.result}", thread=state.thread, cause=cause)
     return Result(
         thread=state.thread,
@@ -91,7 +91,7 @@ async def result_of(threads: Threads, state: ThreadState) -> Result:
     )
 
 
-async def _cause(threads: Threads, state: ThreadState) -> str:
+async def cause_of(threads: Threads, state: ThreadState) -> str:
     """Return the short name of why a run failed; empty if its last event does not say."""
     with contextlib.suppress(HoldfastError):
         async for event in threads.events(state.thread, after=state.events - 2):

@@ -14,7 +14,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -56,6 +56,16 @@ class Started:
     run_id: str
     continued: bool = False
     """Whether the run re-opened a closed thread."""
+
+
+class FirstStart(NamedTuple):
+    """How a thread was first started."""
+
+    task: Content
+    agent: str | None
+    """The agent that was asked for; None for the catalog's first."""
+    idle_limit: float | None
+    by: str
 
 
 class Threads:
@@ -164,8 +174,8 @@ class Threads:
             found = await self.reader.find(thread)
             raise _exists(thread, status_of(found) if found else "closed")
 
-    async def started_as(self, thread: str) -> tuple[Content, str | None]:
-        """Return the task that a thread was first started with, and the agent that was asked for. Needs no worker.
+    async def started_as(self, thread: str) -> FirstStart:
+        """Return how a thread was first started. Needs no worker.
 
         Raises:
             ThreadNotFound: There is no such thread.
@@ -173,13 +183,15 @@ class Threads:
             HistoryUnreadable: This release cannot read them.
         """
         agent: str | None = None
+        idle_limit: float | None = None
         async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=None, use_worker=False)):
             if event.type == "run_started":
-                agent = event.agent
+                agent, idle_limit = event.agent, event.idle_limit
             if event.type == "user_message_received":
-                return event.content, agent
+                return FirstStart(event.content, agent, idle_limit, event.by)
         run = await self.reader.history(await self.runs.describe(thread))
-        return run.given.task, run.given.agent  # no worker has picked it up yet
+        given = run.given  # no worker has picked it up yet
+        return FirstStart(given.task, given.agent, given.idle_limit, given.by)
 
     async def _latest_closed_run(self, thread: str) -> str | None:
         """Return Temporal's id of the latest run of a closed thread; None if Temporal has no such thread.

@@ -1,15 +1,20 @@
-"""Decisions and messages in the name of an authenticated caller, and the HTTP status of each outcome.
+"""What an authenticated caller does to a run, in the caller's name, and the HTTP status of each outcome.
 
 A Slack button arrives here, too: `slack.py` reads who pressed it, and calls `Actions.decide`.
 """
 
-from holdfast.authority.statements import Decision, read_decision
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, read_decision
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.client.decisions import SENT, UpdateResult, decide
+from holdfast.runtime.client.decisions import SENT, UpdateResult, cancel, decide, delegate_authority, retry, revoke
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
-from holdfast.runtime.gateway.bodies import DecisionBody, MessageBody, Outcome
+from holdfast.runtime.gateway.answers import Outcome
+from holdfast.runtime.gateway.bodies import DecisionBody, DelegationBody, MessageBody, ReasonBody, RevocationBody
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.reading.runs import ENDED
 
@@ -49,7 +54,7 @@ ADVICE = {
 
 
 class Actions:
-    """Sends decisions and messages to runs.
+    """Sends decisions, messages and other changes to runs.
 
     Args:
         threads: The threads.
@@ -70,9 +75,7 @@ class Actions:
         decision = read_decision({**body.model_dump(exclude_unset=True), "by": by})
         if isinstance(decision, str):
             raise HTTPProblem(422, decision, outcome="malformed")
-        found = await self._threads.reader.find(thread)
-        if found is None or found.status in ENDED:
-            raise HTTPProblem(409, f"the run of thread {thread!r} is over", outcome="too_late")
+        await self._check_open(thread)
         pending = await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
         payload = decision.model_dump(mode="json", exclude_defaults=True)
         # A request that is not open is not signed: the run says what is wrong.
@@ -96,6 +99,68 @@ class Actions:
             )
             raise HTTPProblem(503, words) from None
         return _response(UpdateResult(said.outcome, said.explanation), by=by)
+
+    async def delegate(self, thread: str, body: DelegationBody, *, by: str) -> tuple[int, Outcome]:
+        """Delegate the approval authority of `by`.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
+        """
+        until = (datetime.now(UTC) + timedelta(seconds=body.seconds)).isoformat()
+        payload = {"by": by, "to": body.to, "until": until, "reason": body.reason}
+        return await self._send_statement(thread, payload, AuthorityDelegation, delegate_authority, by=by)
+
+    async def revoke(self, thread: str, body: RevocationBody, *, by: str) -> tuple[int, Outcome]:
+        """Revoke a remembered rule, or a delegation by `by`.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
+        """
+        payload = {**body.model_dump(exclude_unset=True), "by": by}
+        return await self._send_statement(thread, payload, Revocation, revoke, by=by)
+
+    async def retry(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
+        """Resume a blocked run, in the name of `by`.
+
+        Raises:
+            HoldfastError: It is not blocked, or there is no such thread.
+        """
+        await self._check_open(thread)
+        return _response(await retry(self._threads, thread, by=by, reason=body.reason), by=by)
+
+    async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
+        """Ask a run to stop; Temporal's history says that `by` has asked.
+
+        Raises:
+            HoldfastError: It is closed, or there is no such thread.
+        """
+        await self._check_open(thread)
+        reason = f"{by}: {body.reason}" if body.reason else by
+        _, outcome = _response(await cancel(self._threads, thread, reason=reason), by=by)
+        return 202, outcome
+
+    async def _send_statement(
+        self,
+        thread: str,
+        payload: dict[str, Any],
+        kind: type[AuthorityDelegation] | type[Revocation],
+        send: Callable[[Threads, str, dict[str, Any]], Awaitable[UpdateResult]],
+        *,
+        by: str,
+    ) -> tuple[int, Outcome]:
+        """Send a statement to an open run, signed where the gateway has a key."""
+        await self._check_open(thread)
+        await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
+        if self._key:
+            payload = signed(payload, kind, thread=thread, private=self._key)
+        return _response(await send(self._threads, thread, payload), by=by)
+
+    async def _check_open(self, thread: str) -> None:
+        found = await self._threads.reader.find(thread)
+        if found is None or found.status in ENDED:
+            raise HTTPProblem(409, f"the run of thread {thread!r} is over", outcome="too_late")
 
 
 def _response(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:

@@ -1,6 +1,7 @@
 """Builds the gateway: one ASGI application."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,29 +11,41 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from temporalio.converter import PayloadCodec
 
+from holdfast.errors import HoldfastError
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.runtime.encryption.codec_server import codec_router
+from holdfast.runtime.gateway.acting import acting_router
 from holdfast.runtime.gateway.actions import Actions
+from holdfast.runtime.gateway.artifacts import artifacts_router
 from holdfast.runtime.gateway.authentication import Authenticator
 from holdfast.runtime.gateway.callers import Callers
+from holdfast.runtime.gateway.events import events_router
+from holdfast.runtime.gateway.health import health_router
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
+from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.gateway.problems import (
     HTTPProblem,
+    answer_error,
     answer_http_exception,
     answer_problem,
     answer_unexpected_error,
     answer_validation_error,
 )
 from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Quota
-from holdfast.runtime.gateway.routes import health_router, router
+from holdfast.runtime.gateway.reading import reading_router
+from holdfast.runtime.gateway.results import results_router
 from holdfast.runtime.gateway.slack import slack_router
-from holdfast.runtime.gateway.stream import Followers
+from holdfast.runtime.gateway.starting import starting_router
+from holdfast.stores import ArtifactStore
 
 FOLLOWERS = 64
-"""The most followers of events at once. Each queries its worker four times a second, a few milliseconds each."""
+"""The most streams at once; also of waits, and of downloads. A stream or a wait queries its worker four times a second,
+a few milliseconds each."""
 FOLLOWERS_EACH = 16
 """The most of them for one caller."""
+WAIT_SECONDS = 30
+"""The longest wait for a result: less than what proxies allow, and than `limits.ANSWER_SECONDS`."""
 
 CODEC = "/codec"
 
@@ -52,6 +65,8 @@ def build_app(
     each_address: Quota = EACH_ADDRESS,
     body_bytes: int = BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
+    wait_seconds: int = WAIT_SECONDS,
+    artifacts: ArtifactStore | None = None,
     codec: PayloadCodec | None = None,
     ui: str | None = None,
 ) -> Limits:
@@ -63,29 +78,41 @@ def build_app(
         key: Its private key; None to vouch for no decision.
         slack_secret: The signing secret of the Slack app whose buttons decide; None for no such buttons.
         audience: Its URL, for which requests are signed; None to refuse signed requests.
-        followers: The most followers of events at once.
+        followers: The most streams of events at once; also of waits, and of downloads.
         followers_each: The most for one caller.
         each_caller: The quota of each caller.
         each_address: The quota of each address whose callers are not authenticated.
         body_bytes: The longest body.
         body_seconds: The time within which a body has to arrive.
+        wait_seconds: The longest wait for a result.
+        artifacts: The artifact store; None to read no artifact's content.
         codec: Decrypts for Temporal's Web UI, at /codec, for callers with the scope; None where nothing is encrypted.
         ui: The Web UI, whose page may use /codec; None for no /codec.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
         title="Holdfast gateway",
-        description="Threads over HTTP: read them, decide their requests, send them messages.",
+        description="Threads over HTTP: start and read them, decide their requests, send them messages.",
         version="1",
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # for code generators
     )
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)
     app.include_router(health_router(threads))
     actions = Actions(threads, key)
-    app.include_router(router(threads, authenticator, actions, Followers(followers, followers_each)))
+    places = partial(Places, limit=followers, each=followers_each)
+    for router in (
+        starting_router(threads, authenticator),
+        reading_router(threads, authenticator),
+        events_router(threads, authenticator, places("streams")),
+        results_router(threads, authenticator, places("waits"), longest=wait_seconds),
+        artifacts_router(threads, authenticator, artifacts, places("downloads")),
+        acting_router(authenticator, actions),
+    ):
+        app.include_router(router)
     if slack_secret:
         app.include_router(slack_router(actions, callers, secret=slack_secret))
     larger = {}
@@ -104,6 +131,7 @@ def _origin(ui: str) -> str:
 
 _ANSWERS: dict[Any, Responder] = {
     HTTPProblem: answer_problem,
+    HoldfastError: answer_error,
     HTTPException: answer_http_exception,
     RequestValidationError: answer_validation_error,
     Exception: answer_unexpected_error,

@@ -1,15 +1,18 @@
-"""Authenticates callers, by a bearer token or a signed request, and checks their scopes and quotas.
+"""Authenticates callers, by a bearer token or a signed request; checks their scopes, quotas and threads.
 
 The headers suffice for that: no body is read before its caller is authenticated.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
-from fastapi import Request, Security
+from fastapi import Depends, Path, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
+from holdfast.errors import ThreadNotFound
 from holdfast.runtime.client.signed_requests import SIGNATURE
+from holdfast.runtime.client.start_options import check_thread_id
 from holdfast.runtime.gateway.callers import Caller, Callers, Scope
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import EACH_CALLER, Quota, Quotas
@@ -24,6 +27,17 @@ _SIGNED = APIKeyHeader(
 )
 
 FindCaller = Callable[..., Awaitable[Caller]]
+
+ThreadInPath: TypeAlias = Annotated[
+    str, Path(description="The thread id, percent-encoded: a slash in it is %2F.", min_length=1)
+]
+
+
+class Access(NamedTuple):
+    """A caller, and the thread that the request is about."""
+
+    caller: Caller
+    thread: str
 
 
 class Authenticator:
@@ -65,6 +79,22 @@ class Authenticator:
 
         return caller
 
+    def for_thread(self, scope: Scope) -> Callable[..., Awaitable[Access]]:
+        """A dependency that returns the caller and the thread in the path, if the caller may reach it.
+
+        Args:
+            scope: The scope that the route requires.
+        """
+        with_scope = Depends(self.for_scope(scope))
+
+        async def access(request: Request, thread: ThreadInPath, caller: Annotated[Caller, with_scope]) -> Access:
+            name = request.state.thread = decode_thread(thread)
+            if not caller.reaches(check_thread_id(name)):
+                raise ThreadNotFound(name)  # the same answer as where there is none
+            return Access(caller, name)
+
+        return access
+
     def _find(self, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Caller:
         if SIGNATURE in request.headers:
             query = request.url.query
@@ -75,3 +105,15 @@ class Authenticator:
         if (found := self.callers.with_token(bearer.credentials)) is None:
             raise unauthenticated("this token is unknown; list the SHA-256 of each token in HOLDFAST_GATEWAY_TOKENS")
         return found
+
+
+def decode_thread(encoded: str) -> str:
+    """The thread id that a path names.
+
+    Raises:
+        HTTPProblem: 404: it is not UTF-8.
+    """
+    try:
+        return unquote(encoded, errors="strict")
+    except UnicodeDecodeError:
+        raise HTTPProblem(404, "the thread id in the path is not UTF-8; percent-encode it") from None

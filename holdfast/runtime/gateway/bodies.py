@@ -1,22 +1,28 @@
-"""Bodies of requests and responses, as JSON. No body names its sender: the caller's token or key does."""
+"""Bodies of requests, as JSON. No body names its sender: the caller's token or key does."""
 
 import json
-from typing import Any, Literal, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
 from holdfast.authority.follow_ups import WhenBusy
-from holdfast.authority.statements import DecisionKind
+from holdfast.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
-from holdfast.runtime.gateway.problems import HTTPProblem, ResponseBody, in_words
+from holdfast.runtime.gateway.problems import HTTPProblem, in_words
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """For OpenAPI: a character that `str.strip` keeps. JSON Schema's own `\\S` differs in some characters."""
 
 
-class _Body(BaseModel):
+AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+PERSON_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"
+
+
+class Body(BaseModel):
+    """The body of a request."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
     )
@@ -28,8 +34,14 @@ def _not_blank(text: str) -> str:
     return text
 
 
-class DecisionBody(_Body):
+class DecisionBody(Body):
     """A decision on one request, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"decision": "approve", "request": "1", "digest": "0" * 64, "reason": "within the limit"}]
+        }
+    )
 
     decision: DecisionKind
     request: str = Field(min_length=1, max_length=200, json_schema_extra={"pattern": NOT_BLANK}, examples=["1"])
@@ -48,8 +60,10 @@ class DecisionBody(_Body):
     _of_request = field_validator("request")(_not_blank)
 
 
-class MessageBody(_Body):
+class MessageBody(Body):
     """A message to the agent, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Now announce it."}]})
 
     message: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
     when_busy: WhenBusy = "queue"
@@ -58,46 +72,68 @@ class MessageBody(_Body):
     _of_message = field_validator("message")(_not_blank)
 
 
-class Outcome(ResponseBody):
-    """The outcome of a decision or a message."""
+class StartBody(Body):
+    """A task for an agent, in the name of the owner of the token or key."""
 
-    outcome: str
-    """`accepted`, `waiting_for_quorum`, `queued`, … `sent`: Temporal holds it until a worker judges it."""
-    explanation: str = ""
-    by: str
-    """The owner of the token or key."""
+    model_config = ConfigDict(json_schema_extra={"examples": [{"task": "Refund 500 cents of order 4711."}]})
 
+    task: str = Field(
+        min_length=1,
+        max_length=MAX_TEXT_BYTES,
+        json_schema_extra={"pattern": NOT_BLANK},
+        examples=["Refund 500 cents of order 4711."],
+    )
+    """What the agent is to do."""
+    agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["support"])
+    """The agent's name; null for the catalog's first."""
+    idle_limit: float | None = Field(default=None, ge=0, le=LONGEST_DELEGATION)
+    """Seconds that the run stays open for messages after the agent has answered; null for the agent's own limit."""
 
-class PendingOf(ResponseBody):
-    """The open requests of a thread."""
-
-    pending: list[dict[str, Any]]
-
-
-class Unanswered(ResponseBody):
-    """A thread that has open requests, and whose worker did not answer."""
-
-    thread: str
-    why: str
+    _of_task = field_validator("task")(_not_blank)
 
 
-class PendingOfAll(ResponseBody):
-    """The open requests of all threads."""
+class ReasonBody(Body):
+    """Why, for the record."""
 
-    pending: list[dict[str, Any]]
-    unanswered: list[Unanswered]
-    """Threads whose workers did not answer."""
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the order was wrong"}]})
 
-
-class Health(ResponseBody):
-    """Whether the gateway can work."""
-
-    temporal: Literal["ok", "away"]
-    record: Literal["ok", "away", "none"]
-    """The permanent record; only what Temporal has removed needs it."""
+    reason: str = Field(default="", max_length=2_000)
 
 
-_Sent = TypeVar("_Sent", bound=_Body)
+class DelegationBody(ReasonBody):
+    """A delegation of the caller's approval authority within the thread."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "bob", "seconds": 3_600}]})
+
+    to: str = Field(pattern=PERSON_NAME, examples=["bob"])
+    """Another approver."""
+    seconds: float = Field(ge=1, le=LONGEST_DELEGATION, examples=[3_600])
+    """For how long."""
+
+
+class RevocationBody(ReasonBody):
+    """A revocation of a remembered rule, or of a delegation: exactly one of them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": ["remembered"]}, {"required": ["delegated_to"]}],
+            "examples": [{"remembered": "1"}],
+        }
+    )
+
+    remembered: str = Field(default="", pattern=r"^[0-9]{1,15}$", examples=["1"])
+    """The id of a remembered rule, as the thread's state lists it."""
+    delegated_to: str = Field(default="", pattern=PERSON_NAME, examples=["bob"])
+    """The approver to whom the caller's authority was delegated."""
+
+    @model_validator(mode="after")
+    def _has_one_target(self) -> Self:
+        if len({"remembered", "delegated_to"} & self.model_fields_set) != 1:
+            raise ValueError("give `remembered`, or `delegated_to`")
+        return self
+
+
+_Sent = TypeVar("_Sent", bound=Body)
 
 
 def read_body(body: bytes, kind: type[_Sent]) -> _Sent:

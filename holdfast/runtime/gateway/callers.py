@@ -2,6 +2,7 @@
 
     tokens:
       - {name: alice, sha256: 5e88…, scopes: [decide, say, read]}
+      - {name: billing, sha256: 9f86…, scopes: [start, read, cancel], threads: [billing-]}
     keys:
       - {name: bob, key: "ed25519:…", scopes: [decide, read]}
     slack: {U02ABCDEF: alice}
@@ -16,17 +17,20 @@ import hmac
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.authority.policy import Key, Name, Policy
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.policy_file import load_policy
 
-Scope = Literal["decide", "say", "read", "codec"]
-"""`decide` requests, `say`: send messages, `read` states, requests and events, `codec`: decrypt payloads."""
+Scope = Literal[
+    "decide", "say", "read", "codec", "start", "list", "transcript", "artifacts", "delegate", "retry", "cancel"
+]
+"""`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
+`start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """What the policy's approvers may do with their keys."""
@@ -34,30 +38,51 @@ APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 Scopes = Annotated[tuple[Scope, ...], Field(min_length=1)]
 
 
+Prefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$")]
+"""The beginning of thread ids."""
+
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = _STRICT
+
+    name: Name
+    """Who it is, which a decision has as `by`."""
+    scopes: Scopes
+    threads: Annotated[tuple[Prefix, ...], Field(min_length=1)] | None = None
+    """Only threads whose id begins with one of these; None for all. What it starts has an id of that kind."""
+
+    @model_validator(mode="after")
+    def _can_be_restricted(self) -> Self:
+        if self.threads is not None and "codec" in self.scopes:
+            raise ValueError("the scope codec decrypts the payloads of every thread, so `threads` cannot restrict it")
+        return self
+
+    @property
+    def caller(self) -> "Caller":
+        """The caller that it authenticates."""
+        return Caller(self.name, self.scopes, self.threads or ())
 
 
 class Token(_Entry):
     """A bearer token."""
 
-    name: Name
-    """Its owner, which a decision has as `by`."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Of the token's text, in hex."""
-    scopes: Scopes
 
 
 class KeyHolder(_Entry):
     """A caller who signs requests with a key that the policy does not list."""
 
-    name: Name
     key: Key
-    scopes: Scopes
 
 
-class CallersFile(_Entry):
+class CallersFile(BaseModel):
     """The file that `HOLDFAST_GATEWAY_TOKENS` names."""
+
+    model_config = _STRICT
 
     tokens: tuple[Token, ...] = ()
     keys: tuple[KeyHolder, ...] = ()
@@ -71,6 +96,12 @@ class Caller:
 
     name: str
     scopes: tuple[Scope, ...]
+    threads: tuple[str, ...] = ()
+    """Prefixes of the ids of the threads that the caller may reach; none for all threads."""
+
+    def reaches(self, thread: str) -> bool:
+        """Whether the caller may reach a thread."""
+        return not self.threads or thread.startswith(self.threads)
 
 
 class Callers:
@@ -107,7 +138,7 @@ class Callers:
         """The owner of a token. A wrong one takes as long as a right one."""
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
         held = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
-        return Caller(held[0].name, held[0].scopes) if held else None
+        return held[0].caller if held else None
 
     def with_key(self, key: str) -> Caller | None:
         """The owner of a public key. This proves nothing: check the signature."""
@@ -155,7 +186,7 @@ def _read(path: Path) -> CallersFile:
 
 def _keys(file: CallersFile, policy: Policy | None) -> Iterator[tuple[str, Caller]]:
     for holder in file.keys:
-        yield holder.key, Caller(holder.name, holder.scopes)
+        yield holder.key, holder.caller
     for approver in policy.approvers if policy else ():
         for key in approver.keys:
             yield key, Caller(approver.name, APPROVERS_MAY)

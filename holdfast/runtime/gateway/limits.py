@@ -35,6 +35,9 @@ ANSWER_SECONDS = 60.0
 log = structlog.get_logger("gateway")
 
 
+_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""No browser takes a response for another type than it has, and no cache keeps it."""
+
 _CREDENTIALS = {b"authorization", SIGNATURE.lower().encode()}
 
 
@@ -86,6 +89,7 @@ class Limits:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *_missing_headers(message)]}
             await send(message)
 
         try:
@@ -172,6 +176,12 @@ class Limits:
             return message
 
         return receiving
+
+
+def _missing_headers(response: Message) -> list[tuple[bytes, bytes]]:
+    """The headers that every response has, as far as a route has not set them."""
+    present = {name.lower() for name, _ in response.get("headers", ())}
+    return [header for header in _HEADERS if header[0] not in present]
 
 
 def _raw_path(scope: Message) -> str:

@@ -6,6 +6,7 @@ reveal what is behind the gateway (addresses, namespaces) are replaced.
 
 from typing import Any
 
+import structlog
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -14,6 +15,9 @@ from starlette.exceptions import HTTPException
 
 from holdfast.base.models import Frozen
 from holdfast.errors import (
+    ArtifactAltered,
+    ArtifactNotFound,
+    CursorInvalid,
     EventsMissing,
     HistoryUnreadable,
     HoldfastError,
@@ -22,6 +26,7 @@ from holdfast.errors import (
     QueryRefused,
     RecordUnavailable,
     RecordUnreadable,
+    Refused,
     RunStuck,
     ServerUnreachable,
     TaskInvalid,
@@ -36,6 +41,8 @@ RETRY_SECONDS = 5
 
 MEDIA_TYPE = "application/problem+json"
 
+log = structlog.get_logger("gateway")
+
 TITLES = {
     401: "Not authenticated",
     403: "Not allowed",
@@ -44,6 +51,7 @@ TITLES = {
     408: "Request timeout",
     409: "Conflict with the state of the run",
     413: "Too large",
+    416: "No such range",
     422: "Malformed",
     429: "Too many requests",
     500: "Internal error",
@@ -104,9 +112,16 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
     """
     match error:
         case ThreadNotFound() | ThreadIdInvalid():
-            return HTTPProblem(404, f"there is no thread {thread!r}; GET /pending lists those that wait for a decision")
-        case TaskInvalid():
+            return HTTPProblem(404, f"there is no thread {thread!r}; GET /threads lists those that there are")
+        case TaskInvalid() | CursorInvalid():
             return HTTPProblem(422, str(error))
+        case Refused():
+            return HTTPProblem(409, str(error), outcome="refused")
+        case ArtifactNotFound():
+            return HTTPProblem(404, "there is no such artifact any more: it was pruned, or is in another store")
+        case ArtifactAltered():
+            where = f"`{CLI.command('verify')}` names the event"
+            return HTTPProblem(409, f"the artifact's content was altered, so none of it is returned; {where}")
         case NeverRan():
             return HTTPProblem(
                 409, f"the run of thread {thread!r} was closed before a worker picked it up", outcome="too_late"
@@ -129,6 +144,7 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
         case ServerUnreachable():
             return HTTPProblem(503, "Temporal does not answer; nothing is lost. Try again")
         case _:
+            log.warning("request_refused", thread=thread, error=type(error).__name__, why=str(error))
             return HTTPProblem(503, f"the request failed ({type(error).__name__}); the gateway's log says why")
 
 
@@ -136,6 +152,12 @@ async def answer_problem(_: Request, error: Exception) -> JSONResponse:
     """Respond with an `HTTPProblem`."""
     assert isinstance(error, HTTPProblem)
     return error.response
+
+
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Respond with the problem that an error of ours becomes."""
+    assert isinstance(error, HoldfastError)
+    return problem_of(error, getattr(request.state, "thread", "")).response
 
 
 async def answer_http_exception(_: Request, error: Exception) -> JSONResponse:
@@ -158,5 +180,8 @@ async def answer_unexpected_error(_: Request, error: Exception) -> JSONResponse:
 
 def in_words(errors: Any) -> str:
     """Pydantic's errors in one line."""
-    each = (f"{'.'.join(map(str, item['loc']))}: {item['msg'].removeprefix('Value error, ')}" for item in errors)
+    each = (
+        ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, "))))
+        for item in errors
+    )
     return "; ".join(each)[:2_000].encode("utf-8", "replace").decode()

@@ -36,8 +36,10 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
         parts = Components(settings, environ, cleanup=cleanup, connections=4)
         client = await parts.client()
         # Not waited for: without the record, the gateway serves all but what Temporal has removed.
-        record = (await parts.stores()).threads
-        threads = Threads(client, task_queue=settings.task_queue, answer_within=settings.answer_seconds, record=record)
+        stores = await parts.stores()
+        threads = Threads(
+            client, task_queue=settings.task_queue, answer_within=settings.answer_seconds, record=stores.threads
+        )
         socket = listen(host, settings.gateway_port if port is None else port)
         port = socket.getsockname()[1]
         audience = _audience(settings, host, port)
@@ -49,6 +51,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 key=key,
                 audience=audience,
                 slack_secret=slack.get_secret_value() if slack else None,
+                artifacts=stores.artifacts,
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
             )

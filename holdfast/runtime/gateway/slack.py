@@ -18,7 +18,8 @@ from pydantic_core import from_json
 
 from holdfast.errors import HoldfastError
 from holdfast.runtime.gateway.actions import Actions
-from holdfast.runtime.gateway.bodies import DecisionBody, Outcome, read_body
+from holdfast.runtime.gateway.answers import Outcome
+from holdfast.runtime.gateway.bodies import DecisionBody, read_body
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.problems import HTTPProblem, problem_of
 

@@ -7,7 +7,6 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 
 import structlog
@@ -17,7 +16,8 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.limits import Message, Receive, Send
-from holdfast.runtime.gateway.problems import HTTPProblem, problem_of
+from holdfast.runtime.gateway.places import Places
+from holdfast.runtime.gateway.problems import problem_of
 
 KEEP_ALIVE_SECONDS = 15.0
 """A comment is sent after so much silence, or a proxy would close the connection as dead."""
@@ -25,38 +25,6 @@ AHEAD = 64
 """The most events that are read ahead of the follower."""
 
 log = structlog.get_logger("gateway")
-
-
-class Followers:
-    """Counts the followers.
-
-    Args:
-        limit: The most followers at once.
-        each: The most of one caller.
-    """
-
-    def __init__(self, limit: int, each: int) -> None:
-        self._limit = limit
-        self._each = each
-        self._counts: Counter[str] = Counter()
-
-    def enter(self, caller: str) -> None:
-        """Add a follower.
-
-        Raises:
-            HTTPProblem: 429, 503: there are too many, of this caller or of all.
-        """
-        if self._counts[caller] >= self._each:
-            raise HTTPProblem(429, f"{caller} has {self._each} streams open; close one, and try again")
-        if self._counts.total() >= self._limit:
-            raise HTTPProblem(503, f"{self._limit} streams are open; try again later, or poll /threads/…")
-        self._counts[caller] += 1
-
-    def leave(self, caller: str) -> None:
-        """Remove a follower."""
-        self._counts[caller] -= 1
-        if not self._counts[caller]:
-            del self._counts[caller]
 
 
 class EventStream(StreamingResponse):
@@ -79,7 +47,7 @@ class EventStream(StreamingResponse):
         thread: str,
         *,
         after: int,
-        followers: Followers,
+        followers: Places,
         caller: str,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:

@@ -44,22 +44,37 @@ async def list_runs(
     Raises:
         RPCError: The server rejects the query, or does not answer.
     """
-    page, count = b"", 0
+    cursor, count = b"", 0
     while True:
         size = PAGE if limit is None else min(PAGE, limit - count)
-        request = ListWorkflowExecutionsRequest(
-            namespace=client.namespace, query=query, page_size=size, next_page_token=page
-        )
-        answer = await client.workflow_service.list_workflow_executions(request, retry=True, timeout=within)
-        for info in answer.executions:
-            status = _readable(info)
-            found = WorkflowExecution._from_raw_info(info, client.namespace, client.data_converter)
-            info.status = status
-            yield found
-            count += 1
-        page = answer.next_page_token
-        if not page or (limit is not None and count >= limit):
+        runs, cursor = await page_of_runs(client, query, size=size, cursor=cursor, within=within)
+        for run in runs:
+            yield run
+        count += len(runs)
+        if not cursor or (limit is not None and count >= limit):
             return
+
+
+async def page_of_runs(
+    client: Client, query: str, *, size: int, cursor: bytes, within: timedelta
+) -> tuple[list[WorkflowExecution], bytes]:
+    """Return a page of the runs that a visibility query finds, and the server's cursor of the next page.
+
+    The cursor is empty for the first page, and after the last one.
+
+    Raises:
+        RPCError: The server rejects the query or the cursor, or does not answer.
+    """
+    request = ListWorkflowExecutionsRequest(
+        namespace=client.namespace, query=query, page_size=size, next_page_token=cursor
+    )
+    answer = await client.workflow_service.list_workflow_executions(request, retry=True, timeout=within)
+    runs = []
+    for raw in answer.executions:
+        status = _readable(raw)
+        runs.append(WorkflowExecution._from_raw_info(raw, client.namespace, client.data_converter))
+        raw.status = status
+    return runs, answer.next_page_token
 
 
 def is_paused(run: WorkflowExecution) -> bool:

@@ -1,0 +1,67 @@
+"""Start a thread once: the same start again finds the thread that there is.
+
+Temporal refuses a second workflow of the same id, and the thread's log says how it was started. So any number of
+processes can start the same thread, without a store of their own.
+"""
+
+from holdfast.errors import TaskDiffers, ThreadExists
+from holdfast.llm.blocks import Content
+from holdfast.runtime.client.start_options import check_task
+from holdfast.runtime.client.threads import FirstStart, Threads
+
+
+async def start_once(
+    threads: Threads,
+    task: Content,
+    *,
+    thread: str,
+    agent: str | None = None,
+    workspace: str | None = None,
+    idle_limit: float | None = None,
+    by: str = "",
+    by_proven: bool = True,
+    exactly: bool = False,
+) -> bool:
+    """Start a thread, unless the same start has happened; return whether it is new. Needs no worker.
+
+    It is the same start if the task and the agent are the same; the state of the thread does not matter.
+
+    Args:
+        threads: The namespace's threads.
+        task: The task: text, or content blocks.
+        thread: The thread id.
+        agent: The agent's name; None for the catalog's first.
+        workspace: A folder on the worker; None for one of the thread's own.
+        idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
+        by: Who gives the task.
+        by_proven: The caller has authenticated that person.
+        exactly: The idle limit and the person have to be the same, too.
+
+    Raises:
+        TaskDiffers: There is a thread of that id that was started otherwise.
+        TaskInvalid: The task is empty, too long, or neither text nor content blocks.
+        ThreadIdInvalid: The thread id cannot be used.
+        FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
+        ServerUnreachable: The server does not answer. The start may have reached it: start again.
+    """
+    given = FirstStart(check_task(task), agent, idle_limit, by)
+    try:
+        await threads.start(
+            given.task,
+            agent=agent,
+            thread=thread,
+            workspace=workspace,
+            idle_limit=idle_limit,
+            by=by,
+            by_proven=by_proven,
+            once=True,
+        )
+    except ThreadExists:
+        first = await threads.started_as(thread)
+        if (first if exactly else first[:2]) != (given if exactly else given[:2]):
+            raise TaskDiffers(
+                f"thread {thread!r} was started with another task, or for another agent. Continue it with "
+                "`say`, or choose another id."
+            ) from None
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""The routes that change a run: decisions, messages, delegations, revocations, retries, cancellations.
+
+Each authenticates the caller first, and reads the body only then.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from holdfast.runtime.gateway.actions import Actions
+from holdfast.runtime.gateway.answers import Outcome
+from holdfast.runtime.gateway.authentication import Access, Authenticator
+from holdfast.runtime.gateway.bodies import (
+    Body,
+    DecisionBody,
+    DelegationBody,
+    MessageBody,
+    ReasonBody,
+    RevocationBody,
+    read_body,
+)
+from holdfast.runtime.gateway.callers import Scope
+from holdfast.runtime.gateway.descriptions import ON_THREAD, body_of, problems
+
+_Sent = TypeVar("_Sent", bound=Body)
+
+
+def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
+    """The routes that change a run.
+
+    Args:
+        authenticator: Authenticates callers.
+        actions: What they do.
+    """
+    routes = APIRouter()
+
+    def post(
+        path: str,
+        name: str,
+        scope: Scope,
+        kind: type[_Sent],
+        act: Callable[..., Awaitable[tuple[int, Outcome]]],
+        description: str,
+    ) -> None:
+        """Add the route that reads a body of this kind and does this with it."""
+        may = Depends(authenticator.for_thread(scope))
+
+        async def route(request: Request, response: Response, access: Annotated[Access, may]) -> Outcome:
+            body = read_body(await request.body() or (b"{}" if kind is ReasonBody else b""), kind)
+            response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
+            return outcome
+
+        later: dict[int | str, dict[str, Any]] = {
+            202: {"model": Outcome, "description": "It counts, and has yet to take effect."}
+        }
+        routes.add_api_route(
+            f"/threads/{{thread}}/{path}",
+            route,
+            methods=["POST"],
+            name=name,
+            description=description,
+            response_model=Outcome,
+            responses={**later, **problems(*ON_THREAD)},
+            openapi_extra=body_of(kind, required=kind is not ReasonBody),
+        )
+
+    words = "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker to start."
+    post("decisions", "decide_request", "decide", DecisionBody, actions.decide, words)
+    words = "Send the agent a message, in the caller's name. A closed thread continues with it."
+    post("messages", "send_message", "say", MessageBody, actions.say, words)
+    words = "Delegate the caller's approval authority within the thread."
+    post("delegations", "delegate_authority", "delegate", DelegationBody, actions.delegate, words)
+    words = "Revoke a remembered rule, or a delegation by the caller."
+    post("revocations", "revoke_authority", "delegate", RevocationBody, actions.revoke, words)
+    words = "Resume a blocked run, once its cause is fixed."
+    post("retries", "retry_run", "retry", ReasonBody, actions.retry, words)
+    words = "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`."
+    post("cancellations", "cancel_run", "cancel", ReasonBody, actions.cancel, words)
+    return routes

@@ -1,0 +1,127 @@
+"""Bodies of responses, as JSON."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from holdfast.llm.messages import Usage
+from holdfast.runtime.gateway.problems import ResponseBody
+
+
+class Outcome(ResponseBody):
+    """The outcome of a decision or a message."""
+
+    outcome: str
+    """`accepted`, `waiting_for_quorum`, `queued`, … `sent`: Temporal holds it until a worker judges it."""
+    explanation: str = ""
+    by: str
+    """The owner of the token or key."""
+
+
+class PendingOf(ResponseBody):
+    """The open requests of a thread."""
+
+    pending: list[dict[str, Any]]
+
+
+class Unanswered(ResponseBody):
+    """A thread that has open requests, and whose worker did not answer."""
+
+    thread: str
+    why: str
+
+
+class PendingOfAll(ResponseBody):
+    """The open requests of all threads."""
+
+    pending: list[dict[str, Any]]
+    unanswered: list[Unanswered]
+    """Threads whose workers did not answer."""
+
+
+class Health(ResponseBody):
+    """Whether the gateway can work."""
+
+    temporal: Literal["ok", "away"]
+    record: Literal["ok", "away", "none"]
+    """The permanent record; only what Temporal has removed needs it."""
+
+
+class StartedThread(ResponseBody):
+    """A thread that was started, now or by the same request before."""
+
+    thread: str = Field(examples=["refund-4711"])
+    """Its id; `Location` has its address."""
+    by: str
+    """The owner of the token or key."""
+
+
+class ListedThread(ResponseBody):
+    """A thread in a list."""
+
+    thread: str
+    agent: str | None
+    status: str
+    step: int
+    """How many times the LLM has replied."""
+    started_at: str
+
+
+class ThreadsPage(ResponseBody):
+    """A page of threads: open ones first, the newest first; then closed ones, the last closed first."""
+
+    threads: list[ListedThread]
+    next: str | None
+    """The `cursor` of the next page; null after the last one."""
+
+
+class ThreadResult(ResponseBody):
+    """What a run has come to, or its status while it has come to nothing."""
+
+    thread: str
+    status: str
+    """`completed`, `failed`, `cancelled`; of an open run what it waits for, or `running`."""
+    text: str
+    """The agent's last reply, or why the run failed; empty while the agent is at work."""
+    cause: str = ""
+    """A short name of why the run failed: `AgentNotFound`, …"""
+    steps: int
+    usage: Usage
+    pending: list[dict[str, Any]] = []
+    """The requests to decide, where the status is `waiting_approval`."""
+    blocked: dict[str, Any] | None = None
+    """Why, where the status is `blocked`."""
+
+
+class EventsPage(ResponseBody):
+    """Events of a thread, oldest first."""
+
+    events: list[dict[str, Any]]
+    """Each has `position` and `type`."""
+    next: int | None
+    """The `after` of the next page; null where there are no more events now."""
+
+
+class MessagesPage(ResponseBody):
+    """Messages between people, agent and tools, oldest first, without the system message."""
+
+    messages: list[dict[str, Any]]
+    """Each has a `role`: `user`, `assistant` or `tool`."""
+    next: int | None
+    """The `after` of the next page; null where there are no more messages now."""
+
+
+class ListedArtifact(ResponseBody):
+    """An artifact that an event of the thread refers to."""
+
+    address: str = Field(examples=["sha256:" + "0" * 64])
+    position: int
+    """The position of the event."""
+
+
+class ArtifactsPage(ResponseBody):
+    """Artifacts that a thread's events refer to, oldest first."""
+
+    artifacts: list[ListedArtifact]
+    next: int | None
+    """The `after` of the next page; null where there are no more now."""

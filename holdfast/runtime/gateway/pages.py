@@ -1,0 +1,44 @@
+"""Pages of what a thread holds, bounded in number and size."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, TypeVar, cast
+
+import structlog
+from fastapi import Query
+
+PAGE_BYTES = 1_000_000
+"""The most of a page, unless its only item is larger."""
+
+PageLimit = Annotated[int, Query(ge=1, le=1_000, description="The most items; a page may have fewer.")]
+
+log = structlog.get_logger("gateway")
+_Item = TypeVar("_Item")
+
+
+def note(words: str) -> None:
+    """Log that no worker answers, and the recorded history is read instead."""
+    log.info("read_from_history", why=words)
+
+
+async def take(items: AsyncIterator[_Item], *, limit: int, skip: int = 0) -> tuple[list[_Item], bool]:
+    """Take a page of items; return it, and whether there are more.
+
+    Args:
+        items: JSON values; the iterator is closed.
+        limit: The most items.
+        skip: How many items to leave out first.
+    """
+    page: list[_Item] = []
+    size = 0
+    async with aclosing(cast(AsyncGenerator[_Item], items)):
+        async for item in items:
+            if skip:
+                skip -= 1
+                continue
+            size += len(json.dumps(item, ensure_ascii=False).encode())
+            if len(page) == limit or (page and size > PAGE_BYTES):
+                return page, True
+            page.append(item)
+    return page, False

@@ -1,0 +1,380 @@
+"""Threads over HTTP, for programs in any language: start, wait, read, change; a real gateway and a real worker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+from temporalio.service import RPCError
+
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.authority.policy import Approver, Terms
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.gateway.app import build_app
+from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.runtime.stores.artifacts import FolderArtifacts
+from holdfast.testing import Conversation, Reply, call, say
+from tests.integration.test_gateway import approval, bearer
+from tests.rig import Rig, StartRig, eventually
+from tests.serving import served, sha256
+
+JSON = dict[str, Any]
+LONG = "<script>alert(1)</script>" + "long " * 20_000
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@tool(effect="read")
+def page() -> str:
+    """Read a long page."""
+    return LONG
+
+
+POLICY = Policy(
+    rules=(ask("pay"), allow()),
+    approvers=(Approver(name="alice"), Approver(name="bob")),
+    terms=Terms(by=("alice", "bob")),
+)
+RUNS: tuple[Scope, ...] = (
+    "start",
+    "list",
+    "read",
+    "transcript",
+    "artifacts",
+    "cancel",
+    "retry",
+    "say",
+    "decide",
+    "delegate",
+)
+FILE = CallersFile(
+    tokens=(
+        Token(name="alice", sha256=sha256("of-alice"), scopes=RUNS),
+        Token(name="bob", sha256=sha256("of-bob"), scopes=RUNS),
+        Token(name="billing", sha256=sha256("of-billing"), scopes=RUNS, threads=("billing-",)),
+        Token(name="old", sha256=sha256("of-old"), scopes=("decide", "say", "read")),
+    )
+)
+
+
+def script(conversation: Conversation) -> Reply:
+    """Pay or read if asked to; else repeat what was said."""
+    if conversation.messages[-1]["role"] == "tool":
+        return say("Done.")
+    said = conversation.last_user_message.strip()
+    return {"pay": call("pay", amount=7), "read": call("page")}.get(said) or say(f"You said: {said}")
+
+
+@asynccontextmanager
+async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator[tuple[httpx2.AsyncClient, Rig]]:
+    """Run a worker and a gateway, and yield a client of Alice's and the worker."""
+    catalog = Catalog(
+        agents=[Agent(name="clerk", instructions="Work.", policy=POLICY)],
+        tools=[pay, page],
+        artifacts=FolderArtifacts(folder / "artifacts"),
+    )
+    async with rig(catalog, script) as worker, gateway_of(worker, artifacts=catalog.artifacts, **options) as http:
+        yield http, worker
+        # Other tests list open requests, and would wait for this worker.
+        open_runs = f"TaskQueue = '{worker.task_queue}' AND ExecutionStatus = 'Running'"
+        async for run in worker.client.list_workflows(open_runs):
+            with suppress(RPCError):
+                await worker.client.get_workflow_handle(run.id).terminate()
+
+
+@asynccontextmanager
+async def gateway_of(worker: Rig, *, queue: str = "", **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """Run a gateway for a worker's task queue, or another, and yield a client of Alice's."""
+    within = options.pop("answer_within", 8.0)
+    threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within)
+    async with (
+        served(build_app(threads, Callers(FILE, POLICY), **options)) as url,
+        httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False, headers=bearer()) as http,
+    ):
+        yield http
+
+
+def named(prefix: str = "order") -> str:
+    """Return a new thread id."""
+    return f"{prefix}-{uuid4().hex[:8]}"
+
+
+async def settled(http: httpx2.AsyncClient, thread: str, until: str = "attention") -> JSON:
+    """Wait until a run has come to something, and return it."""
+
+    async def ask() -> httpx2.Response:
+        return await http.get(f"/threads/{thread}/result", params={"wait": 10, "until": until})
+
+    found: JSON = (await eventually(ask, lambda answer: answer.status_code == 200)).json()
+    return found
+
+
+async def test_a_run_from_start_to_result(rig: StartRig, tmp_path: Any) -> None:
+    """A program starts a run, waits until it asks, approves, waits for the result, and reads what was said."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        started = await http.put(f"/threads/{thread}", json={"task": "pay", "agent": "clerk"})
+        assert (started.status_code, started.json()) == (201, {"thread": thread, "by": "alice"})
+        assert started.headers["Location"] == f"/threads/{thread}"
+        asking = await settled(http, thread)
+        assert asking["status"] == "waiting_approval"
+        open_run = await http.get(f"/threads/{thread}/result")
+        assert (open_run.status_code, open_run.json()["status"]) == (202, "waiting_approval")
+        decided = await http.post(f"/threads/{thread}/decisions", json=approval(asking["pending"][0]))
+        assert decided.status_code == 200, decided.text
+        result = await settled(http, thread, "end")
+        assert (result["status"], result["text"], result["steps"]) == ("completed", "Done.", 2)
+
+        messages = (await http.get(f"/threads/{thread}/messages")).json()
+        assert [each["role"] for each in messages["messages"]] == ["user", "assistant", "tool", "assistant"]
+        pages: list[JSON] = []
+        after: int | None = -1
+        while after is not None:
+            page = (await http.get(f"/threads/{thread}/messages", params={"after": after, "limit": 3})).json()
+            pages.append(page["messages"])
+            after = page["next"]
+        assert [len(each) for each in pages] == [3, 1]
+        assert messages["messages"] == [each for part in pages for each in part]
+
+
+async def test_a_start_happens_once_through_any_gateway(rig: StartRig, tmp_path: Any) -> None:
+    """The same key and body is the same thread and answer, at once and by another gateway; another body is refused."""
+    async with http_site(rig, tmp_path) as (http, worker), gateway_of(worker) as other:
+        key = {"Idempotency-Key": f'"{uuid4()}"'}
+        bare = {"Idempotency-Key": key["Idempotency-Key"].strip('"')}
+        body = {"task": "Hello", "idle_limit": 0}
+        answers = await asyncio.gather(
+            *(gateway.post("/threads", json=body, headers=key) for gateway in (http, other) for _ in range(4))
+        )
+        (thread,) = {answer.json()["thread"] for answer in answers}
+        assert {201} == {answer.status_code for answer in answers}
+        await settled(http, thread, "end")
+        again = await other.post("/threads", json=body, headers=bare)
+        assert (again.status_code, again.json()) == (201, answers[0].json())
+        for differs in ({"task": "Goodbye"}, {"agent": "clerk"}, {"idle_limit": 5}):
+            refused = await http.post("/threads", json={**body, **differs}, headers=key)
+            assert (refused.status_code, refused.json()["outcome"]) == (422, "key_reused"), refused.text
+        bobs = await http.post("/threads", json=body, headers={**key, **bearer("of-bob")})
+        assert bobs.status_code == 201
+        assert bobs.json()["thread"] != thread
+
+        path = f"/threads/{named()}"
+        puts = [await gateway.put(path, json=body) for gateway in (http, other)]
+        conflicts = [
+            await http.put(path, json={"task": "Goodbye"}),
+            await http.put(path, json=body, headers=bearer("of-bob")),
+        ]
+        assert [answer.status_code for answer in puts] == [201, 200]
+        assert puts[0].json() == puts[1].json()
+        assert [(answer.status_code, answer.json()["outcome"]) for answer in conflicts] == [(409, "exists")] * 2
+
+
+async def test_a_start_needs_no_worker(rig: StartRig, tmp_path: Any) -> None:
+    """Without a worker a start is durable and idempotent, and state, events and messages are read from history."""
+    async with http_site(rig, tmp_path) as (_, worker):
+        async with gateway_of(worker, queue=named("nobody"), answer_within=0.3) as http:
+            thread = named()
+            answers = [await http.put(f"/threads/{thread}", json={"task": "Hello"}) for _ in range(2)]
+            paths = (f"/threads/{thread}{rest}" for rest in ("", "/result", "/pending", "/events", "/messages"))
+            reads = await asyncio.gather(*(http.get(path, headers={"Accept": "application/json"}) for path in paths))
+            cancelled = await http.post(f"/threads/{thread}/cancellations")
+
+        assert [answer.status_code for answer in answers] == [201, 200]
+        assert [answer.status_code for answer in reads] == [200, 202, 200, 200, 200]
+        assert cancelled.status_code == 202
+
+
+async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
+    """Every thread comes once, a continued one too, over pages of any size; filters and tokens restrict the list."""
+    async with http_site(rig, tmp_path) as (http, _):
+        names = [f"billing-{uuid4().hex[:8]}" for _ in range(5)]
+        for name in names:
+            assert (await http.put(f"/threads/{name}", json={"task": "Hello"})).status_code == 201
+            await settled(http, name, "end")
+        said = await http.post(f"/threads/{names[0]}/messages", json={"message": "And now?"})
+        assert said.json()["outcome"] == "reopened"
+        await settled(http, names[0], "end")
+        other = named("other")
+        assert (await http.put(f"/threads/{other}", json={"task": "pay"})).status_code == 201
+
+        async def pages(**query: Any) -> list[str]:
+            found: list[str] = []
+            cursor: str | None = ""
+            while cursor is not None:
+                answer = await http.get("/threads", params={"limit": 2, **query, "cursor": cursor}, headers=headers)
+                assert answer.status_code == 200, answer.text
+                assert len(answer.json()["threads"]) <= 2
+                found += [row["thread"] for row in answer.json()["threads"]]
+                cursor = answer.json()["next"]
+            return [name for name in found if name in (*names, other)]
+
+        headers = bearer()
+        latest_first = [names[0], *reversed(names[1:])]
+        await eventually(lambda: pages(agent="clerk"), lambda found: found == [other, *latest_first])
+        assert latest_first == await pages(status="completed")
+        assert await pages(agent="nobody") == []
+        headers = bearer("of-billing")
+        assert latest_first == await pages()
+        for cursor in ("x", "AAAAAAAAAAAA", "%", "e30"):
+            assert (await http.get("/threads", params={"cursor": cursor})).status_code == 422
+
+
+async def test_a_wait_is_bounded_and_as_preferred(rig: StartRig, tmp_path: Any) -> None:
+    """`Prefer: wait` is applied up to the limit, a longer `wait` is malformed, and the waits are limited."""
+    async with http_site(rig, tmp_path, wait_seconds=1, followers_each=2) as (http, _):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "pay"})
+        await settled_approval(http, path)
+        preferred = await http.get(f"{path}/result", headers={"Prefer": "respond-async, wait=999999"})
+        assert (preferred.status_code, preferred.headers["Preference-Applied"]) == (202, "wait=1")
+        for wrong in ("2", "-1", "x", "9" * 30):
+            assert (await http.get(f"{path}/result", params={"wait": wrong})).status_code == 422
+        ignored = await http.get(f"{path}/result", headers={"Prefer": "wait=soon"})
+        assert (ignored.status_code, "Preference-Applied" in ignored.headers) == (202, False)
+        crowd = await asyncio.gather(*(http.get(f"{path}/result", params={"wait": 1}) for _ in range(4)))
+        assert sorted(answer.status_code for answer in crowd) == [202, 202, 429, 429]
+
+
+async def settled_approval(http: httpx2.AsyncClient, path: str) -> JSON:
+    """Wait until a run asks for approval, and return the request."""
+
+    async def pending() -> list[JSON]:
+        found: list[JSON] = (await http.get(f"{path}/pending")).json()["pending"]
+        return found
+
+    (request,) = await eventually(pending, bool)
+    return dict(request)
+
+
+async def test_events_come_as_pages_or_as_a_stream(rig: StartRig, tmp_path: Any) -> None:
+    """`Accept: application/json` gets pages with every event once; anything else follows the run."""
+    async with http_site(rig, tmp_path) as (http, _):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "Hello"})
+        await settled(http, path.rpartition("/")[2], "end")
+        found: list[int] = []
+        after: int | None = -1
+        while after is not None:
+            params = {"after": after, "limit": 2}
+            page = await http.get(f"{path}/events", params=params, headers={"Accept": "application/json"})
+            found += [each["position"] for each in page.json()["events"]]
+            after = page.json()["next"]
+        stream = await http.get(f"{path}/events", params={"after": 1})
+
+        assert found == list(range(len(found)))
+        assert found
+        ids = [int(line[4:]) for line in stream.text.splitlines() if line.startswith("id: ")]
+        assert ids == found[2:]
+
+
+async def test_a_run_is_cancelled_and_a_retry_needs_a_blocked_one(rig: StartRig, tmp_path: Any) -> None:
+    """A cancellation ends the run, and Temporal's history has who asked; what no longer fits is a conflict."""
+    async with http_site(rig, tmp_path) as (http, worker):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "pay"})
+        await settled(http, thread)
+        retried = await http.post(f"/threads/{thread}/retries", json={"reason": "x"})
+        cancelled = await http.post(f"/threads/{thread}/cancellations", json={"reason": "a mistake"})
+        result = await settled(http, thread, "end")
+        # A run that has ended is open until it has been archived.
+        late = [
+            await eventually(partial(http.post, f"/threads/{thread}/{what}"), lambda answer: answer.status_code == 409)
+            for what in ("cancellations", "retries")
+        ]
+        history = await worker.client.get_workflow_handle(thread).fetch_history()
+
+        assert (retried.status_code, retried.json()["outcome"]) == (409, "refused")
+        assert (cancelled.status_code, cancelled.json()["by"]) == (202, "alice")
+        assert result["status"] == "cancelled"
+        assert [(each.status_code, each.json()["outcome"]) for each in late] == [(409, "too_late")] * 2
+        asked = [
+            each.workflow_execution_cancel_requested_event_attributes
+            for each in history.events
+            if each.HasField("workflow_execution_cancel_requested_event_attributes")
+        ]
+        assert asked[0].cause == "alice: a mistake"
+
+
+async def test_authority_is_delegated_and_revoked(rig: StartRig, tmp_path: Any) -> None:
+    """A delegation is in the name of the token's owner, and its revocation takes effect."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "pay"})
+        await settled(http, thread)
+        path = f"/threads/{thread}"
+        delegated = await http.post(f"{path}/delegations", json={"to": "bob", "seconds": 60})
+        (delegation,) = (await http.get(path)).json()["delegated"]
+        revoked = await http.post(f"{path}/revocations", json={"delegated_to": "bob"})
+        both = await http.post(f"{path}/revocations", json={"delegated_to": "bob", "remembered": "1"})
+
+        assert (delegated.status_code, revoked.status_code, both.status_code) == (200, 200, 422), delegated.text
+        assert (delegation["by"], delegation["to"]) == ("alice", "bob")
+        assert (await http.get(path)).json().get("delegated", []) == []
+
+
+async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: Any) -> None:
+    """The full text of a long result is a download, which resumes at any byte."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "read"})
+        await settled(http, thread, "end")
+        path = f"/threads/{thread}/artifacts"
+        listed = (await http.get(path)).json()
+        (artifact,) = listed["artifacts"]
+        whole = await http.get(f"{path}/{artifact['address']}")
+        content = whole.content
+
+        assert (whole.status_code, listed["next"]) == (200, None)
+        assert LONG in content.decode()
+        for wanted, part in {
+            "bytes=0-9": content[:10],
+            "bytes=100-": content[100:],
+            "bytes=-5": content[-5:],
+            f"bytes={len(content) - 1}-{10**14}": content[-1:],
+        }.items():
+            answer = await http.get(f"{path}/{artifact['address']}", headers={"Range": wanted})
+            assert (answer.status_code, answer.content) == (206, part), wanted
+        beyond = await http.get(f"{path}/{artifact['address']}", headers={"Range": f"bytes={len(content)}-"})
+        assert (beyond.status_code, beyond.headers["Content-Range"]) == (416, f"bytes */{len(content)}")
+
+
+async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: Any) -> None:
+    """An agent that no worker has is the cause of a failed run, and not an error of the request."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "Hello", "agent": "nobody"})
+        result = await settled(http, thread, "end")
+
+        assert (result["status"], result["cause"]) == ("failed", "AgentNotFound")
+
+
+async def test_code_generators_get_names_and_examples(rig: StartRig, tmp_path: Any) -> None:
+    """Each operation has an id of its own, each body an example, and each problem an example of its status."""
+    async with http_site(rig, tmp_path, codec=EncryptionCodec(), ui="http://ui.example") as (http, _):
+        described = (await http.get("/openapi.json")).json()
+        operations = [each for path in described["paths"].values() for each in path.values()]
+
+        ids = [each["operationId"] for each in operations]
+        assert sorted(set(ids)) == sorted(ids)
+        bodies = [
+            each["requestBody"]["content"]["application/json"]["schema"]
+            for each in operations[1:]
+            if "requestBody" in each
+        ]
+        assert all(body["examples"] for body in bodies)
+        problems = {
+            (status, answer["content"]["application/problem+json"]["example"]["status"])
+            for each in operations
+            for status, answer in each["responses"].items()
+            if "application/problem+json" in answer.get("content", {})
+        }
+        assert problems
+        assert all(int(status) == example for status, example in problems)

@@ -1,0 +1,63 @@
+"""docs/how-to/http-api.md: its commands and its program run as they are printed there, against a real gateway."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.gateway.app import build_app
+from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
+from tests.integration.test_client_docs import CATALOG, ROOT, script
+from tests.rig import PATIENCE, StartRig
+from tests.serving import served, sha256
+
+TEXT = (ROOT / "docs/how-to/http-api.md").read_text(encoding="utf-8")
+COMMANDS = dict(re.findall(r"```bash\n# (\w+)\n(.*?)```", TEXT, re.S))
+SCOPES: list[Scope] = re.findall(r"\w+", re.findall(r"scopes: \[(.*)\]\n```", TEXT)[0])
+
+
+async def run(*command: str, **environ: str) -> str:
+    """Run a command, and return what it prints."""
+    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **environ}, stdout=PIPE, stderr=PIPE)
+    async with asyncio.timeout(PATIENCE):
+        out, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return out.decode()
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+async def test_the_commands_and_the_program(rig: StartRig, tmp_path: Path) -> None:
+    """Start, wait, approve, read with curl; then the same in JavaScript, where there is Node."""
+    tokens = CallersFile(tokens=(Token(name="shop", sha256=sha256("of-shop"), scopes=tuple(SCOPES)),))
+    async with rig(CATALOG, script) as worker:
+        threads = Threads(worker.client, task_queue=worker.task_queue)
+        async with served(build_app(threads, Callers(tokens))) as url:
+
+            async def say(name: str, **more: str) -> list[Any]:
+                command = COMMANDS[name].replace("refund-4711", f"refund-4711-{worker.task_queue}")
+                out = await run("bash", "-ec", command, GATEWAY=url, TOKEN="of-shop", **more)
+                return [json.loads(line) for line in out.replace("}{", "}\n{").splitlines()]
+
+            (started,) = await say("start")
+            assert started["by"] == "shop"
+            (asking,) = await say("wait")
+            assert asking["status"] == "waiting_approval"
+            (decided,) = await say("approve", DIGEST=asking["pending"][0]["digest"])
+            assert decided["outcome"] == "accepted"
+            result, said = await say("read")
+            assert (result["status"], result["text"]) == ("completed", "refunded 500 cents of order 4711")
+            assert [each["role"] for each in said["messages"]] == ["user", "assistant", "tool", "assistant"]
+
+            if node := shutil.which("node"):
+                program = re.findall(r"```js\n(.*?)```", TEXT, re.S)[0]
+                (tmp_path / "refund.mjs").write_text(program, encoding="utf-8")
+                order = str(int(worker.task_queue[-6:], 16))
+                printed = await run(node, str(tmp_path / "refund.mjs"), order, GATEWAY=url, TOKEN="of-shop")
+                assert printed == f"completed refunded 500 cents of order {order}\n"

@@ -1,0 +1,238 @@
+"""Attacks on the HTTP API: other people's threads, forged ids, keys that collide, pages in a browser, huge waits."""
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from holdfast.runtime.gateway.limits import BODY_BYTES
+from holdfast.runtime.gateway.quotas import Quota
+from tests.integration.test_gateway import bearer
+from tests.integration.test_http_api import LONG, http_site, named, settled
+from tests.rig import StartRig
+
+JSON = dict[str, Any]
+
+
+async def test_an_old_token_gains_no_right(rig: StartRig, tmp_path: Any) -> None:
+    """A token that may decide, say and read starts nothing, lists nothing, and reads no transcript and no artifact."""
+    async with http_site(rig, tmp_path) as (http, _):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "read"})
+        old = bearer("of-old")
+        refused = [
+            await http.post("/threads", json={"task": "Hello"}, headers=old),
+            await http.put(path, json={"task": "read"}, headers=old),
+            *[
+                await http.get(each, headers=old)
+                for each in ("/threads", f"{path}/messages", f"{path}/artifacts", f"{path}/artifacts/sha256:{'0' * 64}")
+            ],
+            *[
+                await http.post(f"{path}/{what}", json={}, headers=old)
+                for what in ("cancellations", "retries", "delegations", "revocations")
+            ],
+        ]
+        async with httpx2.AsyncClient(trust_env=False) as stranger:
+            strangers = [await stranger.request(each.request.method, each.request.url) for each in refused]
+
+        assert {403} == {answer.status_code for answer in refused}
+        assert {401} == {answer.status_code for answer in strangers}
+
+
+async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_path: Any) -> None:
+    """For a token with `threads`, another's thread is as one that is not there, on every route."""
+    async with http_site(rig, tmp_path) as (http, _):
+        theirs, nothing = named("hr"), named("hr")
+        await http.put(f"/threads/{theirs}", json={"task": "pay"})
+        await settled(http, theirs)
+        mine = bearer("of-billing")
+        gets = ("", "/result", "/pending", "/events", "/messages", "/artifacts", f"/artifacts/sha256:{'0' * 64}")
+        posts: dict[str, JSON] = {
+            "decisions": {"decision": "deny", "request": "1", "digest": "0" * 64},
+            "messages": {"message": "x"},
+            "delegations": {"to": "bob", "seconds": 1},
+            "revocations": {"remembered": "1"},
+            "retries": {},
+            "cancellations": {},
+        }
+
+        async def answers(thread: str) -> list[tuple[int, str]]:
+            found = [await http.get(f"/threads/{thread}{rest}", headers=mine) for rest in gets]
+            found += [
+                await http.post(f"/threads/{thread}/{what}", json=body, headers=mine) for what, body in posts.items()
+            ]
+            return [(answer.status_code, answer.text.replace(thread, "it")) for answer in found]
+
+        assert await answers(theirs) == await answers(nothing)
+        assert {404} == {status for status, _ in await answers(theirs)}
+        assert theirs not in (await http.get("/pending", headers=mine)).text
+        assert theirs not in (await http.get("/threads", headers=mine)).text
+        taken = await http.put(f"/threads/{nothing}", json={"task": "x"}, headers=mine)
+        own = await http.post("/threads", json={"task": "Hello"}, headers={**mine, "Idempotency-Key": "k"})
+        also = await http.post("/threads", json={"task": "Hello"}, headers=mine)
+        assert (taken.status_code, own.status_code) == (403, 201)
+        assert own.json()["thread"].startswith("billing-once-")
+        assert also.json()["thread"].startswith("billing-")
+
+
+async def test_nobody_takes_the_thread_of_anothers_key(rig: StartRig, tmp_path: Any) -> None:
+    """The id that another caller's key will have cannot be chosen, even if the key can be guessed."""
+    async with http_site(rig, tmp_path) as (http, _):
+        key = {"Idempotency-Key": named("invoice")}
+        alices = (await http.post("/threads", json={"task": "Hello"}, headers=key)).json()["thread"]
+        guessed = alices[:-1] + ("0" if alices[-1] != "0" else "1")
+        for thread in (alices, guessed, f"x/{guessed}", f"billing-{guessed}", f"a\u00e4{guessed}"):
+            taken = await http.put(
+                f"/threads/{quote(thread, safe='')}", json={"task": "Hello"}, headers=bearer("of-bob")
+            )
+            assert taken.status_code == 403, thread
+        for wrong in ("", '"', '""', 'a"b', '"a', "x" * 256, "a b", "~\x7f"):
+            answer = await http.post("/threads", json={"task": "Hello"}, headers={"Idempotency-Key": wrong})
+            assert answer.status_code == 422, wrong
+
+
+@pytest.mark.parametrize("claim", ["by", "workspace", "by_proven", "resume", "thread", "previous_run", "trust"])
+async def test_a_start_claims_nothing(rig: StartRig, tmp_path: Any, claim: str) -> None:
+    """Who gives the task comes from the token; folders of the worker and other threads' pasts are out of reach."""
+    async with http_site(rig, tmp_path) as (http, _):
+        answer = await http.post("/threads", json={"task": "Hello", claim: "/etc"})
+        assert (answer.status_code, claim in answer.json()["detail"]) == (422, True)
+
+
+FORGED = ("..", "%2e%2e", "..%2F..%2Fetc%2Fpasswd", "x" * 9_000, "order~reset-1", "%00", "%ff", "~1", "a%0d%0aX:%20y")
+
+
+@pytest.mark.parametrize("forged", FORGED)
+async def test_forged_ids_lead_nowhere(rig: StartRig, tmp_path: Any, forged: str) -> None:
+    """A forged id, of a thread or an artifact, is not found; the path is never decoded into another one."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "Hello"})
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.base_url.port)
+        statuses = []
+        for path in (f"/threads/{forged}/result", f"/threads/{forged}", f"/threads/{thread}/artifacts/{forged}"):
+            head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer of-alice\r\n\r\n"
+            writer.write(head.encode())
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            body = await reader.readexactly(int(answer.partition("content-length: ")[2].split()[0]))
+            statuses.append(int(answer.split()[1]))
+            assert "\r\nx: y" not in answer
+            assert b"Traceback" not in body
+            assert b"127.0.0.1" not in body
+        writer.close()
+        assert statuses == [404] * 3
+
+
+async def test_an_artifact_belongs_to_its_threads(rig: StartRig, tmp_path: Any) -> None:
+    """An address opens content only below a thread whose own events refer to it."""
+    async with http_site(rig, tmp_path) as (http, _):
+        owner, other = named(), named()
+        await http.put(f"/threads/{owner}", json={"task": "read"})
+        await http.put(f"/threads/{other}", json={"task": "Hello"})
+        await settled(http, owner, "end")
+        await settled(http, other, "end")
+        (artifact,) = (await http.get(f"/threads/{owner}/artifacts")).json()["artifacts"]
+        address = artifact["address"]
+        unreal = [
+            await http.get(f"/threads/{thread}/artifacts/{each}")
+            for thread, each in (
+                (other, address),
+                (other, f"sha256:{'0' * 64}"),
+                (owner, address.upper()),
+                (owner, address.removeprefix("sha256:")),
+                (owner, f"{address}%00"),
+            )
+        ]
+
+        assert {404} == {answer.status_code for answer in unreal}
+        assert (await http.get(f"/threads/{owner}/artifacts/{address}")).status_code == 200
+
+
+async def test_a_browser_runs_nothing_of_an_artifact(rig: StartRig, tmp_path: Any) -> None:
+    """HTML that a tool returned is a download of no type, which may run nothing, and which no other site can embed."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "read"})
+        await settled(http, thread, "end")
+        (artifact,) = (await http.get(f"/threads/{thread}/artifacts")).json()["artifacts"]
+        answer = await http.get(f"/threads/{thread}/artifacts/{artifact['address']}", headers={"Accept": "text/html"})
+
+        assert LONG in answer.text
+        wanted = {
+            "Content-Type": "application/octet-stream",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cache-Control": "no-store",
+        }
+        assert wanted == {name: answer.headers[name] for name in wanted}
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{artifact["address"][7:]}"'
+        events = await http.get(f"/threads/{thread}/events", headers={"Accept": "application/json, text/html"})
+        assert (events.headers["Content-Type"], events.headers["X-Content-Type-Options"]) == (
+            "application/json",
+            "nosniff",
+        )
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1"])
+async def test_a_page_in_a_browser_gets_nowhere(rig: StartRig, tmp_path: Any, origin: str) -> None:
+    """A page of another site, even after DNS rebinding, has no token: its forms and scripts start and read nothing."""
+    async with http_site(rig, tmp_path) as (http, _):
+        page = httpx2.AsyncClient(base_url=http.base_url, trust_env=False, headers={"Origin": origin, "Host": "evil"})
+        async with page:
+            form = {"Content-Type": "text/plain"}
+            body = b'{"task": "Hello"}'
+            answers = [
+                await page.post("/threads", content=body, headers=form),
+                await page.post("/threads/x/cancellations", content=body, headers=form),
+                await page.get("/threads", headers={"Cookie": "Authorization=Bearer of-alice"}),
+                await page.get("/threads?access_token=of-alice"),
+                await page.get("/threads", headers={"Authorization": "Basic b2Y6b2YtYWxpY2U="}),
+            ]
+            asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+            preflight = await page.options("/threads", headers=asks)
+
+        assert {401} == {answer.status_code for answer in answers}
+        assert preflight.status_code == 405
+        assert not [
+            name for each in (*answers, preflight) for name in each.headers if name.startswith("access-control")
+        ]
+
+
+async def test_huge_waits_and_pages_are_bounded(rig: StartRig, tmp_path: Any) -> None:
+    """No caller makes the gateway wait or read for as long as they like."""
+    async with http_site(rig, tmp_path, wait_seconds=1) as (http, _):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "pay"})
+        began = time.monotonic()
+        for prefer in (f"wait={10**8}", 'wait="999999999"', "wait=1, wait=999"):
+            answer = await http.get(f"{path}/result", headers={"Prefer": prefer})
+            assert answer.headers["Preference-Applied"] == "wait=1"
+        assert time.monotonic() - began < 10
+        wrong = [
+            await http.get(f"{path}/{rest}", headers={"Accept": "application/json"})
+            for rest in (
+                f"events?limit={10**6}",
+                f"events?after={2**53}",
+                f"messages?after={2**63}",
+                "messages?limit=0",
+                "artifacts?limit=-1",
+                f"result?wait={10**9}",
+            )
+        ]
+        assert {422} == {answer.status_code for answer in wrong}
+        long = await http.post("/threads", content=b'{"task": "' + b"x" * BODY_BYTES + b'"}')
+        assert long.status_code == 413
+
+
+async def test_starts_count_towards_the_quota(rig: StartRig, tmp_path: Any) -> None:
+    """One caller's starts use up that caller's share, and no one else's."""
+    async with http_site(rig, tmp_path, each_caller=Quota(at_once=4, a_second=0.01, burst=3)) as (http, _):
+        key = {"Idempotency-Key": named()}
+        mine = [(await http.post("/threads", json={"task": "Hello"}, headers=key)).status_code for _ in range(4)]
+        theirs = await http.get("/threads", headers=bearer("of-bob"))
+
+        assert (mine, theirs.status_code) == ([201, 201, 201, 429], 200)

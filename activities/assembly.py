@@ -22,6 +22,7 @@ from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.run.ledger import EffectLedger
 from holdfast.runtime.composition.stores import choose_stores
 from holdfast.runtime.llm.embeddings import Embeddings
 from holdfast.runtime.stores.ledger import Ledger
@@ -38,9 +39,10 @@ def build_worker(
     catalog: Catalog,
     llm: openai.AsyncOpenAI,
     default_llm: str,
-    pool: AsyncConnectionPool,
-    database_url: str,
+    pool: AsyncConnectionPool | None = None,
+    database_url: str = "",
     workspaces: Path,
+    ledger: EffectLedger | None = None,
     artifacts: ArtifactStore | None = None,
     secrets: Secrets | None = None,
     notifier: Notifier | None = None,
@@ -57,9 +59,10 @@ def build_worker(
         catalog: The agents and tools it offers.
         llm: Client of the LLM endpoint, with `max_retries=0`.
         default_llm: The LLM of agents that name none.
-        pool: Open connections to the database.
+        pool: Open connections to the database; None where the catalog has every store, and `ledger` is given.
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
+        ledger: The effect ledger; None for the database's.
         artifacts: Keeps what is too long for the log, unless the catalog has a store; None for the database.
         secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
             environment what tools declare.
@@ -78,13 +81,15 @@ def build_worker(
     assert threads is not None  # a pool provides every store that the catalog does not
     assert memories is not None
     assert stores.artifacts is not None
+    if ledger is None:
+        assert pool is not None
+        ledger = Ledger(pool, database_url)
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
     transcripts = TranscriptCache(threads, adapter)
     chains = Chains()
-    ledger = Ledger(pool, database_url)
     record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
     loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(

@@ -22,7 +22,7 @@ from holdfast.agents.catalog import Catalog
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.details import describe_call
-from holdfast.runtime.stores.ledger import Entry, Ledger
+from holdfast.run.ledger import ClaimedEffect, EffectLedger
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import (
@@ -57,7 +57,7 @@ class Tools:
     def __init__(
         self,
         catalog: Catalog,
-        ledger: Ledger,
+        ledger: EffectLedger,
         chains: Chains,
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
@@ -145,7 +145,7 @@ class Tools:
 
 
 async def _run_once(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
+    entry: ClaimedEffect, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
 ) -> ToolOutcome:
     """Run an effect unless an earlier attempt ran it, or may have."""
     if entry.outcome is not None:
@@ -167,7 +167,7 @@ async def _run_once(
 
 
 async def _settle(
-    entry: Entry, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
+    entry: ClaimedEffect, tool: Tool, arguments: dict[str, Any], context: ToolContext, outcomes: Outcomes
 ) -> ToolOutcome:
     """Determine the outcome of an effect whose run was closed from outside, without running it."""
     if entry.outcome is not None:

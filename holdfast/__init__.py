@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.api.thread import Thread
     from holdfast.runtime.api.views import PendingRequest, Result, ThreadState, ThreadSummary
     from holdfast.runtime.client.signed_requests import sign_request
+    from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
+    from holdfast.runtime.in_memory.memories import InMemoryMemories
+    from holdfast.runtime.in_memory.threads import InMemoryThreads
     from holdfast.runtime.memory.skills import load_skills
     from holdfast.runtime.memory.tools import memory_tools
     from holdfast.runtime.workspace.file_tools import workspace_tools
@@ -76,6 +79,9 @@ __all__ = [
     "HistoryUnreadable",
     "HoldfastError",
     "ImageBlock",
+    "InMemoryArtifacts",
+    "InMemoryMemories",
+    "InMemoryThreads",
     "ItemNotFound",
     "ItemRefused",
     "Limits",
@@ -151,6 +157,9 @@ _MODULES = {
     "holdfast.runtime.api.thread": "Thread",
     "holdfast.runtime.api.views": "PendingRequest Result ThreadState ThreadSummary",
     "holdfast.runtime.client.signed_requests": "sign_request",
+    "holdfast.runtime.in_memory.artifacts": "InMemoryArtifacts",
+    "holdfast.runtime.in_memory.memories": "InMemoryMemories",
+    "holdfast.runtime.in_memory.threads": "InMemoryThreads",
     "holdfast.runtime.memory.skills": "load_skills",
     "holdfast.runtime.memory.tools": "memory_tools",
     "holdfast.runtime.workspace.file_tools": "workspace_tools",

@@ -1,7 +1,7 @@
 """The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.agents.agent import Agent, AgentSpec
 from holdfast.agents.skills import Skill, limit_excess
@@ -107,12 +107,12 @@ class Catalog:
             agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in given else ()))})
             for agent in self.agents.values()
         ]
-        return self._with(agents, [*self.tools.values(), tool])
+        return self._with(agents=agents, tools=[*self.tools.values(), tool])
 
     def governed_by(self, policy: Policy) -> "Catalog":
         """Return the catalog with this policy in place of every agent's own."""
         agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
-        return self._with(agents, self.tools.values())
+        return self._with(agents=agents)
 
     def skills_of(self, name: str | None) -> list[Skill]:
         """Return the skills of an agent (None: of the first one).
@@ -157,15 +157,21 @@ class Catalog:
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
         return tuple(self.tools) if agent.tools is None else agent.tools
 
-    def _with(self, agents: Iterable[Agent], tools: Iterable[Tool]) -> "Catalog":
-        return Catalog(
-            agents=agents,
-            tools=tools,
-            skills=self.skills.values(),
-            threads=self.threads,
-            artifacts=self.artifacts,
-            memories=self.memories,
-        )
+    def with_stores(self, *, threads: ThreadStore, artifacts: ArtifactStore, memories: MemoryStore) -> "Catalog":
+        """Return the catalog with these stores in place of its own."""
+        return self._with(threads=threads, artifacts=artifacts, memories=memories)
+
+    def _with(self, **changes: Any) -> "Catalog":
+        """Return the catalog with other arguments of `Catalog`; the rest stay as they are."""
+        given = {
+            "agents": self.agents.values(),
+            "tools": self.tools.values(),
+            "skills": self.skills.values(),
+            "threads": self.threads,
+            "artifacts": self.artifacts,
+            "memories": self.memories,
+        }
+        return Catalog(**{**given, **changes})
 
 
 def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:

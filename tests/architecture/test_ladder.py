@@ -44,6 +44,7 @@ RUNTIME = {
     "workspace": "config",
     "encryption": "config programs",
     "stores": "llm",
+    "in_memory": "",
     "memory": "programs workspace",
     "devstack": "config encryption programs",
     "hardening": "devstack",

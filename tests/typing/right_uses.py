@@ -12,6 +12,9 @@ from holdfast import (
     Client,
     Effect,
     Found,
+    InMemoryArtifacts,
+    InMemoryMemories,
+    InMemoryThreads,
     Limits,
     Memory,
     PendingRequest,
@@ -41,7 +44,7 @@ from holdfast import (
     tool,
     workspace_tools,
 )
-from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, steps
+from holdfast.testing import CallRecord, Conversation, Reply, ScriptedLLM, ScriptedRun, agent, call, say, steps
 
 
 @tool
@@ -90,16 +93,16 @@ policy = Policy(
     approvers=(Approver(name="alice", roles=("finance",)),),
 )
 limits, memory = Limits(max_steps=5), Memory(semantic=True)
-agent = Agent(name="dunning", instructions="Remind politely.", policy=policy, limits=limits, memory=memory)
+dunner = Agent(name="dunning", instructions="Remind politely.", policy=policy, limits=limits, memory=memory)
 tools = [greet, open_invoices, pay]
-catalog = Catalog(agents=[agent], tools=[*tools, *workspace_tools(), *memory_tools()], threads=Threads())
+catalog = Catalog(agents=[dunner], tools=[*tools, *workspace_tools(), *memory_tools()], threads=Threads())
 
 assert_type(greet, Tool[str])
 assert_type(greet("you"), str)
 assert_type(pay, Tool[int])
 assert_type(pay.spec.effect, Effect)
-assert_type(agent.policy.rules, tuple[Rule, ...])
-assert_type(agent.limits.max_steps, int)
+assert_type(dunner.policy.rules, tuple[Rule, ...])
+assert_type(dunner.limits.max_steps, int)
 assert_type(catalog.agents["dunning"], Agent)
 assert_type(catalog.threads, ThreadStore | None)
 assert_type(catalog.artifacts, ArtifactStore | None)
@@ -107,6 +110,25 @@ assert_type(allow("read_*"), Rule)
 assert_type(load_skills("skills"), list[Skill])
 assert_type(sign_request("ed25519:…", "GET", "/threads", audience="https://gateway.example"), dict[str, str])
 assert_type(Secrets({"BANK_KEY": "k"}), Secrets)
+
+
+forgetful = Catalog(
+    agents=[dunner],
+    tools=[*tools, *workspace_tools(), *memory_tools()],
+    threads=InMemoryThreads(),
+    artifacts=InMemoryArtifacts(),
+    memories=InMemoryMemories(),
+)
+
+
+async def test_dunning() -> None:
+    """A test of the agent."""
+    async with agent(catalog, [call("pay", invoice="7"), say("Paid.")], secrets={"BANK_KEY": "k"}) as run:
+        assert_type(run, ScriptedRun)
+        assert_type(await run.task("Pay."), Result)
+        assert_type(await run.approve(by="bob", reason="fine"), Result)
+        assert_type(await run.effects(), list[CallRecord])
+        assert_type(run.thread, Thread)
 
 
 async def test_open_invoices() -> None:

@@ -1,7 +1,7 @@
 """Builds a worker: its activities, with the stores, caches and clients they share. Its workflows are the caller's."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.worker.construction import new_worker
 from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
+from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
 
 
@@ -45,6 +46,7 @@ def build_worker(
     ledger: EffectLedger | None = None,
     artifacts: ArtifactStore | None = None,
     secrets: Secrets | None = None,
+    resources: Mapping[Any, Any] = NO_RESOURCES,
     notifier: Notifier | None = None,
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
@@ -66,6 +68,7 @@ def build_worker(
         artifacts: Keeps what is too long for the log, unless the catalog has a store; None for the database.
         secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
             environment what tools declare.
+        resources: The catalog's resources by type, opened (`holdfast.runtime.worker.resources`).
         notifier: Sends notices of requests and endings; None to send none.
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
@@ -75,7 +78,8 @@ def build_worker(
     Raises:
         SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
     """
-    secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
+    assert catalog.resources.keys() <= resources.keys(), "open the catalog's resources first"
+    secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     stores = choose_stores(catalog, pool, artifacts=artifacts, embeddings=embeddings)
     threads, memories = stores.threads, stores.memories
     assert threads is not None  # a pool provides every store that the catalog does not
@@ -109,7 +113,7 @@ def build_worker(
         record.load_effects,
         agents.load_agent,
         LLM(llm, adapter, catalog, transcripts, artifacts, secrets).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets).call_tool,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources).call_tool,
         notifier.notify,
         record.archive,
         loops.survey_workspace,

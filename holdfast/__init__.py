@@ -11,6 +11,7 @@ from holdfast.version import __version__ as __version__
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory
     from holdfast.agents.catalog import Catalog
+    from holdfast.agents.providers import Provider, resource
     from holdfast.agents.skills import Skill, SkillInvalid
     from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
     from holdfast.base.digests import address_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         RecordConflict,
         RecordGap,
         Refused,
+        ResourceFailed,
         RunCancelled,
         RunFailed,
         ServerUnreachable,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.temporal.history_reader import read_events
     from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, tool
     from holdfast.tools.effects import Effect
+    from holdfast.tools.resources import Resource
     from holdfast.tools.secrets import SecretNotDeclared, Secrets
     from holdfast.trust import Trust
 
@@ -95,10 +98,13 @@ __all__ = [
     "PendingRequest",
     "Policy",
     "PolicyError",
+    "Provider",
     "Recalled",
     "RecordConflict",
     "RecordGap",
     "Refused",
+    "Resource",
+    "ResourceFailed",
     "Result",
     "Rule",
     "RunCancelled",
@@ -135,6 +141,7 @@ __all__ = [
     "load_skills",
     "memory_tools",
     "read_events",
+    "resource",
     "sign_request",
     "tool",
     "workspace_tools",
@@ -143,13 +150,14 @@ __all__ = [
 _MODULES = {
     "holdfast.agents.agent": "Agent Limits Memory",
     "holdfast.agents.catalog": "Catalog",
+    "holdfast.agents.providers": "Provider resource",
     "holdfast.agents.skills": "Skill SkillInvalid",
     "holdfast.authority.policy": "Approver Escalation Gateway Policy Rule Terms allow ask deny",
     "holdfast.base.digests": "address_of",
     "holdfast.base.paths": "WorkspacePath",
     "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
-    "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused RunCancelled RunFailed ServerUnreachable "
-    "SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
+    "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused ResourceFailed RunCancelled RunFailed "
+    "ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
     "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
     "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
     "holdfast.runtime.api.client": "Client",
@@ -168,6 +176,7 @@ _MODULES = {
     "holdfast.temporal.history_reader": "read_events",
     "holdfast.tools.decorator": "Absent Found Tool ToolContext Unknown tool",
     "holdfast.tools.effects": "Effect",
+    "holdfast.tools.resources": "Resource",
     "holdfast.tools.secrets": "SecretNotDeclared Secrets",
     "holdfast.trust": "Trust",
 }

@@ -29,6 +29,7 @@
     ├── RecordUnavailable    the permanent record does not respond
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         the agents, tools and skills of a catalog are inconsistent
+    ├── ResourceFailed       a resource of the catalog could not be opened
     ├── PolicyError          a policy file is invalid
     ├── SkillInvalid         a skill is invalid (`holdfast.agents.skills`)
     ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.memory.errors`)
@@ -85,6 +86,10 @@ class ToolSignatureError(HoldfastError):
 
 class CatalogError(HoldfastError):
     """The agents, tools and skills of a catalog are inconsistent."""
+
+
+class ResourceFailed(HoldfastError):
+    """A resource of the catalog could not be opened, so the worker does not start."""
 
 
 class PolicyProblem(NamedTuple):

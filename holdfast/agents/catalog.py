@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from holdfast.agents.agent import Agent, AgentSpec
+from holdfast.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
 from holdfast.base.canonical import unportable
@@ -25,13 +26,15 @@ class Catalog:
         agents: The agents; the first is the default of `holdfast start`.
         tools: The tools, made by `@tool`.
         skills: The skills, read by `holdfast.load_skills`.
+        resources: Providers of what tools ask for with `Resource[…]`: functions under `@asynccontextmanager`, or that
+            return the resource.
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
-        CatalogError: There is no agent, a name occurs twice, or an agent names a tool or a skill that is missing, or a
-            definition has no canonical JSON.
+        CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
+            resource is missing, or a definition has no canonical JSON.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Catalog:
         agents: Iterable[Agent],
         tools: Iterable[Tool] = (),
         skills: Iterable[Skill] = (),
+        resources: Iterable[Callable[..., Any] | Provider] = (),
         threads: ThreadStore | None = None,
         artifacts: ArtifactStore | None = None,
         memories: MemoryStore | None = None,
@@ -54,7 +58,11 @@ class Catalog:
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
         self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
         self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
+        self.resources = by_type(resources)
+        """The providers by type, in the order in which they are opened."""
         self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
+        for each_tool in tool_list:
+            check_provided(each_tool, self.resources)
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
         for agent in agent_list:
@@ -114,6 +122,11 @@ class Catalog:
         agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
         return self._with(agents=agents)
 
+    @property
+    def secret_users(self) -> list[Tool | Provider]:
+        """What may declare secrets: the tools, and the providers of resources."""
+        return [*self.tools.values(), *self.resources.values()]
+
     def skills_of(self, name: str | None) -> list[Skill]:
         """Return the skills of an agent (None: of the first one).
 
@@ -157,6 +170,19 @@ class Catalog:
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
         return tuple(self.tools) if agent.tools is None else agent.tools
 
+    def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
+        """Return the catalog with these providers in place of its own that provide the same types, as for a test.
+
+        Raises:
+            CatalogError: One cannot be a provider, or the catalog has none of that type.
+        """
+        own = dict(self.resources)
+        for each in map(read_provider, providers):
+            if each.provides not in own:
+                raise CatalogError(f"{each.where} provides {name_of(each.provides)}, which this catalog does not have")
+            own[each.provides] = each
+        return self._with(resources=own.values())
+
     def with_stores(self, *, threads: ThreadStore, artifacts: ArtifactStore, memories: MemoryStore) -> "Catalog":
         """Return the catalog with these stores in place of its own."""
         return self._with(threads=threads, artifacts=artifacts, memories=memories)
@@ -167,6 +193,7 @@ class Catalog:
             "agents": self.agents.values(),
             "tools": self.tools.values(),
             "skills": self.skills.values(),
+            "resources": self.resources.values(),
             "threads": self.threads,
             "artifacts": self.artifacts,
             "memories": self.memories,

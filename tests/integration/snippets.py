@@ -34,8 +34,9 @@ class Snippets:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             patch.setattr(sys, "path", [*sys.path])
-            options = ["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:xdist", f"--rootdir={folder}"]
-            pytest.main([*options, *files], plugins=[reports])
+            off = [part for plugin in ("cacheprovider", "timeout", "xdist") for part in ("-p", f"no:{plugin}")]
+            settings = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
+            pytest.main(["-q", f"--rootdir={folder}", *off, *settings, *files], plugins=[reports])
         for name in set(sys.modules) - before:
             if f"{name}.py" in self.files:
                 del sys.modules[name]

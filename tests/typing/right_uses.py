@@ -1,6 +1,7 @@
 """A user's catalog, stores, tests and client, as `mypy --strict` must accept them. No type is `Any`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import assert_type
 
 from holdfast import (
@@ -20,6 +21,7 @@ from holdfast import (
     PendingRequest,
     Policy,
     RecordConflict,
+    Resource,
     Result,
     Rule,
     Secrets,
@@ -40,6 +42,7 @@ from holdfast import (
     deny,
     load_skills,
     memory_tools,
+    resource,
     sign_request,
     tool,
     workspace_tools,
@@ -70,6 +73,41 @@ def pay(invoice: str, where: WorkspacePath, context: ToolContext) -> int:
     """Pay an invoice."""
     assert_type(context.secret("BANK_KEY"), str)
     return len(invoice + where)
+
+
+class Ledger:
+    """A resource."""
+
+    def book(self, entry: str) -> int:
+        """Book an entry, by hand or as a tool."""
+        return len(entry)
+
+
+class Bank:
+    """A resource that needs another."""
+
+    def __init__(self, ledger: Ledger, key: str) -> None:
+        self.ledger, self.key = ledger, key
+
+
+def ledger() -> Ledger:
+    """A provider without a lifetime."""
+    return Ledger()
+
+
+@resource(secrets=("BANK_KEY",))
+@asynccontextmanager
+async def bank(ledger: Ledger, secrets: Secrets) -> AsyncIterator[Bank]:
+    """A provider with one, and with a secret."""
+    yield Bank(ledger, secrets.value("BANK_KEY"))
+
+
+@tool(effect="idempotent")
+async def collect(invoice: str, bank: Resource[Bank]) -> str:
+    """Collect a debt."""
+    assert_type(bank, Bank)
+    assert_type(bank.ledger.book(invoice), int)
+    return bank.key
 
 
 class Threads:
@@ -112,13 +150,19 @@ assert_type(sign_request("ed25519:…", "GET", "/threads", audience="https://gat
 assert_type(Secrets({"BANK_KEY": "k"}), Secrets)
 
 
+book = tool(effect="read")(Ledger().book)
+assert_type(book, Tool[int])
 forgetful = Catalog(
     agents=[dunner],
-    tools=[*tools, *workspace_tools(), *memory_tools()],
+    tools=[*tools, *workspace_tools(), *memory_tools(), collect, book],
+    resources=[ledger, bank],
     threads=InMemoryThreads(),
     artifacts=InMemoryArtifacts(),
     memories=InMemoryMemories(),
 )
+
+
+assert_type(forgetful.with_resources(ledger), Catalog)
 
 
 async def test_dunning() -> None:

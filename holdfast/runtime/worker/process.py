@@ -7,9 +7,10 @@ import asyncio
 import os
 import signal
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from typing import Any
 
 from temporalio.worker import Worker
 
@@ -30,13 +31,15 @@ from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.resources import open_resources
 from holdfast.tools.secrets import Secrets
 
 THREADS = 64
 """Sync tools that one worker runs at the same time."""
 
-Build = Callable[[Components, Catalog, Secrets, str | None], Awaitable[Worker]]
-"""Builds the worker from its parts, its catalog, what must not be recorded, and its identity in Temporal."""
+Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
+"""Builds the worker from its parts, its catalog, what must not be recorded, the catalog's resources, and its identity
+in Temporal."""
 
 
 async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
@@ -57,7 +60,7 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
     asyncio.get_running_loop().set_default_executor(executor)
     catalog = load_catalog(settings)
-    secrets = own_secrets(settings) | read_secrets(catalog.tools.values(), os.environ)
+    secrets = own_secrets(settings) | read_secrets(catalog.secret_users, os.environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     if settings.home.exists() and not dev:
         make_private(settings.home, report=say)
@@ -90,7 +93,8 @@ async def run_worker(settings: Settings, *, dev: bool, build: Build) -> None:
         )
         await ensure_search_attributes(client)
         await parts.migrated_pool()
-        async with running(await build(parts, catalog, secrets, identity)):
+        resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
+        async with running(await build(parts, catalog, secrets, resources, identity)):
             _say_ready(settings, catalog)
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             say("Stopping …")

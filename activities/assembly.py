@@ -16,6 +16,7 @@ from holdfast.activities.call_llm import LLM
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
+from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.transcript_cache import TranscriptCache
@@ -93,6 +94,7 @@ def build_worker(
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
     transcripts = TranscriptCache(threads, adapter)
+    around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
     record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
     loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
@@ -112,8 +114,8 @@ def build_worker(
         record.load_thread,
         record.load_effects,
         agents.load_agent,
-        LLM(llm, adapter, catalog, transcripts, artifacts, secrets).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources).call_tool,
+        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, around).call_llm,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, around).call_tool,
         notifier.notify,
         record.archive,
         loops.survey_workspace,

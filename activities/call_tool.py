@@ -8,20 +8,21 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.guarded_call import Guarded
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
 from holdfast.activities.orders import Chains
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
-from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.details import describe_call
-from holdfast.run.ledger import ClaimedEffect, EffectLedger
+from holdfast.run.ledger import EffectLedger
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import NO_RESOURCES, Tool, ToolContext
-from holdfast.tools.effects import Effect, PastEffect, second_attempt
+from holdfast.tools.effects import Effect, PastEffect
 from holdfast.tools.secrets import NO_SECRETS, Secrets
 from holdfast.transcript.transcript import tool_message
 from holdfast.trust import NO_ORIGIN
@@ -38,6 +39,7 @@ class Tools:
         artifacts: Stores results that are too long for the log.
         secrets: Passed to the tools that declare them, and redacted from every result.
         resources: The catalog's resources by type, passed to the tools that ask for them.
+        around: The middleware.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Tools:
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
         resources: Mapping[Any, Any] = NO_RESOURCES,
+        around: Around = NO_MIDDLEWARE,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
@@ -57,6 +60,7 @@ class Tools:
         self._artifacts = artifacts
         self._secrets = secrets
         self._resources = resources
+        self._around = around
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -84,10 +88,16 @@ class Tools:
             origin=request.origin or NO_ORIGIN,
             secrets=self._secrets.only(tool.secrets),
         )
-        outcomes = Outcomes(self._artifacts, context.thread, request.clip, self._secrets)
-        attempt = Attempt(tool, arguments.values, context, self._resources, outcomes)
+        attempt = Attempt(tool, arguments.values, context, self._resources)
         async with heartbeats():
-            outcome = await self._execute(attempt, request)
+            guarded = Guarded(
+                attempt,
+                Outcomes(self._artifacts, context.thread, request.clip, self._secrets),
+                self._around,
+                RunReader(self._transcripts),
+                request,
+            )
+            outcome = await self._execute(guarded, request)
         if outcome.status != "unknown":
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
@@ -106,14 +116,19 @@ class Tools:
                     return ToolOutcome(status="unknown", content=reason)
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
-    async def _execute(self, attempt: Attempt, request: ToolRequest) -> ToolOutcome:
-        if attempt.tool.spec.effect is Effect.READ:
-            return await attempt.run()
+    async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
+        if call.attempt.tool.spec.effect is Effect.READ:
+            return await call.read()
         if request.undo and not request.settle:
-            return await attempt.undo()
-        thread = attempt.context.thread
+            return await call.undo()
+        thread = call.attempt.context.thread
         async with self._ledger.claim(await self._effect(request), thread=thread, start=not request.settle) as entry:
-            return await (_settle if request.settle else _run_once)(entry, attempt)
+            if entry.outcome is not None:
+                return entry.outcome.model_copy(update={"adopted": True})
+            outcome = await (call.settle(entry) if request.settle else call.run_once(entry))
+            if outcome.status not in ("unknown", "cancelled"):
+                await entry.finish(outcome)
+            return outcome
 
     async def _effect(self, request: ToolRequest) -> PastEffect:
         """The effect of a call, as the ledger identifies it."""
@@ -127,39 +142,3 @@ class Tools:
             epoch=request.epoch,
             call=describe_call(request.call),
         )
-
-
-async def _run_once(entry: ClaimedEffect, attempt: Attempt) -> ToolOutcome:
-    """Run an effect unless an earlier attempt ran it, or may have."""
-    if entry.outcome is not None:
-        return entry.outcome.model_copy(update={"adopted": True})
-    if entry.started_before:
-        earlier = await attempt.earlier_outcome()
-        if earlier is not None:
-            if earlier.status != "unknown":
-                await entry.finish(earlier)
-            return earlier
-    outcome = await attempt.run()
-    if outcome.status == "unknown" and attempt.can_be_checked:
-        # The function exceeded its limit and was stopped, so the tool's check can determine the outcome.
-        timed_out = outcome.model_copy(update={"status": "failed"})
-        outcome = await attempt.earlier_outcome() or timed_out
-    if outcome.status != "unknown":
-        await entry.finish(outcome)
-    return outcome
-
-
-async def _settle(entry: ClaimedEffect, attempt: Attempt) -> ToolOutcome:
-    """Determine the outcome of an effect whose run was closed from outside, without running it."""
-    if entry.outcome is not None:
-        return entry.outcome.model_copy(update={"adopted": True})
-    if not entry.started_before:
-        return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
-    if second_attempt(attempt.tool.spec.effect) != "check":
-        return ToolOutcome(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
-    settled = await attempt.earlier_outcome()
-    if settled is None:
-        return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} Its check says that it did not happen.")
-    if settled.status != "unknown":
-        await entry.finish(settled)
-    return settled

@@ -11,6 +11,16 @@ from holdfast.version import __version__ as __version__
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory
     from holdfast.agents.catalog import Catalog
+    from holdfast.agents.middleware import (
+        CallRefused,
+        LLMCall,
+        LLMResult,
+        Middleware,
+        ProceedLLM,
+        ProceedTool,
+        ToolCall,
+        ToolResult,
+    )
     from holdfast.agents.providers import Provider, resource
     from holdfast.agents.skills import Skill, SkillInvalid
     from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
@@ -70,6 +80,7 @@ __all__ = [
     "ArtifactNotFound",
     "ArtifactStore",
     "AudioBlock",
+    "CallRefused",
     "Catalog",
     "CatalogError",
     "Client",
@@ -87,17 +98,22 @@ __all__ = [
     "InMemoryThreads",
     "ItemNotFound",
     "ItemRefused",
+    "LLMCall",
+    "LLMResult",
     "Limits",
     "LoadError",
     "Memory",
     "MemoryItem",
     "MemoryStore",
+    "Middleware",
     "NewMemory",
     "NoWorker",
     "NotAccepted",
     "PendingRequest",
     "Policy",
     "PolicyError",
+    "ProceedLLM",
+    "ProceedTool",
     "Provider",
     "Recalled",
     "RecordConflict",
@@ -128,7 +144,9 @@ __all__ = [
     "ThreadStore",
     "ThreadSummary",
     "Tool",
+    "ToolCall",
     "ToolContext",
+    "ToolResult",
     "ToolSignatureError",
     "Trust",
     "Unknown",
@@ -150,6 +168,7 @@ __all__ = [
 _MODULES = {
     "holdfast.agents.agent": "Agent Limits Memory",
     "holdfast.agents.catalog": "Catalog",
+    "holdfast.agents.middleware": "CallRefused LLMCall LLMResult Middleware ProceedLLM ProceedTool ToolCall ToolResult",
     "holdfast.agents.providers": "Provider resource",
     "holdfast.agents.skills": "Skill SkillInvalid",
     "holdfast.authority.policy": "Approver Escalation Gateway Policy Rule Terms allow ask deny",

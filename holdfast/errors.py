@@ -49,6 +49,7 @@
     │   └── EventOutOfPlace  no run could have recorded this event at its position
     ├── ArtifactNotFound     there is no artifact at this address
     ├── ArtifactAltered      the content at an artifact's address has a different digest
+    ├── CallRefused          middleware does not let a call happen (`holdfast.agents.middleware`)
     ├── SecretNotDeclared    a tool requests a secret that it does not declare
     ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
     └── BodyInvalid          a request to the codec server violates the protocol

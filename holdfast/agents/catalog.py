@@ -1,9 +1,10 @@
 """The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.agents.agent import Agent, AgentSpec
+from holdfast.agents.middleware import Middleware
 from holdfast.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
@@ -28,6 +29,8 @@ class Catalog:
         skills: The skills, read by `holdfast.load_skills`.
         resources: Providers of what tools ask for with `Resource[…]`: functions under `@asynccontextmanager`, or that
             return the resource.
+        middleware: Surrounds every LLM call and tool call, the first outermost. A class stands for the resource of that
+            type.
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.
@@ -44,6 +47,7 @@ class Catalog:
         tools: Iterable[Tool] = (),
         skills: Iterable[Skill] = (),
         resources: Iterable[Callable[..., Any] | Provider] = (),
+        middleware: Iterable[Middleware | type[Middleware]] = (),
         threads: ThreadStore | None = None,
         artifacts: ArtifactStore | None = None,
         memories: MemoryStore | None = None,
@@ -60,6 +64,7 @@ class Catalog:
         self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""
+        self.middleware = _checked_middleware(middleware, self.resources)
         self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
         for each_tool in tool_list:
             check_provided(each_tool, self.resources)
@@ -194,6 +199,7 @@ class Catalog:
             "tools": self.tools.values(),
             "skills": self.skills.values(),
             "resources": self.resources.values(),
+            "middleware": self.middleware,
             "threads": self.threads,
             "artifacts": self.artifacts,
             "memories": self.memories,
@@ -209,6 +215,23 @@ def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: It
         raise CatalogError(
             f"agent {agent.name!r} names {kind} that are not in the catalog: {missing}; the catalog has: {listed}"
         )
+
+
+def _checked_middleware(
+    given: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
+) -> tuple[Middleware | type[Middleware], ...]:
+    """Reject what is no middleware, and a class of which there is no resource."""
+    layers = tuple(given)
+    for each in layers:
+        if isinstance(each, type) and issubclass(each, Middleware):
+            if each not in resources:
+                raise CatalogError(
+                    f"middleware {each.__name__}: no resource of that type; add a provider of it to "
+                    f"Catalog(resources=[…]), or pass an object: {each.__name__}()"
+                )
+        elif not isinstance(each, Middleware):
+            raise CatalogError(f"{each!r} is not middleware; derive its class from holdfast.Middleware")
+    return layers
 
 
 def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:

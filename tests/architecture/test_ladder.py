@@ -24,7 +24,7 @@ PURE = {
     "tools": "base errors llm trust",
     "memory": "base errors llm trust",
     "authority": "base errors llm tools trust",
-    "agents": "authority base errors memory stores tools",
+    "agents": "authority base errors llm memory stores tools",
     "log": "agents authority base errors llm memory tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base errors llm log memory seals tools transcript trust version",

@@ -9,6 +9,7 @@ from holdfast import (
     Agent,
     Approver,
     ArtifactStore,
+    CallRefused,
     Catalog,
     Client,
     Effect,
@@ -17,9 +18,14 @@ from holdfast import (
     InMemoryMemories,
     InMemoryThreads,
     Limits,
+    LLMCall,
+    LLMResult,
     Memory,
+    Middleware,
     PendingRequest,
     Policy,
+    ProceedLLM,
+    ProceedTool,
     RecordConflict,
     Resource,
     Result,
@@ -34,7 +40,9 @@ from holdfast import (
     ThreadStore,
     ThreadSummary,
     Tool,
+    ToolCall,
     ToolContext,
+    ToolResult,
     Unknown,
     WorkspacePath,
     allow,
@@ -152,10 +160,39 @@ assert_type(Secrets({"BANK_KEY": "k"}), Secrets)
 
 book = tool(effect="read")(Ledger().book)
 assert_type(book, Tool[int])
+
+
+class Counted(Middleware):
+    """Counts calls."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        """Add a header."""
+        result = await proceed(headers={"X-Agent": call.agent})
+        assert_type(result.usage.prompt_tokens, int)
+        return result
+
+    async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        """Count a call."""
+        assert_type(await call.step(), int)
+        self.ledger.book(call.tool)
+        if not call.key:
+            raise CallRefused("no key")
+        return await proceed()
+
+
+def counted(ledger: Ledger) -> Counted:
+    """Middleware with a resource."""
+    return Counted(ledger)
+
+
 forgetful = Catalog(
     agents=[dunner],
     tools=[*tools, *workspace_tools(), *memory_tools(), collect, book],
-    resources=[ledger, bank],
+    resources=[ledger, bank, counted],
+    middleware=[Counted, Counted(Ledger())],
     threads=InMemoryThreads(),
     artifacts=InMemoryArtifacts(),
     memories=InMemoryMemories(),

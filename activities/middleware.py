@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -25,9 +25,9 @@ from holdfast.agents.middleware import (
     ToolCall,
     ToolResult,
 )
-from holdfast.llm.messages import AnyMessage
+from holdfast.llm.messages import AnyMessage, AssistantMessage
 from holdfast.run.contracts import LLM_REJECTED
-from holdfast.tools.results import error_text
+from holdfast.tools.results import error_text, result_content
 
 OWN_SECONDS = 10.0
 """How long all middleware of a call may take, before the call and again after it."""
@@ -162,7 +162,9 @@ class Around:
             async with core.limited():
                 result = await proceed()
             if not isinstance(result, ToolResult):
-                raise TypeError(f"middleware returned {type(result).__name__}, not ToolResult")
+                raise TypeError(f"it returned {type(result).__name__}, not ToolResult")
+            if result is not core.result:
+                result = replace(result, content=result_content(result.content))
         except BaseException as error:
             if core.error is None:
                 raise_if_stopped(error)
@@ -192,8 +194,8 @@ class Around:
         try:
             async with core.limited():
                 result = await proceed()
-            if not isinstance(result, LLMResult):
-                raise TypeError(f"middleware returned {type(result).__name__}, not LLMResult")
+            if not isinstance(result, LLMResult) or not isinstance(result.message, AssistantMessage | None):
+                raise TypeError(f"it returned {type(result).__name__}, not LLMResult with an AssistantMessage")
         except BaseException as error:
             if core.error is None:
                 raise_if_stopped(error)

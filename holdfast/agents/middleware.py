@@ -131,7 +131,7 @@ class ToolResult:
     content: Content
     """Text, or content blocks."""
     status: str = "ok"
-    """How the call ended: `ok`, `failed`, `unknown`, …. Of what middleware returns, it counts only for a read not made."""
+    """How the call ended: `ok`, `failed`, `unknown`, …. Middleware sets it for a read that it does not make, only."""
 
 
 ProceedTool = Callable[[], Awaitable[ToolResult]]

@@ -406,6 +406,25 @@ async def cancels(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     return await calling
 
 
+class Unwritable:
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+async def returns_rubbish(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Return what cannot be recorded."""
+    await proceed()
+    return ToolResult(Unwritable())  # type: ignore[arg-type]
+
+
+async def returns_surrogates(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Return what has no UTF-8."""
+    await proceed()
+    return ToolResult("half \ud800")
+
+
 async def returns_nothing(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     """Forget the result."""
     await proceed()
@@ -427,6 +446,8 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> None:
         (fails_after, "ok", "acted", 1),
         (hangs_after, "ok", "acted", 1),
         (returns_nothing, "ok", "acted", 1),
+        (returns_rubbish, "ok", "acted", 1),
+        (returns_surrogates, "ok", "half ", 1),
         (leaves_it_to_a_task, "ok", "later: ", 1),
         (cancels, "unknown", "middleware has cancelled the call", 1),
     ],

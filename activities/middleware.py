@@ -99,13 +99,19 @@ class Core(Generic[T]):
     result: T | None = None
     error: BaseException | None = None
     """What the call raised: no middleware may hide that."""
+    _over: bool = False
+    """All middleware has returned."""
+    _task: asyncio.Task[object] | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self) -> T:
         """Make the call."""
         if self.called:
             raise RuntimeError("middleware has called `proceed` twice; a call is made once")
+        if self._over:
+            raise RuntimeError("middleware has called `proceed` after it had returned; await it")
         self.called = True
+        self._task = asyncio.current_task()
         self._reschedule(None)
         try:
             self.result = await self.make()
@@ -124,9 +130,19 @@ class Core(Generic[T]):
             try:
                 yield
             finally:
-                if self.called:  # middleware may have left it to a task
-                    self._reschedule(None)
-                    await self._ended.wait()
+                self._over = True
+                if self.called:
+                    await self._finished()
+
+    async def _finished(self) -> None:
+        """Wait for a call that middleware has left to a task; stop it with the attempt."""
+        self._reschedule(None)
+        try:
+            await self._ended.wait()
+        except asyncio.CancelledError:
+            if self._task:
+                self._task.cancel()
+            raise
 
     @property
     def stopped(self) -> bool:
@@ -135,8 +151,8 @@ class Core(Generic[T]):
         return isinstance(self.error, asyncio.CancelledError) and not (task and task.cancelling())
 
     def _reschedule(self, seconds: float | None) -> None:
-        assert self._limit
-        self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+        if self._limit and not self._limit.expired():
+            self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Middleware: what it sees, what it may change, and what happens when it refuses, fails, hangs or cheats."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.runtime.in_memory.ledger import InMemoryLedger
-from holdfast.testing import agent, call, fail, say, steps
+from holdfast.testing import KillMatrix, agent, call, fail, say, steps
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
 from tests.integration.snippets import Snippets
@@ -240,6 +241,26 @@ def test_what_is_no_middleware() -> None:
         Catalog(agents=[Agent(name="a", instructions="")], middleware=[Observer])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("boundary", ["after effect", "after call_tool"])
+async def test_a_worker_that_is_killed(tmp_path: Path, boundary: str) -> None:
+    """Killed before or after the ledger has the result, it has one effect, and the log has what middleware returned."""
+    payments = tmp_path / "payments"
+    payments.touch()
+    with KillMatrix(
+        catalog="tests.integration.wrapped:catalog",
+        script=steps([call("pay", cents=5), say("Paid.")]),
+        effects=lambda: Counter(payments.read_text().splitlines()),
+        home=tmp_path,
+        environ={"PAYMENTS": str(payments)},
+    ) as matrix:
+        survival = await matrix.survive(boundary)
+    assert len(survival.stops) == 1
+    (finished,) = [event for event in survival.events if event.type == "tool_call_finished"]
+    assert finished.content == {"after effect": "PAID BEFORE", "after call_tool": "PAID 5"}[boundary]
+
+
 # One call after the other, on one ledger.
 
 
@@ -398,6 +419,15 @@ async def leaves_it_to_a_task(call: ToolCall, proceed: ProceedTool) -> ToolResul
     return ToolResult(f"later: {calling.done()}")
 
 
+LATE: list["asyncio.Future[ToolResult]"] = []
+
+
+async def calls_late(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Leave the call to a task that starts when this has returned."""
+    LATE[:] = [asyncio.ensure_future(proceed())]
+    return ToolResult("soon")
+
+
 async def cancels(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     """Cancel the call."""
     calling = asyncio.ensure_future(proceed())
@@ -449,6 +479,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> None:
         (returns_rubbish, "ok", "acted", 1),
         (returns_surrogates, "ok", "half ", 1),
         (leaves_it_to_a_task, "ok", "later: ", 1),
+        (calls_late, "failed", "soon", 0),
         (cancels, "unknown", "middleware has cancelled the call", 1),
     ],
 )
@@ -472,9 +503,13 @@ async def test_middleware_that_cheats(
         await asyncio.sleep(0.1)
         return "acted"
 
+    LATE.clear()
     outcome = await attempt(act, Wrap(layer))
     assert outcome.status == status
     assert str(outcome.content).startswith(content)
+    for late in LATE:
+        with pytest.raises(RuntimeError, match="after it had returned"):
+            await late
     assert effects(tmp_path) == happened
 
 

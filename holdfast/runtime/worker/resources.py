@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -59,11 +60,16 @@ async def _open(provider: Provider, given: dict[str, Any], cleanup: AsyncExitSta
         return await made if inspect.isawaitable(made) else made
     if provider.lifetime == "sync":
         value = made.__enter__()
-        cleanup.push_async_callback(_close, provider, lambda: asyncio.to_thread(made.__exit__, None, None, None))
+        cleanup.push_async_callback(_close, provider, partial(_exit, made))
     else:
         value = await made.__aenter__()
         cleanup.push_async_callback(_close, provider, lambda: made.__aexit__(None, None, None))
     return value
+
+
+async def _exit(manager: AbstractContextManager[Any]) -> None:
+    """Leave a sync context manager in the thread that entered it: what it opened may belong to that thread."""
+    manager.__exit__(None, None, None)
 
 
 async def _close(provider: Provider, close: Callable[[], Awaitable[Any]]) -> None:

@@ -4,10 +4,11 @@
 `holdfast.runtime.worker.process` runs the worker until it is stopped.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from temporalio.worker import Worker
@@ -26,7 +27,9 @@ from holdfast.workflows import WORKFLOWS
 build_worker = partial(assembly.build_worker, workflows=WORKFLOWS)
 
 
-async def build(parts: Components, catalog: Catalog, secrets: Secrets, identity: str | None) -> Worker:
+async def build(
+    parts: Components, catalog: Catalog, secrets: Secrets, resources: Mapping[Any, Any], identity: str | None
+) -> Worker:
     """The worker that the settings describe."""
     settings = parts.settings
     return build_worker(
@@ -40,6 +43,7 @@ async def build(parts: Components, catalog: Catalog, secrets: Secrets, identity:
         workspaces=settings.home / "workspaces",
         artifacts=parts.artifacts_folder,
         secrets=secrets,
+        resources=resources,
         notifier=await parts.cleanup.enter_async_context(open_notifier(settings, ui=parts.ui)),
         embeddings=await parts.embeddings(),
         plain_starts=settings.plain_starts,

@@ -34,8 +34,8 @@ from holdfast.run.contracts import (
     PastEffects,
     ThreadRequest,
 )
+from holdfast.run.ledger import EffectLedger
 from holdfast.run.snapshot import snapshot_of
-from holdfast.runtime.stores.ledger import Ledger
 from holdfast.stores import SetsAside, ThreadStore, origin_of
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history_reader import read_events
@@ -53,7 +53,7 @@ class Record:
         forget: Called after archiving a run that pauses; drops what this worker caches of it.
     """
 
-    def __init__(self, store: ThreadStore, ledger: Ledger, *, chains: Chains, forget: Callable[[], None]) -> None:
+    def __init__(self, store: ThreadStore, ledger: EffectLedger, *, chains: Chains, forget: Callable[[], None]) -> None:
         self._store = store
         self._ledger = ledger
         self._chains = chains

@@ -1,7 +1,7 @@
 """Builds a worker: its activities, with the stores, caches and clients they share. Its workflows are the caller's."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,21 @@ from holdfast.activities.call_llm import LLM
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
+from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.run.ledger import EffectLedger
 from holdfast.runtime.composition.stores import choose_stores
 from holdfast.runtime.llm.embeddings import Embeddings
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.worker.construction import new_worker
 from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
+from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
 
 
@@ -38,11 +41,13 @@ def build_worker(
     catalog: Catalog,
     llm: openai.AsyncOpenAI,
     default_llm: str,
-    pool: AsyncConnectionPool,
-    database_url: str,
+    pool: AsyncConnectionPool | None = None,
+    database_url: str = "",
     workspaces: Path,
+    ledger: EffectLedger | None = None,
     artifacts: ArtifactStore | None = None,
     secrets: Secrets | None = None,
+    resources: Mapping[Any, Any] = NO_RESOURCES,
     notifier: Notifier | None = None,
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
@@ -57,12 +62,14 @@ def build_worker(
         catalog: The agents and tools it offers.
         llm: Client of the LLM endpoint, with `max_retries=0`.
         default_llm: The LLM of agents that name none.
-        pool: Open connections to the database.
+        pool: Open connections to the database; None where the catalog has every store, and `ledger` is given.
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
+        ledger: The effect ledger; None for the database's.
         artifacts: Keeps what is too long for the log, unless the catalog has a store; None for the database.
         secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
             environment what tools declare.
+        resources: The catalog's resources by type, opened (`holdfast.runtime.worker.resources`).
         notifier: Sends notices of requests and endings; None to send none.
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
@@ -72,19 +79,23 @@ def build_worker(
     Raises:
         SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
     """
-    secrets = read_secrets(catalog.tools.values(), os.environ) if secrets is None else secrets
+    assert catalog.resources.keys() <= resources.keys(), "open the catalog's resources first"
+    secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     stores = choose_stores(catalog, pool, artifacts=artifacts, embeddings=embeddings)
     threads, memories = stores.threads, stores.memories
     assert threads is not None  # a pool provides every store that the catalog does not
     assert memories is not None
     assert stores.artifacts is not None
+    if ledger is None:
+        assert pool is not None
+        ledger = Ledger(pool, database_url)
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
     transcripts = TranscriptCache(threads, adapter)
+    around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
-    ledger = Ledger(pool, database_url)
     record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
     loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(
@@ -103,8 +114,8 @@ def build_worker(
         record.load_thread,
         record.load_effects,
         agents.load_agent,
-        LLM(llm, adapter, catalog, transcripts, artifacts, secrets).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets).call_tool,
+        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, around).call_llm,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, around).call_tool,
         notifier.notify,
         record.archive,
         loops.survey_workspace,

@@ -6,6 +6,8 @@ the LLM, as part of the recorded reply.
 """
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -17,11 +19,13 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.clipping import clip_to
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply
+from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
+from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
 from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
-from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.catalog import Catalog
+from holdfast.agents.middleware import LLMCall, LLMResult
 from holdfast.base.text import one_line
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.blocks import TextBlock, blocks_of
@@ -39,6 +43,22 @@ REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A request to the LLM, and what its reply is read with."""
+
+    body: bytes
+    request: LLMRequest
+    cached: CachedTranscript
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The arguments of `read_reply` that depend on the request."""
+        ref = self.request.transcript
+        step_id = f"call_{ref.compactions}_{ref.length}"
+        return {"spec": self.cached.spec, "used": self.cached.call_ids, "step_id": step_id}
+
+
 class LLM:
     """Calls the LLM on behalf of runs.
 
@@ -49,6 +69,7 @@ class LLM:
         transcripts: This worker's cache of transcripts.
         artifacts: Stores replies that are too long for the log.
         secrets: Redacted from provider errors before they are recorded.
+        around: The middleware.
     """
 
     def __init__(
@@ -59,6 +80,7 @@ class LLM:
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets,
+        around: Around = NO_MIDDLEWARE,
     ) -> None:
         self._client = client
         self._adapter = adapter
@@ -66,6 +88,7 @@ class LLM:
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
+        self._around = around
         self._estimates = False
         """Whether it has been logged that usage is estimated."""
 
@@ -78,33 +101,50 @@ class LLM:
             if request.compacting:
                 messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
             body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
-            started = time.monotonic()
+            sent = _Sent(body, request, cached)
             with recording_failure(request, outage, self._secrets):
-                response = await self._post(body, cached.spec.limits.llm_timeout)
-                duration = time.monotonic() - started
-                try:
-                    reply = read_reply(
-                        response.content,
-                        adapter=self._adapter,
-                        spec=cached.spec,
-                        tools=self._catalog.tools,
-                        used=cached.call_ids,
-                        step_id=f"call_{request.transcript.compactions}_{request.transcript.length}",
-                    )
-                except NotAReply as error:
-                    raise self._not_a_reply(response, error) from None
+                reply = await self._reply(sent)
             reply = self._counted(reply, body)
             reply = await self._clip(reply)
             if not request.compacting:
                 self._transcripts.add_reply(reply.message)
-            return reply.model_copy(
-                update={
-                    "request_id": response.headers.get("x-request-id"),
-                    "duration_ms": round(duration * 1000),
-                    "attempt": activity.info().attempt,
-                    "outage": outage,
-                }
-            )
+            return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
+
+    async def _reply(self, sent: _Sent) -> LLMReply:
+        """Call the LLM within the middleware, and read what it replies."""
+        if not self._around:
+            return await self._call(sent, {})
+        received: LLMReply | None = None
+
+        async def make(headers: Mapping[str, str]) -> LLMResult:
+            nonlocal received
+            received = await self._call(sent, headers)
+            return LLMResult(received.message, received.usage, received.llm)
+
+        info, reader = activity.info(), RunReader(self._transcripts, sent.request.transcript.length)
+        call = LLMCall(
+            thread=calling_thread(),
+            agent=sent.cached.spec.name,
+            attempt=info.attempt,
+            _reader=reader,
+            compacting=sent.request.compacting,
+            body=sent.body,
+        )
+        result, own = await self._around.llm(call, make)
+        if own and received:
+            return received
+        return revised(received, result, tools=self._catalog.tools, **sent.reading)
+
+    async def _call(self, sent: _Sent, headers: Mapping[str, str]) -> LLMReply:
+        started = time.monotonic()
+        response = await self._post(sent.body, sent.cached.spec.limits.llm_timeout, headers)
+        duration = time.monotonic() - started
+        try:
+            reply = read_reply(response.content, adapter=self._adapter, tools=self._catalog.tools, **sent.reading)
+        except NotAReply as error:
+            raise self._not_a_reply(response, error) from None
+        given = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
+        return reply.model_copy(update=given)
 
     def _counted(self, reply: LLMReply, body: bytes) -> LLMReply:
         """Estimate the tokens of a request that the provider did not count: they trigger context compaction."""
@@ -138,13 +178,13 @@ class LLM:
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
 
-    async def _post(self, body: bytes, timeout: float) -> httpx2.Response:
+    async def _post(self, body: bytes, timeout: float, headers: Mapping[str, str]) -> httpx2.Response:
         try:
             return await self._client.post(
                 self._adapter.path,
                 content=body,
                 cast_to=httpx2.Response,
-                options={"timeout": timeout, "headers": {"Content-Type": "application/json"}},
+                options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
             )
         except openai.APIStatusError as error:
             raise _application_error(error) from None

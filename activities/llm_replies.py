@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.agents.agent import AgentSpec
+from holdfast.agents.middleware import LLMResult
 from holdfast.errors import HoldfastError
-from holdfast.llm.adapters import Adapter, as_dict
+from holdfast.llm.adapters import Adapter, as_dict, message_of, recordable
 from holdfast.llm.blocks import RefusalBlock, ToolCall, blocks_of
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
@@ -79,6 +80,42 @@ def read_reply(
         usage=given.usage,
         finish_reason=given.finish_reason,
         llm=given.llm or spec.llm,
+    )
+
+
+def revised(
+    received: LLMReply | None,
+    result: LLMResult,
+    *,
+    spec: AgentSpec,
+    tools: Mapping[str, Tool],
+    step_id: str,
+    used: Collection[str] = (),
+) -> LLMReply:
+    """Make a reply of what middleware returns in place of the provider's: its calls are checked like the LLM's.
+
+    Args:
+        received: The provider's reply; None where middleware did not call the LLM.
+        result: What middleware returns.
+        spec: See `read_reply`.
+        tools: See `read_reply`.
+        step_id: See `read_reply`.
+        used: See `read_reply`.
+    """
+    message = None
+    if result.message is not None:
+        given = AssistantMessage.model_validate(recordable(result.message.model_dump(mode="json")))
+        message = message_of(blocks_of(given.content), given.provider, ids=step_id, used=used)
+    problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=False)
+    return (received or LLMReply()).model_copy(
+        update={
+            "message": message,
+            "rejected": "" if message else (received and received.rejected) or "it is empty.",
+            "problems": problems,
+            "arguments": arguments,
+            "usage": result.usage,
+            "llm": result.llm or spec.llm,
+        }
     )
 
 

@@ -29,8 +29,8 @@ from holdfast.run.contracts import (
     AgentRequest,
     LoadedAgent,
 )
+from holdfast.run.ledger import EffectLedger
 from holdfast.runtime.memory.recall import WorkspaceMemory
-from holdfast.runtime.stores.ledger import Ledger
 from holdfast.stores import ArtifactStore, ThreadStore
 
 
@@ -85,7 +85,7 @@ class Agents:
         workspaces: Path,
         artifacts: ArtifactStore,
         threads: ThreadStore,
-        ledger: Ledger,
+        ledger: EffectLedger,
         chains: Chains,
         memories: MemoryStore | None = None,
         notify: bool = False,

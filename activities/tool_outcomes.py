@@ -40,6 +40,19 @@ async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: i
 
 
 @dataclass(frozen=True)
+class Ended:
+    """How a call ended, before its result is made to fit the log."""
+
+    status: ToolStatus
+    content: Content
+    trust: Trust | None = None
+    """None for the trust level of all results of the tool."""
+    adopted: bool = False
+    """An earlier attempt had the effect."""
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True)
 class Outcomes:
     """Builds the outcomes of one call."""
 
@@ -49,33 +62,21 @@ class Outcomes:
     """How many characters of each text are kept."""
     secrets: Secrets
 
-    async def returned(self, spec: ToolSpec, value: Any, **more: Any) -> ToolOutcome:
-        """Build the outcome of a function that has returned.
+    async def record(self, ended: Ended) -> ToolOutcome:
+        """Make an outcome that is safe to record of how a call ended."""
+        more = {"trust": ended.trust, "adopted": ended.adopted, "duration_ms": ended.duration_ms}
+        return await self.build(ended.status, ended.content, **more)
 
-        If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
-        `failed`, the LLM would repeat it.
-
-        Args:
-            spec: The tool.
-            value: What its function, or its check, returned.
-            more: Further fields of the outcome.
-        """
-        try:
-            trust = _trust(value)
-            shown = value.result if isinstance(value, Labelled) else value
-            # The size of a value other than text is not known before it is encoded.
-            size = len(shown) if isinstance(shown, str) else None
-            async with asyncio.timeout(CONVERSION_SECONDS):
-                content = await in_thread_if_long(result_content, shown, size=size)
-        except BaseException as error:  # the methods of the value are the user's, and may raise anything
-            raise_if_stopped(error)
-            log.warning("tool_result_not_shown", tool=spec.name, reason=error_text(error))
-            why = f"its result cannot be shown: {error_text(error)}"
-            more["trust"] = "web" if isinstance(value, Labelled) else None  # the error may quote the result
-            if spec.effect is Effect.READ:
-                return await self.build("failed", f"{spec.name} returned, but {why}", **more)
-            return await self.build("ok", f"{spec.name} returned, so it took effect; {why}", **more)
-        return await self.build("ok", content, trust=trust, **more)
+    async def redacted(self, content: Content) -> Content:
+        """Return the content without secrets, for the middleware to see."""
+        if isinstance(content, str):
+            return await in_thread_if_long(self.secrets.redact, content, size=len(content))
+        return tuple(
+            block.model_copy(update={"text": self.secrets.redact(block.text)})
+            if isinstance(block, TextBlock)
+            else block
+            for block in content
+        )
 
     async def build(self, status: ToolStatus, content: Content, **more: Any) -> ToolOutcome:
         """Build an outcome. What is left out is stored as an artifact.
@@ -129,6 +130,34 @@ class Outcomes:
             except Exception as error:  # a user's own store may raise anything
                 log.warning("artifact_not_stored_yet", thread=self.thread, reason=str(error))
                 await asyncio.sleep(1)
+
+
+async def returned(spec: ToolSpec, value: Any) -> Ended:
+    """Return how a function has ended that has returned.
+
+    If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
+    `failed`, the LLM would repeat it.
+
+    Args:
+        spec: The tool.
+        value: What its function, or its check, returned.
+    """
+    try:
+        trust = _trust(value)
+        shown = value.result if isinstance(value, Labelled) else value
+        # The size of a value other than text is not known before it is encoded.
+        size = len(shown) if isinstance(shown, str) else None
+        async with asyncio.timeout(CONVERSION_SECONDS):
+            content = await in_thread_if_long(result_content, shown, size=size)
+    except BaseException as error:  # the methods of the value are the user's, and may raise anything
+        raise_if_stopped(error)
+        log.warning("tool_result_not_shown", tool=spec.name, reason=error_text(error))
+        why = f"its result cannot be shown: {error_text(error)}"
+        quoting: Trust | None = "web" if isinstance(value, Labelled) else None  # the error may quote the result
+        if spec.effect is Effect.READ:
+            return Ended("failed", f"{spec.name} returned, but {why}", quoting)
+        return Ended("ok", f"{spec.name} returned, so it took effect; {why}", quoting)
+    return Ended("ok", content, trust)
 
 
 def _trust(value: Any) -> Trust | None:

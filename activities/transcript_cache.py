@@ -127,6 +127,19 @@ class TranscriptCache:
         if cached := self._transcripts.get(calling_thread()):
             cached.results[result.tool_call_id] = result
 
+    def known_agent(self) -> str | None:
+        """Return the name of the calling run's agent; None where its transcript is not cached."""
+        cached = self._transcripts.get(calling_thread())
+        return cached.spec.name if cached else None
+
+    async def messages(self, length: int | None = None) -> list[AnyMessage]:
+        """Read the messages that the calling run's LLM sees: the first `length`, or all."""
+        run = CallingRun.of()
+        lines = await self._older_lines(run, await run.query("session"))
+        while (length is None or len(lines) < length) and (page := await run.query("transcript", len(lines))):
+            lines += page.split(b"\n")
+        return [decode(line) for line in lines[:length]]
+
     def forget(self) -> None:
         """Drop the calling run's transcript while the run pauses; its next call reads it again."""
         if cached := self._transcripts.pop(calling_thread(), None):
@@ -138,21 +151,26 @@ class TranscriptCache:
         spec = shared(AgentSpec.model_validate(session["spec"]))
         prefix = request_prefix(spec, self._adapter)
         cached = CachedTranscript(session["compactions"], spec, self._adapter, prefix)
-        if session["first"]:
-            older = Transcript()
-            for position in session["pinned"]:
-                for event in await read_thread(self._record, run.thread, position, position + 1):
-                    assert isinstance(event, UserMessageReceived)
-                    older.keep_original(position, event.content)
-            for event in await read_thread(self._record, run.thread, session["since"], session["position"]):
-                older.add(event)
-            for line in older.messages:
-                cached.append_line(line)
+        for line in await self._older_lines(run, session):
+            cached.append_line(line)
         await _read_tail(run, cached, ref)
         if not cached.matches(ref):
             what = f"{ref.length} messages since context compaction {ref.compactions}"
             raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
         return cached
+
+    async def _older_lines(self, run: CallingRun, session: dict[str, Any]) -> list[bytes]:
+        """Rebuild the messages from before the calling Temporal run from the permanent record."""
+        if not session["first"]:
+            return []
+        older = Transcript()
+        for position in session["pinned"]:
+            for event in await read_thread(self._record, run.thread, position, position + 1):
+                assert isinstance(event, UserMessageReceived)
+                older.keep_original(position, event.content)
+        for event in await read_thread(self._record, run.thread, session["since"], session["position"]):
+            older.add(event)
+        return list(older.messages)
 
 
 async def _catch_up(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> bool:

@@ -11,6 +11,17 @@ from holdfast.version import __version__ as __version__
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory
     from holdfast.agents.catalog import Catalog
+    from holdfast.agents.middleware import (
+        CallRefused,
+        LLMCall,
+        LLMResult,
+        Middleware,
+        ProceedLLM,
+        ProceedTool,
+        ToolCall,
+        ToolResult,
+    )
+    from holdfast.agents.providers import Provider, resource
     from holdfast.agents.skills import Skill, SkillInvalid
     from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
     from holdfast.base.digests import address_of
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
         RecordConflict,
         RecordGap,
         Refused,
+        ResourceFailed,
         RunCancelled,
         RunFailed,
         ServerUnreachable,
@@ -44,6 +56,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.api.thread import Thread
     from holdfast.runtime.api.views import PendingRequest, Result, ThreadState, ThreadSummary
     from holdfast.runtime.client.signed_requests import sign_request
+    from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
+    from holdfast.runtime.in_memory.memories import InMemoryMemories
+    from holdfast.runtime.in_memory.threads import InMemoryThreads
     from holdfast.runtime.memory.skills import load_skills
     from holdfast.runtime.memory.tools import memory_tools
     from holdfast.runtime.workspace.file_tools import workspace_tools
@@ -52,6 +67,7 @@ if TYPE_CHECKING:
     from holdfast.temporal.history_reader import read_events
     from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, tool
     from holdfast.tools.effects import Effect
+    from holdfast.tools.resources import Resource
     from holdfast.tools.secrets import SecretNotDeclared, Secrets
     from holdfast.trust import Trust
 
@@ -64,6 +80,7 @@ __all__ = [
     "ArtifactNotFound",
     "ArtifactStore",
     "AudioBlock",
+    "CallRefused",
     "Catalog",
     "CatalogError",
     "Client",
@@ -76,23 +93,34 @@ __all__ = [
     "HistoryUnreadable",
     "HoldfastError",
     "ImageBlock",
+    "InMemoryArtifacts",
+    "InMemoryMemories",
+    "InMemoryThreads",
     "ItemNotFound",
     "ItemRefused",
+    "LLMCall",
+    "LLMResult",
     "Limits",
     "LoadError",
     "Memory",
     "MemoryItem",
     "MemoryStore",
+    "Middleware",
     "NewMemory",
     "NoWorker",
     "NotAccepted",
     "PendingRequest",
     "Policy",
     "PolicyError",
+    "ProceedLLM",
+    "ProceedTool",
+    "Provider",
     "Recalled",
     "RecordConflict",
     "RecordGap",
     "Refused",
+    "Resource",
+    "ResourceFailed",
     "Result",
     "Rule",
     "RunCancelled",
@@ -116,7 +144,9 @@ __all__ = [
     "ThreadStore",
     "ThreadSummary",
     "Tool",
+    "ToolCall",
     "ToolContext",
+    "ToolResult",
     "ToolSignatureError",
     "Trust",
     "Unknown",
@@ -129,6 +159,7 @@ __all__ = [
     "load_skills",
     "memory_tools",
     "read_events",
+    "resource",
     "sign_request",
     "tool",
     "workspace_tools",
@@ -137,13 +168,15 @@ __all__ = [
 _MODULES = {
     "holdfast.agents.agent": "Agent Limits Memory",
     "holdfast.agents.catalog": "Catalog",
+    "holdfast.agents.middleware": "CallRefused LLMCall LLMResult Middleware ProceedLLM ProceedTool ToolCall ToolResult",
+    "holdfast.agents.providers": "Provider resource",
     "holdfast.agents.skills": "Skill SkillInvalid",
     "holdfast.authority.policy": "Approver Escalation Gateway Policy Rule Terms allow ask deny",
     "holdfast.base.digests": "address_of",
     "holdfast.base.paths": "WorkspacePath",
     "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
-    "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused RunCancelled RunFailed ServerUnreachable "
-    "SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
+    "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused ResourceFailed RunCancelled RunFailed "
+    "ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
     "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
     "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
     "holdfast.runtime.api.client": "Client",
@@ -151,6 +184,9 @@ _MODULES = {
     "holdfast.runtime.api.thread": "Thread",
     "holdfast.runtime.api.views": "PendingRequest Result ThreadState ThreadSummary",
     "holdfast.runtime.client.signed_requests": "sign_request",
+    "holdfast.runtime.in_memory.artifacts": "InMemoryArtifacts",
+    "holdfast.runtime.in_memory.memories": "InMemoryMemories",
+    "holdfast.runtime.in_memory.threads": "InMemoryThreads",
     "holdfast.runtime.memory.skills": "load_skills",
     "holdfast.runtime.memory.tools": "memory_tools",
     "holdfast.runtime.workspace.file_tools": "workspace_tools",
@@ -159,6 +195,7 @@ _MODULES = {
     "holdfast.temporal.history_reader": "read_events",
     "holdfast.tools.decorator": "Absent Found Tool ToolContext Unknown tool",
     "holdfast.tools.effects": "Effect",
+    "holdfast.tools.resources": "Resource",
     "holdfast.tools.secrets": "SecretNotDeclared Secrets",
     "holdfast.trust": "Trust",
 }

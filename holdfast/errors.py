@@ -30,6 +30,7 @@
     ├── RecordUnavailable    the permanent record does not respond
     ├── ToolSignatureError   a function cannot become a tool
     ├── CatalogError         the agents, tools and skills of a catalog are inconsistent
+    ├── ResourceFailed       a resource of the catalog could not be opened
     ├── PolicyError          a policy file is invalid
     ├── SkillInvalid         a skill is invalid (`holdfast.agents.skills`)
     ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.memory.errors`)
@@ -49,6 +50,7 @@
     │   └── EventOutOfPlace  no run could have recorded this event at its position
     ├── ArtifactNotFound     there is no artifact at this address
     ├── ArtifactAltered      the content at an artifact's address has a different digest
+    ├── CallRefused          middleware does not let a call happen (`holdfast.agents.middleware`)
     ├── SecretNotDeclared    a tool requests a secret that it does not declare
     ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
     └── BodyInvalid          a request to the codec server violates the protocol
@@ -86,6 +88,10 @@ class ToolSignatureError(HoldfastError):
 
 class CatalogError(HoldfastError):
     """The agents, tools and skills of a catalog are inconsistent."""
+
+
+class ResourceFailed(HoldfastError):
+    """A resource of the catalog could not be opened, so the worker does not start."""
 
 
 class PolicyProblem(NamedTuple):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import openai
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
@@ -31,21 +30,16 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.graceful import running
 from holdfast.runtime.workspace.approved_instructions import Approvals
 from holdfast.stores import ThreadStore
 from holdfast.temporal.converter import data_converter
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import Script, ScriptedLLM, Unparsed
-from holdfast.worker import build_worker
+from holdfast.testing.scripted_worker import scripted_worker
 from holdfast.workflows import WORKFLOWS
 
 PATIENCE = 60.0
 """Seconds after which a test gives up waiting for a condition."""
-
-
-LEAVE = 10.0
-"""Seconds after which a worker that does not end is abandoned."""
 
 
 @dataclass
@@ -128,23 +122,20 @@ async def start_rig(
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
     queue = task_queue or f"test-{uuid4().hex[:8]}"
-    with ScriptedLLM(script) as llm:
-        endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
-        async with open_pool(database_url, size=8) as pool, endpoint:
-            worker = build_worker(
-                worker_client,
-                task_queue=queue,
-                catalog=catalog,
-                llm=endpoint,
-                default_llm="scripted",
-                pool=pool,
-                database_url=database_url,
-                workspaces=folder / "workspaces",
-                # On a busy machine, two seconds pass without a deadlock.
-                **{"debug_mode": True, **options},
-            )
-            async with running(worker, within=LEAVE):
-                yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
+    async with (
+        open_pool(database_url, size=8) as pool,
+        scripted_worker(
+            worker_client,
+            catalog,
+            script,
+            task_queue=queue,
+            pool=pool,
+            database_url=database_url,
+            workspaces=folder / "workspaces",
+            **options,
+        ) as llm,
+    ):
+        yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
 
 
 def approve(workspace: Path) -> None:

@@ -1,9 +1,11 @@
 """The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from holdfast.agents.agent import Agent, AgentSpec
+from holdfast.agents.middleware import Middleware
+from holdfast.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
 from holdfast.base.canonical import unportable
@@ -25,13 +27,17 @@ class Catalog:
         agents: The agents; the first is the default of `holdfast start`.
         tools: The tools, made by `@tool`.
         skills: The skills, read by `holdfast.load_skills`.
+        resources: Providers of what tools ask for with `Resource[…]`: functions under `@asynccontextmanager`, or that
+            return the resource.
+        middleware: Surrounds every LLM call and tool call, the first outermost. A class stands for the resource of that
+            type.
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
-        CatalogError: There is no agent, a name occurs twice, or an agent names a tool or a skill that is missing, or a
-            definition has no canonical JSON.
+        CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
+            resource is missing, or a definition has no canonical JSON.
     """
 
     def __init__(
@@ -40,6 +46,8 @@ class Catalog:
         agents: Iterable[Agent],
         tools: Iterable[Tool] = (),
         skills: Iterable[Skill] = (),
+        resources: Iterable[Callable[..., Any] | Provider] = (),
+        middleware: Iterable[Middleware | type[Middleware]] = (),
         threads: ThreadStore | None = None,
         artifacts: ArtifactStore | None = None,
         memories: MemoryStore | None = None,
@@ -54,7 +62,12 @@ class Catalog:
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
         self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
         self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
+        self.resources = by_type(resources)
+        """The providers by type, in the order in which they are opened."""
+        self.middleware = _checked_middleware(middleware, self.resources)
         self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
+        for each_tool in tool_list:
+            check_provided(each_tool, self.resources)
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
         for agent in agent_list:
@@ -107,12 +120,17 @@ class Catalog:
             agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in given else ()))})
             for agent in self.agents.values()
         ]
-        return self._with(agents, [*self.tools.values(), tool])
+        return self._with(agents=agents, tools=[*self.tools.values(), tool])
 
     def governed_by(self, policy: Policy) -> "Catalog":
         """Return the catalog with this policy in place of every agent's own."""
         agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
-        return self._with(agents, self.tools.values())
+        return self._with(agents=agents)
+
+    @property
+    def secret_users(self) -> list[Tool | Provider]:
+        """What may declare secrets: the tools, and the providers of resources."""
+        return [*self.tools.values(), *self.resources.values()]
 
     def skills_of(self, name: str | None) -> list[Skill]:
         """Return the skills of an agent (None: of the first one).
@@ -157,15 +175,36 @@ class Catalog:
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
         return tuple(self.tools) if agent.tools is None else agent.tools
 
-    def _with(self, agents: Iterable[Agent], tools: Iterable[Tool]) -> "Catalog":
-        return Catalog(
-            agents=agents,
-            tools=tools,
-            skills=self.skills.values(),
-            threads=self.threads,
-            artifacts=self.artifacts,
-            memories=self.memories,
-        )
+    def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
+        """Return the catalog with these providers in place of its own that provide the same types, as for a test.
+
+        Raises:
+            CatalogError: One cannot be a provider, or the catalog has none of that type.
+        """
+        own = dict(self.resources)
+        for each in map(read_provider, providers):
+            if each.provides not in own:
+                raise CatalogError(f"{each.where} provides {name_of(each.provides)}, which this catalog does not have")
+            own[each.provides] = each
+        return self._with(resources=own.values())
+
+    def with_stores(self, *, threads: ThreadStore, artifacts: ArtifactStore, memories: MemoryStore) -> "Catalog":
+        """Return the catalog with these stores in place of its own."""
+        return self._with(threads=threads, artifacts=artifacts, memories=memories)
+
+    def _with(self, **changes: Any) -> "Catalog":
+        """Return the catalog with other arguments of `Catalog`; the rest stay as they are."""
+        given = {
+            "agents": self.agents.values(),
+            "tools": self.tools.values(),
+            "skills": self.skills.values(),
+            "resources": self.resources.values(),
+            "middleware": self.middleware,
+            "threads": self.threads,
+            "artifacts": self.artifacts,
+            "memories": self.memories,
+        }
+        return Catalog(**{**given, **changes})
 
 
 def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:
@@ -176,6 +215,23 @@ def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: It
         raise CatalogError(
             f"agent {agent.name!r} names {kind} that are not in the catalog: {missing}; the catalog has: {listed}"
         )
+
+
+def _checked_middleware(
+    given: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
+) -> tuple[Middleware | type[Middleware], ...]:
+    """Reject what is no middleware, and a class of which there is no resource."""
+    layers = tuple(given)
+    for each in layers:
+        if isinstance(each, type) and issubclass(each, Middleware):
+            if each not in resources:
+                raise CatalogError(
+                    f"middleware {each.__name__}: no resource of that type; add a provider of it to "
+                    f"Catalog(resources=[…]), or pass an object: {each.__name__}()"
+                )
+        elif not isinstance(each, Middleware):
+            raise CatalogError(f"{each!r} is not middleware; derive its class from holdfast.Middleware")
+    return layers
 
 
 def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:

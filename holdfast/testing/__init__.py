@@ -1,4 +1,4 @@
-"""Public test tools: a scripted LLM served over HTTP, conformance suites for stores, and the kill matrix.
+"""Public test tools: your agent in a test, a scripted LLM, conformance suites for stores, and the kill matrix.
 
 from holdfast.testing import ScriptedLLM, say
 
@@ -25,14 +25,17 @@ from holdfast.runtime.llm.script import (
     together,
 )
 from holdfast.runtime.llm.scripted_server import Request, ScriptedLLM
+from holdfast.testing.call_records import CallRecord
 from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
 from holdfast.testing.kill_matrix.matrix import KillMatrix, Survival
 from holdfast.testing.kill_matrix.plan import BOUNDARIES
 from holdfast.testing.memory_conformance import MemoryStoreConformance
+from holdfast.testing.scripted_run import ScriptedRun, agent
 
 __all__ = [
     "BOUNDARIES",
     "ArtifactStoreConformance",
+    "CallRecord",
     "Conversation",
     "KillMatrix",
     "MemoryStoreConformance",
@@ -40,9 +43,11 @@ __all__ = [
     "Request",
     "Script",
     "ScriptedLLM",
+    "ScriptedRun",
     "Survival",
     "ThreadStoreConformance",
     "Unparsed",
+    "agent",
     "call",
     "call_verbatim",
     "cut_off",

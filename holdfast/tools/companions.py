@@ -5,16 +5,18 @@ Both run only after something went wrong: a mistake in their signature would sho
 
 import inspect
 from collections.abc import Callable, Collection
-from typing import Any, get_type_hints
+from typing import Any
 
 from holdfast.errors import ToolSignatureError
 from holdfast.tools.places import place
+from holdfast.tools.resources import resources_of
+from holdfast.tools.signatures import hints_of, parameters_of, plain
 
 
 def check_companion(
     tool: str, role: str, function: Callable[..., Any] | None, *, parameters: Collection[str], context: type
 ) -> None:
-    """Refuse a check or an undo that cannot be called with the context and the tool's arguments.
+    """Refuse a check or an undo that cannot be called with the context, resources and the tool's arguments.
 
     Args:
         tool: The tool's name.
@@ -28,22 +30,25 @@ def check_companion(
     """
     if function is None:
         return
-    if not inspect.isroutine(function):
+    if not inspect.isroutine(plain(function)):
         raise ToolSignatureError(f"tool {tool!r}: {role}={function!r} is not a function")
-    who = f"tool {tool!r}: {role}={function.__name__}" + (f" ({where})" if (where := place(function)) else "")
+    who = f"tool {tool!r}: {role}={plain(function).__name__}" + (f" ({where})" if (where := place(function)) else "")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"{who} is a generator; it returns one result")
     try:
-        hints = get_type_hints(function)
+        hints, resources = hints_of(function), resources_of(function)
     except NameError as error:
         raise ToolSignatureError(f"{who}: {error}; its annotations must resolve where it is defined") from None
-    for parameter in inspect.signature(function).parameters.values():
+    except ToolSignatureError as error:
+        raise ToolSignatureError(f"{who}, {error}") from None
+    for parameter in parameters_of(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         where = f"{who}, parameter {parameter.name!r}"
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ToolSignatureError(f"{where} cannot be passed by name")
-        known = parameter.name in parameters or hints.get(parameter.name) is context
+        filled = hints.get(parameter.name) is context or parameter.name in resources
+        known = filled or parameter.name in parameters
         if not known and parameter.default is parameter.empty:
             raise ToolSignatureError(
                 f"{where} is not a parameter of the tool ({', '.join(parameters) or 'it has none'}); "

@@ -6,18 +6,20 @@ The signature and the docstring become the schema that the LLM sees:
     async def send(to: str, text: str, context: ToolContext) -> str:
         '''Send an e-mail to one recipient.'''
 
-Holdfast fills in a parameter annotated `ToolContext` and hides it from the LLM.
+Holdfast fills in a parameter annotated `ToolContext`, or `Resource[…]`, and hides it from the LLM. An instance's method
+becomes a tool with `tool(effect="read")(service.method)`.
 """
 
 import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, get_type_hints, overload
+from types import MappingProxyType
+from typing import Any, Generic, Literal, overload
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -32,7 +34,9 @@ from holdfast.tools.arguments import Arguments, ArgumentsInvalid, read_arguments
 from holdfast.tools.companions import check_companion
 from holdfast.tools.effects import Effect
 from holdfast.tools.places import placed
+from holdfast.tools.resources import resources_of
 from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
+from holdfast.tools.signatures import hints_of, parameters_of, plain
 from holdfast.tools.spec import ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
 
@@ -41,6 +45,8 @@ DEFAULT_TIMEOUT = 120.0
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The tool names that the API allows."""
+
+NO_RESOURCES: Mapping[Any, Any] = MappingProxyType({})
 
 R_co = TypeVar("R_co", covariant=True, default=Any)
 """What a tool's function returns. `Tool` alone is any tool. Parameters are left out: type checkers would take a list of
@@ -141,12 +147,17 @@ class Tool(Generic[R_co]):
         return self.read(arguments).values
 
 
-def bind(function: Callable[..., Any], arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Select the keyword arguments that a tool's function or check declares, the context included."""
-    parameters = inspect.signature(function).parameters
-    hints = get_type_hints(function)
-    bound = {name: value for name, value in arguments.items() if name in parameters}
-    return bound | {name: context for name in parameters if hints.get(name) is ToolContext}
+def bind(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    context: ToolContext,
+    resources: Mapping[Any, Any] = NO_RESOURCES,
+) -> dict[str, Any]:
+    """Select the keyword arguments that a tool's function or check declares, context and resources included."""
+    names = {parameter.name for parameter in parameters_of(function)}
+    bound = {name: value for name, value in arguments.items() if name in names}
+    bound |= {name: context for name, hint in hints_of(function).items() if name in names and hint is ToolContext}
+    return bound | {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
 
 
 @overload
@@ -211,11 +222,12 @@ def tool(
             raise ToolSignatureError(placed(function, str(error))) from None
 
     def define(function: Callable[..., Any]) -> Tool:
-        tool_name = name or function.__name__
+        _check_callable(function)
+        tool_name = name or plain(function).__name__
         if not _NAME.fullmatch(tool_name):
             raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
         kind = _effect(tool_name, effect, check)
-        docstring = docstring_parser.parse(inspect.getdoc(function) or "")
+        docstring = docstring_parser.parse(inspect.getdoc(plain(function)) or "")
         description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
         described = {p.arg_name: p.description or "" for p in docstring.params}
         fields = _fields(tool_name, function, described)
@@ -260,9 +272,18 @@ def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callab
             f"tool {name!r}: secrets={secrets!r} does not name environment variables; "
             'write a tuple of names: secrets=("STRIPE_KEY",)'
         )
-    if secrets and not any(ToolContext in get_type_hints(each).values() for each in functions if each):
+    if secrets and not any(ToolContext in hints_of(each).values() for each in functions if each):
         raise ToolSignatureError(
             f"tool {name!r} declares secrets, but none of its functions can read them; add `context: ToolContext`"
+        )
+
+
+def _check_callable(function: Callable[..., Any]) -> None:
+    if isinstance(function, staticmethod | classmethod):
+        raise ToolSignatureError(f"{function!r} is no method yet; make a tool of it outside of its class")
+    if not inspect.isroutine(plain(function)):
+        raise ToolSignatureError(
+            f"{function!r} is not a function; make a tool of a function, an instance's method or a functools.partial"
         )
 
 
@@ -276,17 +297,23 @@ def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints, resources = hints_of(function), resources_of(function)
     except NameError as error:
         raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
+    except ToolSignatureError as error:
+        raise ToolSignatureError(f"tool {name!r}, {error}") from None
     fields: _Fields = {}
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in parameters_of(function):
         where = f"tool {name!r}, parameter {parameter.name!r}"
+        if parameter.name == "self" and "self" not in hints:
+            raise ToolSignatureError(
+                f"{where}: this is a method of a class; make a tool of an instance's: tool(effect=…)(service.{name})"
+            )
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ToolSignatureError(f"{where}: a tool can have only named parameters, no *args, **kwargs or '/'")
         if parameter.name not in hints:
             raise ToolSignatureError(f"{where} has no type annotation, which its schema requires")
-        if hints[parameter.name] is ToolContext:
+        if hints[parameter.name] is ToolContext or parameter.name in resources:
             continue
         default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
         # Only if there is one: an explicit None would override the description of an Annotated type.

@@ -4,10 +4,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.tools.signatures import plain
+
 
 def place(function: Callable[..., Any]) -> str:
     """Return file and line of a function, as `app/tools.py:12`; empty for what is not written in Python."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(inspect.unwrap(plain(function)), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 

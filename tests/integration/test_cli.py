@@ -42,9 +42,10 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
+from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker import build_worker
 from tests.integration.forked import run
-from tests.rig import LEAVE, environ_of
+from tests.rig import environ_of
 
 REPOSITORY = Path(__file__).parents[2]
 STARTER = REPOSITORY / "starter.py"

@@ -19,10 +19,11 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.worker.graceful import running
 from holdfast.testing import call, say, steps
+from holdfast.testing.scripted_worker import LEAVE
 from holdfast.workflows import WORKFLOWS
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES
-from tests.rig import LEAVE, StartRig, environ_of, eventually, status_of
+from tests.rig import StartRig, environ_of, eventually, status_of
 
 RELEASED = HISTORIES / "0.1.0"
 RECORDED = sorted(HISTORIES.rglob("*.json"))

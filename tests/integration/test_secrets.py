@@ -149,7 +149,7 @@ async def test_a_secret_never_leaves_its_tool(rig: StartRig, client: Client, sta
 async def test_a_worker_that_lacks_a_secret_is_not_built(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the variable, and each tool that needs it."""
     monkeypatch.delenv("STRIPE_KEY", raising=False)
-    with pytest.raises(SettingsError, match="STRIPE_KEY is not set, and tools 'leak', 'pay' need it"):
+    with pytest.raises(SettingsError, match="STRIPE_KEY is not set, and tool 'leak', tool 'pay' need it"):
         async with rig(CATALOG, steps([say("Done.")])):
             pass
 

@@ -1,6 +1,7 @@
 """A user's catalog, stores, tests and client, as `mypy --strict` must accept them. No type is `Any`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import assert_type
 
 from holdfast import (
@@ -8,15 +9,25 @@ from holdfast import (
     Agent,
     Approver,
     ArtifactStore,
+    CallRefused,
     Catalog,
     Client,
     Effect,
     Found,
+    InMemoryArtifacts,
+    InMemoryMemories,
+    InMemoryThreads,
     Limits,
+    LLMCall,
+    LLMResult,
     Memory,
+    Middleware,
     PendingRequest,
     Policy,
+    ProceedLLM,
+    ProceedTool,
     RecordConflict,
+    Resource,
     Result,
     Rule,
     Secrets,
@@ -29,7 +40,9 @@ from holdfast import (
     ThreadStore,
     ThreadSummary,
     Tool,
+    ToolCall,
     ToolContext,
+    ToolResult,
     Unknown,
     WorkspacePath,
     allow,
@@ -37,11 +50,12 @@ from holdfast import (
     deny,
     load_skills,
     memory_tools,
+    resource,
     sign_request,
     tool,
     workspace_tools,
 )
-from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, steps
+from holdfast.testing import CallRecord, Conversation, Reply, ScriptedLLM, ScriptedRun, agent, call, say, steps
 
 
 @tool
@@ -69,6 +83,41 @@ def pay(invoice: str, where: WorkspacePath, context: ToolContext) -> int:
     return len(invoice + where)
 
 
+class Ledger:
+    """A resource."""
+
+    def book(self, entry: str) -> int:
+        """Book an entry, by hand or as a tool."""
+        return len(entry)
+
+
+class Bank:
+    """A resource that needs another."""
+
+    def __init__(self, ledger: Ledger, key: str) -> None:
+        self.ledger, self.key = ledger, key
+
+
+def ledger() -> Ledger:
+    """A provider without a lifetime."""
+    return Ledger()
+
+
+@resource(secrets=("BANK_KEY",))
+@asynccontextmanager
+async def bank(ledger: Ledger, secrets: Secrets) -> AsyncIterator[Bank]:
+    """A provider with one, and with a secret."""
+    yield Bank(ledger, secrets.value("BANK_KEY"))
+
+
+@tool(effect="idempotent")
+async def collect(invoice: str, bank: Resource[Bank]) -> str:
+    """Collect a debt."""
+    assert_type(bank, Bank)
+    assert_type(bank.ledger.book(invoice), int)
+    return bank.key
+
+
 class Threads:
     """A store of one's own."""
 
@@ -90,16 +139,16 @@ policy = Policy(
     approvers=(Approver(name="alice", roles=("finance",)),),
 )
 limits, memory = Limits(max_steps=5), Memory(semantic=True)
-agent = Agent(name="dunning", instructions="Remind politely.", policy=policy, limits=limits, memory=memory)
+dunner = Agent(name="dunning", instructions="Remind politely.", policy=policy, limits=limits, memory=memory)
 tools = [greet, open_invoices, pay]
-catalog = Catalog(agents=[agent], tools=[*tools, *workspace_tools(), *memory_tools()], threads=Threads())
+catalog = Catalog(agents=[dunner], tools=[*tools, *workspace_tools(), *memory_tools()], threads=Threads())
 
 assert_type(greet, Tool[str])
 assert_type(greet("you"), str)
 assert_type(pay, Tool[int])
 assert_type(pay.spec.effect, Effect)
-assert_type(agent.policy.rules, tuple[Rule, ...])
-assert_type(agent.limits.max_steps, int)
+assert_type(dunner.policy.rules, tuple[Rule, ...])
+assert_type(dunner.limits.max_steps, int)
 assert_type(catalog.agents["dunning"], Agent)
 assert_type(catalog.threads, ThreadStore | None)
 assert_type(catalog.artifacts, ArtifactStore | None)
@@ -107,6 +156,60 @@ assert_type(allow("read_*"), Rule)
 assert_type(load_skills("skills"), list[Skill])
 assert_type(sign_request("ed25519:…", "GET", "/threads", audience="https://gateway.example"), dict[str, str])
 assert_type(Secrets({"BANK_KEY": "k"}), Secrets)
+
+
+book = tool(effect="read")(Ledger().book)
+assert_type(book, Tool[int])
+
+
+class Counted(Middleware):
+    """Counts calls."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        """Add a header."""
+        result = await proceed(headers={"X-Agent": call.agent})
+        assert_type(result.usage.prompt_tokens, int)
+        return result
+
+    async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        """Count a call."""
+        assert_type(await call.step(), int)
+        self.ledger.book(call.tool)
+        if not call.key:
+            raise CallRefused("no key")
+        return await proceed()
+
+
+def counted(ledger: Ledger) -> Counted:
+    """Middleware with a resource."""
+    return Counted(ledger)
+
+
+forgetful = Catalog(
+    agents=[dunner],
+    tools=[*tools, *workspace_tools(), *memory_tools(), collect, book],
+    resources=[ledger, bank, counted],
+    middleware=[Counted, Counted(Ledger())],
+    threads=InMemoryThreads(),
+    artifacts=InMemoryArtifacts(),
+    memories=InMemoryMemories(),
+)
+
+
+assert_type(forgetful.with_resources(ledger), Catalog)
+
+
+async def test_dunning() -> None:
+    """A test of the agent."""
+    async with agent(catalog, [call("pay", invoice="7"), say("Paid.")], secrets={"BANK_KEY": "k"}) as run:
+        assert_type(run, ScriptedRun)
+        assert_type(await run.task("Pay."), Result)
+        assert_type(await run.approve(by="bob", reason="fine"), Result)
+        assert_type(await run.effects(), list[CallRecord])
+        assert_type(run.thread, Thread)
 
 
 async def test_open_invoices() -> None:

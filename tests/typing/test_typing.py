@@ -30,9 +30,10 @@ def test_a_users_project_is_checked(developed: Installation, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_users_project_has_no_any(developed: Installation, tmp_path: Path) -> None:
-    """Each expression has a type of its own; but `Tool` alone stands for any tool, and a decorator takes any."""
+    """Each expression has a type of its own; but `Tool` alone is any tool, and decorators and providers take any."""
     found = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
     lines = (HERE / "right_uses.py").read_text().splitlines()
     untyped = {lines[int(line.split(":")[1]) - 1] for line in found.splitlines() if ": error:" in line}
-    assert all(line.startswith("@tool") or "workspace_tools()" in line for line in untyped), found
+    generic = ("@tool", "@resource", "    resources=[")
+    assert all(line.startswith(generic) or "workspace_tools()" in line for line in untyped), found
     assert "error" in found  # the option works

@@ -61,6 +61,8 @@ ask("pay", terms=Terms(quorum="two"))  # type: ignore[arg-type]
 Catalog(agents=[], tools=[plain])  # type: ignore[list-item]
 Catalog(agents=[], skills=["test-first"])  # type: ignore[list-item]
 Catalog(agents=[], threads=Skill)  # type: ignore[arg-type]
+Catalog(agents=[], resources=["pool"])  # type: ignore[list-item]
+Catalog(agents=[], middleware=[plain])  # type: ignore[list-item]
 Catalog([])  # type: ignore[call-arg]
 holdfast.no_such_name()  # type: ignore[attr-defined]
 

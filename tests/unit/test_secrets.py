@@ -62,7 +62,7 @@ def test_every_missing_secret_is_named_with_its_tools() -> None:
         read_secrets([charge, refund], {"STRIPE_KEY": "  "})
     lines = str(caught.value).splitlines()
     assert lines[:2] == [
-        "STRIPE_KEY is not set, and tools 'charge', 'refund' need it.",
+        "STRIPE_KEY is not set, and tool 'charge', tool 'refund' need it.",
         "BANK_PIN is not set, and tool 'refund' needs it.",
     ]
 

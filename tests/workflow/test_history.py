@@ -49,9 +49,10 @@ from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
+from holdfast.testing.scripted_worker import LEAVE
 from holdfast.tools.effects import Effect
 from holdfast.workflows import WORKFLOWS
-from tests.rig import LEAVE, Rig, StartRig, answer_of, events_of, eventually, status_of
+from tests.rig import Rig, StartRig, answer_of, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
 
 Handle = WorkflowHandle[Any, Any]

@@ -22,10 +22,16 @@ _log = logging.getLogger("holdfast.client")
 _LONG_POLL = timedelta(seconds=60)
 
 
-async def wait(threads: Threads, thread: str, *, until: Until) -> ThreadState:
+async def wait(threads: Threads, thread: str, *, until: Until, poll: float = POLL_SECONDS) -> ThreadState:
     """Wait, however long it takes, and return the state in which the thread is then.
 
     Once something has answered, it waits through restarts of servers and workers.
+
+    Args:
+        threads: The threads.
+        thread: The thread's id.
+        until: What to wait for.
+        poll: Seconds between two looks at a run that is under way.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -51,7 +57,7 @@ async def wait(threads: Threads, thread: str, *, until: Until) -> ThreadState:
             if noted != str(error):
                 noted = str(error)
                 _log.info("%s", noted)
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(poll)
 
 
 async def _until_closed(threads: Threads, found: WorkflowExecutionDescription) -> None:

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from subprocess import Popen
@@ -41,12 +42,19 @@ HTTP_HOSTS = "frontend.httpAllowedHosts"
 
 
 class TemporalServer:
-    """The Temporal server of one state folder. `started` is the process that this object started, if any."""
+    """The Temporal server of one state folder. `started` is the process that this object started, if any.
 
-    def __init__(self, home: Path, *, report: Report) -> None:
+    Args:
+        home: The state folder.
+        report: Receives lines of progress.
+        config: The server's dynamic configuration.
+    """
+
+    def __init__(self, home: Path, *, report: Report, config: Mapping[str, int | str] = DYNAMIC_CONFIG) -> None:
         self._database = home / "temporal.db"
         self._log = home / "logs" / "temporal.log"
         self._report = report
+        self._config = config
         self.started: psutil.Process | None = None
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
@@ -132,7 +140,7 @@ class TemporalServer:
         argv += ["--db-filename", str(self._database), "--ui-disable-news-fetch", "--log-level", "warn"]
         # As fast as in memory, and kill -9 loses nothing: the operating system holds the write-ahead log.
         argv += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal"]
-        for key, value in DYNAMIC_CONFIG.items():
+        for key, value in self._config.items():
             argv += ["--dynamic-config-value", f"{key}={json.dumps(value)}"]
         for name, kind in SEARCH_ATTRIBUTES.items():
             argv += ["--search-attribute", f"{name}={kind}"]

@@ -91,7 +91,7 @@ class Entry:
 
 
 class Ledger:
-    """The ledger in PostgreSQL.
+    """The `holdfast.run.ledger.EffectLedger` in PostgreSQL.
 
     Args:
         pool: Open; one connection is held per effect under way.

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from temporalio.worker import Worker
 
@@ -31,13 +32,15 @@ from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.resources import open_resources
 from holdfast.tools.secrets import Secrets
 
 THREADS = 64
 """Sync tools that one worker runs at the same time."""
 
-Build = Callable[[Components, Catalog, Secrets, str | None], Awaitable[Worker]]
-"""Builds the worker from its parts, its catalog, what must not be recorded, and its identity in Temporal."""
+Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
+"""Builds the worker from its parts, its catalog, what must not be recorded, the catalog's resources, and its identity
+in Temporal."""
 
 
 async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: bool, build: Build) -> None:
@@ -59,7 +62,7 @@ async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: boo
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
     asyncio.get_running_loop().set_default_executor(executor)
     catalog = load_catalog(settings)
-    secrets = own_secrets(settings, environ) | read_secrets(catalog.tools.values(), environ)
+    secrets = own_secrets(settings, environ) | read_secrets(catalog.secret_users, environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     if settings.home.exists() and not dev:
         make_private(settings.home, report=say)
@@ -98,7 +101,8 @@ async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: boo
         )
         await ensure_search_attributes(client)
         await parts.migrated_pool()
-        async with running(await build(parts, catalog, secrets, identity)):
+        resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
+        async with running(await build(parts, catalog, secrets, resources, identity)):
             _say_ready(settings, catalog)
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             say("Stopping …")

@@ -1,0 +1,244 @@
+"""Runs calls through the middleware of the catalog, which may raise anything, hang, or never make the call."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from holdfast.activities.calling_run import CallingRun
+from holdfast.activities.tool_functions import raise_if_stopped
+from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.agents.middleware import (
+    CallRefused,
+    LLMCall,
+    LLMResult,
+    Middleware,
+    ProceedLLM,
+    ProceedTool,
+    Reader,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.llm.messages import AnyMessage, AssistantMessage
+from holdfast.run.contracts import LLM_REJECTED
+from holdfast.tools.results import error_text, result_content
+
+OWN_SECONDS = 10.0
+"""How long all middleware of a call may take, before the call and again after it."""
+
+NOT_LOCAL = "NotLocal"
+"""The error of a local activity whose middleware reads the run: its query would wait for the activity itself. The run
+makes the call again as an ordinary activity."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class RunReader(Reader):
+    """Reads the run that called this activity.
+
+    Args:
+        transcripts: Reads its messages.
+        length: How many messages the LLM sees; None for all that there are.
+    """
+
+    def __init__(self, transcripts: TranscriptCache, length: int | None = None) -> None:
+        self._transcripts = transcripts
+        self._length = length
+        self.refused = False
+        """Whether a local activity has tried to read."""
+
+    async def agent(self) -> str:
+        """Return the agent's name, which this worker usually has at hand."""
+        if (known := self._transcripts.known_agent()) is not None:
+            return known
+        self._require_ordinary()
+        return str((await CallingRun.of().query("session"))["spec"]["name"])
+
+    async def messages(self) -> list[AnyMessage]:
+        """Return the messages that the LLM sees."""
+        self._require_ordinary()
+        return await self._transcripts.messages(self._length)
+
+    async def step(self) -> int:
+        """Return the number of the step that is under way."""
+        self._require_ordinary()
+        replies = int((await CallingRun.of().query("state"))["step"])
+        return replies if self._length is None else replies + 1
+
+    def raise_if_refused(self) -> None:
+        """Fail the local activity, whatever the middleware made of the error.
+
+        Raises:
+            ApplicationError: NOT_LOCAL.
+        """
+        if self.refused:
+            reason = "its middleware reads the run, so the call is made again as an ordinary activity"
+            raise ApplicationError(reason, type=NOT_LOCAL, category=ApplicationErrorCategory.BENIGN)
+
+    def _require_ordinary(self) -> None:
+        if activity.info().is_local:
+            self.refused = True
+            self.raise_if_refused()
+
+
+@dataclass
+class Core(Generic[T]):
+    """The call inside of all middleware, made once at the most."""
+
+    make: Callable[[], Awaitable[T]]
+    _limit: asyncio.Timeout | None = None
+    called: bool = False
+    result: T | None = None
+    error: BaseException | None = None
+    """What the call raised: no middleware may hide that."""
+    _over: bool = False
+    """All middleware has returned."""
+    _task: asyncio.Task[object] | None = None
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self) -> T:
+        """Make the call."""
+        if self.called:
+            raise RuntimeError("middleware has called `proceed` twice; a call is made once")
+        if self._over:
+            raise RuntimeError("middleware has called `proceed` after it had returned; await it")
+        self.called = True
+        self._task = asyncio.current_task()
+        self._reschedule(None)
+        try:
+            self.result = await self.make()
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self._reschedule(OWN_SECONDS)
+            self._ended.set()
+        return self.result
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        """Limit the time of the block, without that of the call itself, and end with the call."""
+        async with asyncio.timeout(OWN_SECONDS) as self._limit:
+            try:
+                yield
+            finally:
+                self._over = True
+                if self.called:
+                    await self._finished()
+
+    async def _finished(self) -> None:
+        """Wait for a call that middleware has left to a task; stop it with the attempt."""
+        self._reschedule(None)
+        try:
+            await self._ended.wait()
+        except asyncio.CancelledError:
+            if self._task:
+                self._task.cancel()
+            raise
+
+    @property
+    def stopped(self) -> bool:
+        """Whether middleware has cancelled the call, as opposed to Temporal the attempt."""
+        task = asyncio.current_task()
+        return isinstance(self.error, asyncio.CancelledError) and not (task and task.cancelling())
+
+    def _reschedule(self, seconds: float | None) -> None:
+        if self._limit and not self._limit.expired():
+            self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+
+@dataclass(frozen=True)
+class Around:
+    """The middleware of a worker, the outermost first."""
+
+    layers: Sequence[Middleware] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.layers)
+
+    async def tool(self, call: ToolCall, make: Callable[[], Awaitable[ToolResult]]) -> tuple[ToolResult, bool]:
+        """Make a tool call, and return its result and whether the call was made.
+
+        Raises:
+            BaseException: What the call itself raises.
+        """
+        core = Core(make)
+        proceed: ProceedTool = core
+        for layer in reversed(self.layers):
+            proceed = partial(layer.around_tool, call, proceed)
+        try:
+            async with core.limited():
+                result = await proceed()
+            if not isinstance(result, ToolResult):
+                raise TypeError(f"it returned {type(result).__name__}, not ToolResult")
+            if result is not core.result:
+                result = replace(result, content=result_content(result.content))
+        except BaseException as error:
+            if core.error is None:
+                raise_if_stopped(error)
+            if core.result is not None:
+                log.warning("middleware_failed", tool=call.tool, key=call.key, reason=error_text(error))
+            result = core.result or ToolResult(_refusal(error), "failed")
+        if core.stopped:
+            return ToolResult("middleware has cancelled the call", "unknown"), True
+        if core.error is not None:
+            raise core.error
+        return result, core.called
+
+    async def llm(
+        self, call: LLMCall, make: Callable[[Mapping[str, str]], Awaitable[LLMResult]]
+    ) -> tuple[LLMResult, bool]:
+        """Make an LLM call, and return its result and whether it is the call's own.
+
+        Raises:
+            ApplicationError: What the call itself raises; what middleware raises, retryable; or LLM_REJECTED where it
+                refuses the call.
+        """
+        headers: dict[str, str] = {}
+        core = Core(lambda: make(headers))
+        proceed: ProceedLLM = _WithHeaders(core, headers)
+        for layer in reversed(self.layers):
+            proceed = _WithHeaders(partial(layer.around_llm, call, proceed), headers)
+        try:
+            async with core.limited():
+                result = await proceed()
+            if not isinstance(result, LLMResult) or not isinstance(result.message, AssistantMessage | None):
+                raise TypeError(f"it returned {type(result).__name__}, not LLMResult with an AssistantMessage")
+        except BaseException as error:
+            if core.error is None:
+                raise_if_stopped(error)
+            if core.error is None or core.stopped:
+                refused = isinstance(error, CallRefused)
+                kind = LLM_REJECTED if refused else type(error).__name__
+                raise ApplicationError(_refusal(error), type=kind, non_retryable=refused) from error
+            raise core.error from None
+        if core.error is not None:
+            raise core.error
+        return result, result is core.result
+
+
+NO_MIDDLEWARE = Around()
+
+
+@dataclass(frozen=True)
+class _WithHeaders:
+    """A `proceed` that notes the headers that it is given; the innermost note of a header counts."""
+
+    proceed: Callable[[], Awaitable[LLMResult]]
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def __call__(self, *, headers: Mapping[str, str] | None = None) -> LLMResult:
+        self.headers.update(headers or {})
+        return await self.proceed()
+
+
+def _refusal(error: BaseException) -> str:
+    return str(error) if isinstance(error, CallRefused) else f"middleware raised {error_text(error)}"

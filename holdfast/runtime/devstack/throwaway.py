@@ -1,0 +1,49 @@
+"""A Temporal server for tests, which keeps nothing.
+
+    python -m holdfast.runtime.devstack.throwaway
+
+It prints its address, runs until its standard input is closed, and deletes its data: it ends with the process that
+started it, however that ends.
+"""
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from holdfast.errors import StackError
+from holdfast.runtime.devstack import processes
+from holdfast.runtime.devstack.ports import HOST, Ports, any_free
+from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, TemporalServer
+
+START_SECONDS = 60.0
+"""How long the server may take to answer."""
+
+CONFIG = {**DYNAMIC_CONFIG, "frontend.WorkflowTimeSkippingEnabled": "true"}
+
+
+def main() -> None:
+    """Run a server until standard input is closed."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
+        server = TemporalServer(Path(folder), report=lambda line: None, config=CONFIG)
+        try:
+            _, ports = server.ensure(
+                Ports(any_free(), any_free(), any_free()),
+                web_ui=f"{HOST}:{any_free()}",
+                hint=None,
+                owned=True,
+                deadline=time.monotonic() + START_SECONDS,
+                cancelled=threading.Event(),
+            )
+            print(f"{HOST}:{ports.grpc}", flush=True)
+            sys.stdin.read()
+        except StackError as error:
+            sys.exit(str(error))
+        finally:
+            if server.started:
+                processes.stop(server.started, [], grace=10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The tool calls of a log, each with what became of it."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from holdfast.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolStatus,
+)
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.tools.effects import Effect
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """A tool call that the LLM made."""
+
+    tool: str
+    arguments: dict[str, Any] | str
+    """By name, as they ran, where a person changed them; text where they are no JSON object."""
+    effect: Effect
+    """What a call of the tool does to the world, as the tool declares."""
+    key: str = ""
+    """The effect key (`ToolContext.key`); empty for a call that has not run."""
+    status: ToolStatus | Literal["open"] = "open"
+    """How the call ended; `open` until it has."""
+    text: str = ""
+    """What the LLM reads of the result."""
+
+
+def records_of(events: Iterable[AgentEvent]) -> list[CallRecord]:
+    """Return the calls of a log, oldest first."""
+    effects: dict[str, Effect] = {}
+    calls: dict[int, CallRecord] = {}
+    state = RunState()
+    for event in events:
+        state = evolve(state, event)
+        match event:
+            case AgentLoaded(spec=spec):
+                effects |= {tool.name: tool.effect for tool in spec.tools}
+            case ToolCallRequested(number=number, call=call):
+                effect = effects.get(call.name, Effect.UNSAFE)
+                calls[number] = CallRecord(call.name, _arguments(call.arguments), effect)
+            case ToolCallStarted(number=number, key=key):
+                ran = state.calls.get(number).call  # a person may have changed its arguments
+                calls[number] = replace(calls[number], key=key, arguments=_arguments(ran.arguments))
+            case ToolCallFinished(number=number, status=status):
+                calls[number] = replace(calls[number], status=status, text=event.text)
+            case _:
+                continue
+    return list(calls.values())
+
+
+def effects_among(calls: Iterable[CallRecord]) -> list[CallRecord]:
+    """Return the calls that changed the world, or may have."""
+    return [call for call in calls if call.key and call.effect is not Effect.READ]
+
+
+def _arguments(text: str) -> dict[str, Any] | str:
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return text
+    return read if isinstance(read, dict) else text

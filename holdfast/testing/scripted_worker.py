@@ -1,0 +1,63 @@
+"""A worker whose LLM is scripted, for the length of a block."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any
+
+from temporalio.client import Client
+
+from holdfast.agents.catalog import Catalog
+from holdfast.agents.required_secrets import read_secrets
+from holdfast.runtime.llm.script import Script, Unparsed
+from holdfast.runtime.llm.scripted_server import ScriptedLLM
+from holdfast.tools.secrets import Secrets
+
+LEAVE = 10.0
+"""Seconds after which a worker that does not end is abandoned."""
+
+
+@asynccontextmanager
+async def scripted_worker(
+    client: Client,
+    catalog: Catalog,
+    script: Script | Unparsed,
+    *,
+    task_queue: str,
+    secrets: Secrets | None = None,
+    **options: Any,
+) -> AsyncIterator[ScriptedLLM]:
+    """Run a worker with an LLM and the catalog's resources for a block, and yield that LLM.
+
+    Args:
+        client: The worker's client, with a fleet key. A client allows one worker per task queue.
+        catalog: The worker's agents and tools.
+        script: The LLM's replies.
+        task_queue: The worker's task queue.
+        secrets: Those that tools and resources declare; None to read them from the environment.
+        options: More arguments of `holdfast.worker.build_worker`: its stores, for one.
+    """
+    import openai  # of the extra `worker`, which a catalog's own tests may lack
+
+    from holdfast.runtime.worker.graceful import running
+    from holdfast.runtime.worker.resources import open_resources
+
+    worker: Any = import_module("holdfast.worker")  # a test tool is below it, so it does not import it
+    secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
+    with ScriptedLLM(script) as llm:
+        endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
+        async with endpoint, open_resources(catalog, secrets) as resources:
+            built = worker.build_worker(
+                client,
+                task_queue=task_queue,
+                catalog=catalog,
+                llm=endpoint,
+                default_llm="scripted",
+                secrets=secrets,
+                resources=resources,
+                # On a busy machine, or at a breakpoint, two seconds pass without a deadlock.
+                **{"debug_mode": True, **options},
+            )
+            async with running(built, within=LEAVE):
+                yield llm

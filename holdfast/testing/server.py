@@ -1,0 +1,54 @@
+"""The Temporal server that all tests of a process share: started once, stopped when the process ends."""
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
+
+from holdfast.errors import StackError
+from holdfast.seals.seals import Seals
+
+_STARTING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    address: str
+    """`host:port`."""
+    seals: Seals
+    """The fleet key of this process, which no other process has."""
+
+
+def shared_server() -> Server:
+    """Return this process's server; start it if it is not running. Blocks while it starts.
+
+    Raises:
+        StackError: It cannot be started.
+    """
+    with _STARTING:
+        return _start()
+
+
+@cache
+def _start() -> Server:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.runtime.devstack.throwaway"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,  # a Ctrl-C in the terminal must not reach it before the tests have cleaned up
+        text=True,
+    )
+    atexit.register(process.communicate)  # closes its input, and waits for its end
+    assert process.stdout
+    address = process.stdout.readline().strip()
+    if not address:
+        _, errors = process.communicate()
+        raise StackError(f"no Temporal server for the tests: {errors.strip()}")
+    return Server(address, Seals({"test": os.urandom(32)}))

@@ -1,0 +1,52 @@
+"""Resources: what a tool needs beside its arguments, such as a database pool, by the type of a parameter.
+
+    @tool(effect="read")
+    async def open_tickets(customer: str, pool: Resource[Pool]) -> list[str]: ...
+
+A provider of the catalog opens one for each worker process. The parameter is no part of the schema that the LLM sees,
+of the log, or of the agent's hash: a test may put another object in its place.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+from holdfast.errors import ToolSignatureError
+from holdfast.tools.signatures import hints_of
+
+T = TypeVar("T")
+
+
+class _Marker:
+    """Marks the type of a parameter that the LLM does not write."""
+
+
+_MARKER = _Marker()
+
+Resource = Annotated[T, _MARKER]
+"""`pool: Resource[Pool]` is a parameter that gets the catalog's resource of type `Pool`. Type checkers see a `Pool`."""
+
+
+def resource_type(hint: Any) -> Any:
+    """Return the type of the resource that an annotation asks for; None if it asks for none."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated and _MARKER in get_args(hint)[1:] else None
+
+
+def resources_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the type of each resource that a function asks for, by parameter name.
+
+    Raises:
+        ToolSignatureError: A resource is part of a larger type, so that the LLM would write it.
+    """
+    found: dict[str, Any] = {}
+    for name, hint in hints_of(function).items():
+        if (wanted := resource_type(hint)) is not None:
+            found[name] = wanted
+        elif _holds_marker(hint):
+            raise ToolSignatureError(
+                f"parameter {name!r}: Resource[…] must be the whole annotation, not part of {hint}"
+            )
+    return found
+
+
+def _holds_marker(hint: Any) -> bool:
+    return resource_type(hint) is not None or any(map(_holds_marker, get_args(hint)))

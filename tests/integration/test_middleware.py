@@ -1,0 +1,536 @@
+"""Middleware: what it sees, what it may change, and what happens when it refuses, fails, hangs or cheats."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from holdfast import (
+    Absent,
+    Agent,
+    CallRefused,
+    Catalog,
+    CatalogError,
+    Found,
+    InMemoryArtifacts,
+    InMemoryThreads,
+    Limits,
+    LLMCall,
+    LLMResult,
+    Middleware,
+    Policy,
+    ProceedLLM,
+    ProceedTool,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    Unknown,
+    allow,
+    tool,
+)
+from holdfast.activities import middleware as running
+from holdfast.activities.call_tool import Tools
+from holdfast.activities.middleware import Around
+from holdfast.activities.orders import Chains
+from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.llm import blocks
+from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.llm.messages import AssistantMessage
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.runtime.in_memory.ledger import InMemoryLedger
+from holdfast.testing import KillMatrix, agent, call, fail, say, steps
+from holdfast.tools.decorator import NO_RESOURCES
+from holdfast.tools.secrets import Secrets
+from tests.integration.snippets import Snippets
+from tests.rig import die
+
+PAGE = Snippets("docs/how-to/middleware.md")
+
+
+class Wrap(Middleware):
+    """Does what a test says."""
+
+    def __init__(self, around: Callable[[ToolCall, ProceedTool], Awaitable[ToolResult]]) -> None:
+        self._around = around
+
+    async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        return await self._around(call, proceed)
+
+
+class WrapLLM(Middleware):
+    """Does what a test says."""
+
+    def __init__(self, around: Callable[[LLMCall, ProceedLLM], Awaitable[LLMResult]]) -> None:
+        self._around = around
+
+    async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        return await self._around(call, proceed)
+
+
+@tool(effect="read")
+def look(names: list[str]) -> str:
+    """Look."""
+    return "long " * 100 + ", ".join(names)
+
+
+@tool(effect="unsafe")
+def act(name: str) -> str:
+    """Act."""
+    return f"acted on {name}"
+
+
+def catalog(*layers: Middleware, **limits: Any) -> Catalog:
+    """A catalog with this middleware."""
+    clerk = Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
+    return Catalog(agents=[clerk], tools=[look, act], middleware=layers)
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """The tests of the how-to page pass in plain pytest."""
+    passed = PAGE.passed(tmp_path, "test_desk.py")
+    assert passed == {"test_a_card_number_never_gets_in", "test_the_office_is_closed"}
+
+
+@pytest.mark.slow
+def test_the_page_is_typed(tmp_path: Path) -> None:
+    """Its files pass a type checker in strict mode."""
+    assert PAGE.type_errors(tmp_path) == ""
+
+
+class Observer(Middleware):
+    """Notes all that it sees, and changes every copy that it gets."""
+
+    def __init__(self, name: str, log: list[Any]) -> None:
+        self.name, self.log = name, log
+
+    async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        """Note an LLM call."""
+        roles = [message.role for message in await call.messages()]
+        self.log.append((self.name, "llm", call.agent, await call.step(), roles))
+        call.request["messages"].clear()
+        result = await proceed(headers={"X-Outer": self.name, "X-Host": self.name})
+        self.log.append((self.name, "llm said", result.message.text if result.message else ""))
+        return result
+
+    async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        """Note a tool call."""
+        roles = [message.role for message in await call.messages()]
+        self.log.append((self.name, call.tool, call.agent, call.number, await call.step(), call.arguments, roles))
+        call.arguments["names"].append("mine")
+        result = await proceed()
+        self.log.append((self.name, "returned", len(str(result.content))))
+        return result
+
+
+async def test_what_it_sees() -> None:
+    """Each layer sees call, agent, step and messages, the first outermost; what it does to its copies has no effect.
+
+    A read, which would be a local activity, becomes an ordinary one when its middleware reads the run.
+    """
+    log: list[Any] = []
+    layers = (Observer("a", log), Observer("b", log))
+    async with agent(catalog(*layers, tool_result_chars=300), [call("look", names=["x"]), say("Done.")]) as run:
+        result = await run.task("Go.")
+        sent = [request.json()["messages"] for request in run.llm.requests]
+        headers = run.llm.requests[0].headers
+        (looked,) = await run.calls()
+    arguments, seen = {"names": ["x"]}, ["user", "assistant"]
+    assert [entry for entry in log if entry[0] == "a"] == [
+        ("a", "llm", "clerk", 1, ["user"]),
+        ("a", "llm said", ""),
+        ("a", "look", "clerk", 1, 1, arguments, seen),
+        ("a", "returned", 501),
+        ("a", "llm", "clerk", 2, ["user", "assistant", "tool"]),
+        ("a", "llm said", "Done."),
+    ]
+    assert [entry[:2] for entry in log[:4]] == [("a", "llm"), ("b", "llm"), ("b", "llm said"), ("a", "llm said")]
+    assert (headers["x-outer"], headers["x-host"]) == ("b", "b")
+    assert result.text == "Done."
+    assert [len(messages) for messages in sent] == [2, 4]  # the system message, too
+    assert looked.text.endswith("x")
+
+
+async def test_what_it_returns_is_recorded() -> None:
+    """The replaced result is what the log, the LLM and the artifact have; the status stays the tool's."""
+
+    async def redact(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        text = str((await proceed()).content)
+        return ToolResult(text.replace("secret", "[gone]"), "failed")
+
+    script = [call("look", names=["a secret"] * 99), call("read_artifact", address="x"), say("Done.")]
+    async with agent(catalog(Wrap(redact), tool_result_chars=300), script) as run:
+        await run.task("Go.")
+        (looked, _) = await run.calls()
+        (finished, *_) = [event for event in await run.events() if event.type == "tool_call_finished"]
+        sent = b"".join(request.body for request in run.llm.requests[1:2])
+        assert (looked.status, "[gone]" in looked.text, "secret" in looked.text) == ("ok", True, False)
+        assert finished.artifact
+        assert b"[gone]" in sent
+        run.llm.script = steps([call("read_artifact", address=finished.artifact), say("Read.")])
+        await run.task("Read it.")
+        (read,) = await run.calls()
+        assert ("[gone]" in read.text, "secret" in read.text) == (True, False)
+
+
+async def test_an_llm_call() -> None:
+    """Its reply can be replaced, and new calls are checked; refused, the run is blocked; failed, it is retried."""
+    raised: list[int] = []
+
+    async def around(call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        if "refuse" in str(call.request):
+            raise CallRefused("not before the audit")
+        if not raised:
+            raised.append(call.attempt)
+            raise ValueError("at first")
+        result = await proceed()
+        if result.message and result.message.text == "act":
+            same = blocks.ToolCall(id="c", name="act", arguments='{"name": "x"}')
+            wrong = blocks.ToolCall(id="c", name="act", arguments='{"nam": "x"}')
+            return LLMResult(AssistantMessage(content=(same, wrong)))
+        return result
+
+    async with agent(catalog(WrapLLM(around)), [say("act"), say("Done.")]) as run:
+        assert (await run.task("Go.")).text == "Done."
+        assert [(each.tool, each.status) for each in await run.calls()] == [("act", "ok"), ("act", "invalid")]
+        (first, *_) = [event for event in await run.events() if event.type == "llm_replied"]
+        assert first.outage
+        assert "ValueError: at first" in first.outage.model_dump_json()
+        blocked = await run.task("refuse")
+        assert blocked.blocked
+        assert blocked.blocked.message == "not before the audit"
+
+
+async def test_an_outage_cannot_be_hidden() -> None:
+    """An error of the call itself counts, whatever middleware makes of it."""
+
+    async def hide(call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        try:
+            return await proceed()
+        except BaseException:
+            return LLMResult(AssistantMessage(content="All is well."))
+
+    async with agent(catalog(WrapLLM(hide)), lambda _: fail(401, "wrong key")) as run:
+        result = await run.task("Go.")
+        assert result.blocked
+        assert "wrong key" in result.blocked.message
+
+
+async def test_a_cached_reply() -> None:
+    """Without a call to the LLM, the returned reply is recorded, with an estimate of its tokens."""
+
+    async def cached(call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        return LLMResult(AssistantMessage(content="From the cache."), llm="cache")
+
+    async with agent(catalog(WrapLLM(cached)), []) as run:
+        result = await run.task("Go.")
+        assert (result.text, run.llm.requests) == ("From the cache.", [])
+        assert result.usage.prompt_tokens > 0
+
+
+def test_what_is_no_middleware() -> None:
+    """An object of another class, and a class without a resource, are errors of the catalog."""
+    with pytest.raises(CatalogError, match=r"is not middleware; derive its class from holdfast\.Middleware"):
+        catalog("x")  # type: ignore[arg-type]
+    with pytest.raises(CatalogError, match=r"middleware Observer: no resource of that type"):
+        Catalog(agents=[Agent(name="a", instructions="")], middleware=[Observer])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("boundary", ["after effect", "after call_tool"])
+async def test_a_worker_that_is_killed(tmp_path: Path, boundary: str) -> None:
+    """Killed before or after the ledger has the result, it has one effect, and the log has what middleware returned."""
+    payments = tmp_path / "payments"
+    payments.touch()
+    with KillMatrix(
+        catalog="tests.integration.wrapped:catalog",
+        script=steps([call("pay", cents=5), say("Paid.")]),
+        effects=lambda: Counter(payments.read_text().splitlines()),
+        home=tmp_path,
+        environ={"PAYMENTS": str(payments)},
+    ) as matrix:
+        survival = await matrix.survive(boundary)
+    assert len(survival.stops) == 1
+    (finished,) = [event for event in survival.events if event.type == "tool_call_finished"]
+    assert finished.content == {"after effect": "PAID BEFORE", "after call_tool": "PAID 5"}[boundary]
+
+
+# One call after the other, on one ledger.
+
+
+class Known(TranscriptCache):
+    """Knows the agent without a run."""
+
+    def known_agent(self) -> str | None:
+        return "a"
+
+
+Attempts = Callable[..., Awaitable[ToolOutcome]]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempts:
+    """Run one attempt of a call; the key and the ledger are the same within a test."""
+    key, ledger = uuid4().hex, InMemoryLedger()
+
+    async def run(tool: Tool, layer: Middleware | None = None, **more: Any) -> ToolOutcome:
+        tools = Tools(
+            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
+            ledger,
+            Chains(),
+            Known(InMemoryThreads(), ChatCompletions()),
+            InMemoryArtifacts(),
+            Secrets({"KEY": "top-secret"}),
+            NO_RESOURCES,
+            Around([layer] if layer else []),
+        )
+        made = blocks.ToolCall(id="c", name=tool.spec.name, arguments="{}")
+        given = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}
+        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, ToolRequest(call=made, **given))
+        return outcome
+
+    return run
+
+
+def effect(kind: str, *, dies: bool = False, answer: Any = None) -> Tool:
+    """Return a tool that appends a line to a file, and may die before it returns; its check gives the answer."""
+
+    @tool(effect=kind, check=(lambda: answer) if kind == "verifiable" else None, name="act")  # type: ignore[call-overload, untyped-decorator]
+    async def act(context: ToolContext) -> str:
+        """Act."""
+        with (context.workspace / "effects").open("a") as effects:
+            effects.write(f"{context.key}\n")
+        if dies:
+            await die()
+        return "acted with top-secret"
+
+    assert isinstance(act, Tool)
+    return act
+
+
+def effects(folder: Path) -> int:
+    """Return how often the effect happened."""
+    file = folder / "effects"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+async def replaced(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Shout."""
+    return ToolResult(str((await proceed()).content).upper())
+
+
+async def refused(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Refuse."""
+    raise CallRefused("not now")
+
+
+@pytest.mark.parametrize("kind", ["idempotent", "unsafe"])
+async def test_a_later_attempt_returns_what_was_replaced(attempt: Attempts, tmp_path: Path, kind: str) -> None:
+    """The ledger has the replaced result; a later attempt returns it, runs no middleware and has no effect."""
+    first = await attempt(effect(kind), Wrap(replaced))
+    again = await attempt(effect(kind), Wrap(refused))
+    assert (first.content, again.content, again.adopted) == ("ACTED WITH [SECRET KEY]", first.content, True)
+    assert effects(tmp_path) == 1
+
+
+async def test_an_attempt_that_dies_within_middleware(attempt: Attempts, tmp_path: Path) -> None:
+    """Killed after the effect, before its result is recorded: the check finds it, and its result passes through."""
+
+    async def dying(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        await proceed()
+        await die()
+        raise AssertionError("it is dead")
+
+    with pytest.raises(asyncio.CancelledError):
+        await attempt(effect("verifiable", answer=Found("found it")), Wrap(dying))
+    second = await attempt(effect("verifiable", answer=Found("found it")), Wrap(replaced))
+    assert (second.status, second.content, second.adopted) == ("ok", "FOUND IT", True)
+    assert effects(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "status", "content"),
+    [
+        ("verifiable", Found("found it"), "ok", "took effect; its result is hidden: not now"),
+        ("verifiable", Absent(), "failed", "not now"),
+        ("verifiable", Unknown(), "unknown", "not now"),
+        ("idempotent", None, "unknown", "was interrupted, and this one was refused: not now"),
+        ("unsafe", None, "unknown", "was interrupted, and this one was refused: not now"),
+    ],
+)
+async def test_a_refusal_after_an_interrupted_attempt(
+    attempt: Attempts, tmp_path: Path, kind: str, answer: Any, status: str, content: str
+) -> None:
+    """It does not say that nothing happened: the check decides, or a person."""
+    with pytest.raises(asyncio.CancelledError):
+        await attempt(effect(kind, dies=True))
+    outcome = await attempt(effect(kind, answer=answer), Wrap(refused))
+    assert outcome.status == status
+    assert str(outcome.content).endswith(content)
+    assert effects(tmp_path) == 1
+
+
+async def test_a_refusal_is_recorded(attempt: Attempts, tmp_path: Path) -> None:
+    """Before the first attempt had an effect, the call has failed; a later attempt says the same."""
+    for layer in (Wrap(refused), None):
+        outcome = await attempt(effect("unsafe"), layer)
+        assert (outcome.status, outcome.content) == ("failed", "not now")
+    assert effects(tmp_path) == 0
+
+
+async def claims_success(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Say that it happened, without calling."""
+    return ToolResult("done")
+
+
+async def calls_twice(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Call again."""
+    await proceed()
+    return await proceed()
+
+
+async def fails_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Fail after the call."""
+    raise ValueError(f"after {(await proceed()).status}")
+
+
+async def fails_before(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """End the process."""
+    raise SystemExit("before")
+
+
+async def hangs_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Hang after the call."""
+    await proceed()
+    await asyncio.sleep(60)
+    return ToolResult("")
+
+
+async def leaves_it_to_a_task(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Do not wait for the call."""
+    calling = asyncio.ensure_future(proceed())
+    await asyncio.sleep(0)
+    return ToolResult(f"later: {calling.done()}")
+
+
+LATE: list["asyncio.Future[ToolResult]"] = []
+
+
+async def calls_late(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Leave the call to a task that starts when this has returned."""
+    LATE[:] = [asyncio.ensure_future(proceed())]
+    return ToolResult("soon")
+
+
+async def cancels(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Cancel the call."""
+    calling = asyncio.ensure_future(proceed())
+    await asyncio.sleep(0)
+    calling.cancel()
+    return await calling
+
+
+class Unwritable:
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+async def returns_rubbish(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Return what cannot be recorded."""
+    await proceed()
+    return ToolResult(Unwritable())  # type: ignore[arg-type]
+
+
+async def returns_surrogates(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Return what has no UTF-8."""
+    await proceed()
+    return ToolResult("half \ud800")
+
+
+async def returns_nothing(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Forget the result."""
+    await proceed()
+    return None  # type: ignore[return-value]
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Middleware has little time."""
+    monkeypatch.setattr(running, "OWN_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("layer", "status", "content", "happened"),
+    [
+        (claims_success, "failed", "done", 0),
+        (fails_before, "failed", "middleware raised SystemExit: before", 0),
+        (calls_twice, "ok", "acted", 1),
+        (fails_after, "ok", "acted", 1),
+        (hangs_after, "ok", "acted", 1),
+        (returns_nothing, "ok", "acted", 1),
+        (returns_rubbish, "ok", "acted", 1),
+        (returns_surrogates, "ok", "half ", 1),
+        (leaves_it_to_a_task, "ok", "later: ", 1),
+        (calls_late, "failed", "soon", 0),
+        (cancels, "unknown", "middleware has cancelled the call", 1),
+    ],
+)
+async def test_middleware_that_cheats(
+    attempt: Attempts,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layer: Any,
+    status: str,
+    content: str,
+    happened: int,
+) -> None:
+    """An effect is recorded as what happened to it, and happens once at the most."""
+    monkeypatch.setattr(running, "OWN_SECONDS", 0.05)
+
+    @tool(effect="unsafe", name="act")
+    async def act(context: ToolContext) -> str:
+        """Act, slowly."""
+        with (context.workspace / "effects").open("a") as effects:
+            effects.write(f"{context.key}\n")
+        await asyncio.sleep(0.1)
+        return "acted"
+
+    LATE.clear()
+    outcome = await attempt(act, Wrap(layer))
+    assert outcome.status == status
+    assert str(outcome.content).startswith(content)
+    for late in LATE:
+        with pytest.raises(RuntimeError, match="after it had returned"):
+            await late
+    assert effects(tmp_path) == happened
+
+
+async def test_undo_and_settle(attempt: Attempts) -> None:
+    """Both pass through it, and it can tell them apart; refused, an undo has failed and an outcome is unknown."""
+    work: list[str] = []
+
+    async def note(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        work.append(call.work)
+        return await proceed()
+
+    @tool(effect="verifiable", name="act", check=lambda: Found("found it"), undo=lambda: "undone")
+    async def act() -> str:
+        """Act, and die."""
+        await die()
+        return ""
+
+    with pytest.raises(asyncio.CancelledError):
+        await attempt(act, Wrap(note))
+    assert (await attempt(act, Wrap(refused), undo=True)).status == "failed"
+    assert (await attempt(act, Wrap(refused), settle=True)).status == "unknown"
+    assert (await attempt(act, Wrap(note), undo=True)).content == "undone"
+    assert (await attempt(act, Wrap(note), settle=True)).content == "found it"
+    assert work == ["run", "undo", "settle"]

@@ -1,0 +1,270 @@
+"""Resources of a catalog: opened once per worker, given to tools by type, closed after them, seen by nobody else."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import (
+    Absent,
+    Agent,
+    Catalog,
+    CatalogError,
+    Found,
+    Policy,
+    Resource,
+    ResourceFailed,
+    Secrets,
+    ToolContext,
+    allow,
+    resource,
+    tool,
+)
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.worker import resources as opening
+from holdfast.runtime.worker.resources import open_resources
+from holdfast.testing import agent, call, say, together
+from tests.integration.snippets import Snippets
+from tests.rig import environ_of
+
+PAGE = Snippets("docs/how-to/resources.md")
+
+
+class Settings:
+    """Not to be read from JSON."""
+
+
+class Database:
+    """Keeps what happens to it."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+
+class Client:
+    """Needs the others."""
+
+    def __init__(self, database: Database, token: str) -> None:
+        self.database, self.token = database, token
+
+
+LOG: list[str] = []
+
+
+def settings() -> Settings:
+    """A value."""
+    LOG.append("settings")
+    return Settings()
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[Database]:
+    """A sync context manager."""
+    LOG.append("open database")
+    yield Database(LOG)
+    LOG.append("close database")
+
+
+@resource(secrets=("TOKEN",))
+@asynccontextmanager
+async def client(database: Database, secrets: Secrets) -> AsyncIterator[Client]:
+    """An async context manager, with a secret."""
+    LOG.append("open client")
+    yield Client(database, secrets.value("TOKEN"))
+    LOG.append("close client")
+
+
+def was_sent(context: ToolContext, client: Resource[Client]) -> Found | Absent:
+    """Look whether it was sent."""
+    client.database.log.append("checked")
+    return Found("sent")
+
+
+@tool(effect="verifiable", check=was_sent, timeout=0.2)
+async def send(text: str, client: Resource[Client]) -> str:
+    """Send, and never return."""
+    client.database.log.append(f"{text} with {client.token}")
+    await asyncio.sleep(60)
+    return "sent"
+
+
+@tool(effect="read")
+def look(settings: Resource[Settings], client: Resource[Client]) -> str:
+    """Look, in a thread."""
+    return f"{type(settings).__name__}, {client.token}"
+
+
+CATALOG = Catalog(
+    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))],
+    tools=[send, look],
+    resources=[client, database, settings],
+)
+TOKEN = "t-secret-1"
+
+
+@pytest.fixture(autouse=True)
+def _log() -> None:
+    LOG.clear()
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """The test of the how-to page passes in plain pytest."""
+    assert PAGE.passed(tmp_path, "test_shop.py") == {"test_an_order_is_shipped"}
+
+
+@pytest.mark.slow
+def test_the_page_is_typed(tmp_path: Path) -> None:
+    """Its files pass a type checker in strict mode."""
+    assert PAGE.type_errors(tmp_path) == ""
+
+
+async def test_a_run_uses_them() -> None:
+    """Tool and check get them; each is opened once, after what it needs, and closed in reverse after the last call."""
+    replies = [together(call("look"), call("send", text="hello")), say("Done.")]
+    async with agent(CATALOG, replies, secrets={"TOKEN": TOKEN}) as run:
+        await run.task("Go.")
+        await run.task("Again.")
+        calls = await run.calls()
+        assert [(each.tool, each.text) for each in calls] == [("look", "Settings, [secret TOKEN]"), ("send", "sent")]
+        assert "close client" not in LOG
+    once = ["settings", "open database", "open client"]
+    assert once + 2 * [f"hello with {TOKEN}", "checked"] + ["close client", "close database"] == LOG
+
+
+async def test_nobody_else_sees_them() -> None:
+    """They are in no schema, request, event or message, and the agent's hash does not depend on them."""
+
+    @tool(effect="read")
+    def peek() -> str:
+        """Look, in a thread."""
+        return ""
+
+    assert look.spec.parameters == peek.spec.parameters
+    other = CATALOG.with_resources(other_database)
+    assert other.spec(None, default_llm="x").hash == CATALOG.spec(None, default_llm="x").hash
+    async with agent(CATALOG, [call("look"), say("Done.")], secrets={"TOKEN": TOKEN}) as run:
+        await run.task("Go.")
+        seen = repr([request.body for request in run.llm.requests]) + repr(await run.events())
+        assert not [
+            word for word in ("Settings", "Database", "Client object", TOKEN) if word in seen.replace("Settings, [", "")
+        ]
+
+
+def other_database() -> Database:
+    """Another provider of the same type."""
+    return Database(["another"])
+
+
+async def test_an_override() -> None:
+    """`with_resources` replaces the provider of a type, for those that need it, too; another type is refused."""
+    async with AsyncExitStack() as cleanup:
+        opened = await cleanup.enter_async_context(
+            open_resources(CATALOG.with_resources(other_database), Secrets({"TOKEN": TOKEN}))
+        )
+        assert opened[Client].database is opened[Database]
+        assert opened[Database].log == ["another"]
+
+    def path() -> Path:
+        return Path()
+
+    with pytest.raises(CatalogError, match=r"'path' .*provides Path, which this catalog does not have"):
+        CATALOG.with_resources(path)
+
+
+async def test_one_that_fails_closes_the_rest() -> None:
+    """The error names the provider and its line, without its secrets; what was opened is closed."""
+
+    @resource(secrets=("TOKEN",))
+    @asynccontextmanager
+    async def client(database: Database, secrets: Secrets) -> AsyncIterator[Client]:
+        if token := secrets.value("TOKEN"):
+            raise ConnectionError(f"no answer for {token}")
+        yield Client(database, token)
+
+    secrets = Secrets({"TOKEN": TOKEN})
+    with pytest.raises(ResourceFailed, match=r"'client' \(.*test_resources.py:\d+\).*no answer for \[secret TOKEN\]"):
+        async with open_resources(CATALOG.with_resources(client), secrets):
+            pass
+    assert LOG == ["settings", "open database", "close database"]
+
+
+async def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening has a limit, which is an error; closing has one, too, and the others are closed all the same."""
+
+    @asynccontextmanager
+    async def slow(client: Client) -> AsyncIterator[Path]:
+        yield Path()
+        await asyncio.sleep(60)
+
+    async def never() -> Path:
+        await asyncio.sleep(60)
+        return Path()
+
+    monkeypatch.setattr(opening, "CLOSE_SECONDS", 0.05)
+    catalog = Catalog(agents=CATALOG.agents.values(), resources=[slow, client, database, settings])
+    async with open_resources(catalog, Secrets({"TOKEN": TOKEN})) as opened:
+        assert opened[Path] == Path()
+    assert LOG[-2:] == ["close client", "close database"]
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.05)
+    with pytest.raises(ResourceFailed, match=r"took longer than 0\.05 s"):
+        async with open_resources(catalog.with_resources(never), Secrets({"TOKEN": TOKEN})):
+            pass
+
+
+WORKER = """
+import asyncio, sys
+from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from pathlib import Path
+from holdfast import Agent, Catalog
+
+class One: ...
+class Two: ...
+
+@asynccontextmanager
+async def one() -> AsyncIterator[One]:
+    print("open one", flush=True)
+    yield One()
+    print("close one", flush=True)
+
+def two(one: One) -> Two:
+    raise ValueError("no two")
+
+catalog = Catalog(agents=[Agent(name="a", instructions="")], resources=[one])
+broken = Catalog(agents=[Agent(name="a", instructions="")], resources=[one, two])
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("catalog", 0), ("broken", 2)])
+async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Path) -> None:
+    """Stopped by SIGTERM, it closes them and ends with 0; one that cannot be opened ends it with 2 and a message."""
+    (tmp_path / "shop.py").write_text(WORKER)
+    environ = {**os.environ, **environ_of(stack), "DATABASE_URL": stack.database_url, "HOLDFAST_LLM": "x"}
+    environ |= {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OPENAI_API_KEY": "none",
+        "HOLDFAST_TASK_QUEUE": f"r-{name}",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast.worker", "--catalog", f"shop:{name}"),
+        cwd=tmp_path,
+        env=environ,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout
+    lines: list[str] = []
+    while line := (await process.stdout.readline()).decode():
+        lines.append(line)
+        if line.startswith("Ready."):
+            process.send_signal(signal.SIGTERM)
+    _, errors = await process.communicate()
+    assert process.returncode == code, errors
+    assert [line.strip() for line in lines if line.strip().endswith(" one")] == ["open one", "close one"]
+    assert (b"resource 'two'" in errors and b"shop.py:17" in errors and b"no two" in errors) == bool(code)
+    assert b"Traceback" not in errors

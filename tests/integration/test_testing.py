@@ -1,0 +1,167 @@
+"""`holdfast.testing.agent`: a user's agent in a test, on the server that all tests of a process share."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+
+from holdfast import Agent, Catalog, Found, Memory, NotAccepted, Policy, ToolContext, allow, ask, tool
+from holdfast.errors import SettingsError
+from holdfast.runtime.client.connect import connect
+from holdfast.testing import agent, call, fail, hang, say, steps
+from holdfast.testing.server import shared_server
+from tests.integration.own_stores import FileArtifacts, FileMemories, FileThreads
+from tests.integration.snippets import Snippets
+from tests.rig import eventually
+
+PAGE = Snippets("docs/how-to/test-your-agent.md")
+
+
+@tool(effect="unsafe", secrets=("BANK_KEY",))
+def pay(cents: int, context: ToolContext) -> str:
+    """Pay."""
+    return f"paid {cents} with a key of {len(context.secret('BANK_KEY'))} characters"
+
+
+@tool(effect="verifiable", check=lambda: Found("it was"))
+def ship() -> str:
+    """Ship."""
+    raise ValueError("out of stock")
+
+
+POLICY = Policy(rules=(ask("pay"), allow()))
+CATALOG = Catalog(
+    agents=[
+        Agent(name="clerk", instructions="", policy=POLICY),
+        Agent(name="keeper", instructions="", policy=POLICY, memory=Memory(semantic=True)),
+    ],
+    tools=[pay, ship],
+)
+SECRETS = {"BANK_KEY": "k-123456"}
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """Each test of the how-to page passes in plain pytest."""
+    assert PAGE.passed(tmp_path, "test_support.py") == {
+        "test_a_refund_needs_approval",
+        "test_the_agent_reads_a_denial",
+        "test_a_request_expires",
+        "test_a_conversation",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_kills_of_the_page(tmp_path: Path) -> None:
+    """So does the page's kill matrix."""
+    assert len(PAGE.passed(tmp_path, "test_kills.py")) == 2
+
+
+@pytest.mark.slow
+def test_the_page_is_typed(tmp_path: Path) -> None:
+    """Its files pass a type checker in strict mode."""
+    assert PAGE.type_errors(tmp_path) == ""
+
+
+async def test_calls_and_effects() -> None:
+    """`calls` has every call with its end, `effects` those that ran and are no reads; a failed effect is among them."""
+    replies = [call("nothing"), call("pay", cents="many"), call("ship"), call("pay", cents=5), say("Done.")]
+    async with agent(CATALOG, replies, secrets=SECRETS) as run:
+        await run.task("Go.")
+        (request,) = await run.pending()
+        await run.approve(request, arguments={"cents": 6})
+        calls = await run.calls()
+        assert [(each.tool, each.status) for each in calls] == [
+            ("nothing", "invalid"),
+            ("pay", "invalid"),
+            ("ship", "failed"),
+            ("pay", "ok"),
+        ]
+        assert await run.effects() == calls[2:]
+        assert calls[3].text.splitlines()[1] == "paid 6 with a key of 8 characters"
+        assert calls[3].arguments == {"cents": 6}
+        with pytest.raises(AssertionError, match="0 requests are open"):
+            await run.approve()
+        with pytest.raises(NotAccepted, match="request 1"):
+            await run.approve("1")
+
+
+async def test_memories_last_for_the_block() -> None:
+    """What one thread remembers, another one of the same block recalls; the next block knows nothing of it."""
+    replies = [call("remember", text="Invoices are sent on Mondays."), say("Noted.")]
+    for _ in range(2):
+        async with agent(CATALOG, replies, secrets=SECRETS) as run:
+            await run.task("Remember.", agent="keeper")
+            run.llm.script = steps([call("recall", query="invoices"), say("Recalled.")])
+            await run.task("When?", agent="keeper")
+            (recalled,) = await run.calls()
+            assert recalled.text.count("sent on Mondays") == 1
+
+
+async def test_the_catalogs_own_stores_are_not_used(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A catalog with stores of its own is run with stores in memory: a test cannot write where production reads."""
+    folder = tmp_path_factory.mktemp("production")
+    stores = {"threads": FileThreads(folder), "artifacts": FileArtifacts(folder), "memories": FileMemories(folder)}
+    own = Catalog(agents=CATALOG.agents.values(), tools=CATALOG.tools.values(), **stores)  # type: ignore[arg-type]
+    async with agent(own, [say("x" * 200_000)], secrets=SECRETS) as run:
+        assert (await run.task("Go.")).status == "completed"
+        assert (await run.say("Again.")).status == "blocked"  # the past is loaded, and the script has ended
+    assert list(folder.iterdir()) == []
+
+
+async def test_what_ends_a_wait() -> None:
+    """A blocked run and one that waits end it; a run that hangs ends it with its last event, and is terminated."""
+    async with agent(CATALOG, lambda _: fail(401, "wrong key"), secrets=SECRETS, patience=0.5) as run:
+        blocked = await run.task("Go.")
+        assert blocked.blocked
+        assert "wrong key" in blocked.blocked.message
+        run.llm.script = steps([say("Here."), say("And gone.")])
+        assert (await run.retry()).text == "Here."
+        idle = await run.task("Stay.", idle_limit=3600)
+        assert (idle.status, idle.text) == ("waiting_message", "Here.")
+        assert (await run.skip(timedelta(hours=2))).status == "completed"
+        run.llm.script = lambda _: hang()
+        with pytest.raises(TimeoutError, match="agent_loaded"):
+            await run.task("Hang.")
+        folder, thread = run.workspace.parent, run.thread.id
+    assert not folder.exists()
+    server = shared_server()
+    client = await connect({"target_host": server.address}, seals=server.seals)
+    assert (await client.get_workflow_handle(thread).describe()).status == WorkflowExecutionStatus.TERMINATED
+
+
+async def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `secrets=`, they come from the environment, as for a worker."""
+    monkeypatch.delenv("BANK_KEY", raising=False)
+    with pytest.raises(SettingsError, match="BANK_KEY is not set"):
+        async with agent(CATALOG, [say("Done.")]):
+            pass
+
+
+async def test_the_server_ends_with_its_process() -> None:
+    """Also when the process is killed: no server and no folder stay behind."""
+    program = (
+        "import time; from holdfast.testing.server import shared_server; "
+        "shared_server(); print('up', flush=True); time.sleep(99)"
+    )
+    process = subprocess.Popen(  # noqa: ASYNC220  # it is killed
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert await asyncio.to_thread(process.stdout.readline) == "up\n"
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("temporal" in child.name() for child in children)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+    async def running() -> list[psutil.Process]:
+        return [child for child in children if child.is_running()]
+
+    await eventually(running, lambda left: not left)

@@ -1,6 +1,10 @@
-"""Run with `pytest`."""
+"""Run with `pytest`, after `pip install pytest pytest-asyncio`."""
 
+import pytest
 from agents import catalog, send_reminder
+from script import script
+
+from holdfast.testing import agent
 
 
 def test_a_reminder_names_its_invoice() -> None:
@@ -8,7 +12,13 @@ def test_a_reminder_names_its_invoice() -> None:
     assert send_reminder("2026-17", "Hello") == "sent for 2026-17: Hello"
 
 
-def test_a_person_approves_reminders() -> None:
-    """The policy allows what only reads, and asks before a customer gets anything."""
-    rules = catalog.agents["dunning"].policy.rules
-    assert [rule.label for rule in rules] == ["allow open_*", "ask send_*"]
+@pytest.mark.asyncio
+async def test_a_person_approves_reminders() -> None:
+    """The agent asks before a customer gets anything, and sends the reminder once."""
+    async with agent(catalog, script) as run:
+        await run.task("Remind customer 4711 of what is open")
+        assert [request.tool for request in await run.pending()] == ["send_reminder"]
+        assert await run.effects() == []
+        result = await run.approve()
+        assert result.text == "I have reminded customer 4711 of invoice 2026-17."
+        assert [effect.tool for effect in await run.effects()] == ["send_reminder"]

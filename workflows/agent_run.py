@@ -280,7 +280,7 @@ class AgentRunWorkflow:
     def _show(self) -> None:
         self._showing = False
         if not self._settled:
-            workflow.set_current_details(current_details(self._run.state))
+            workflow.set_current_details(current_details(self._run.state, self._run.last_refusals))
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.
 

@@ -125,6 +125,11 @@ class AgentRun:
         return self._recorder.transcript
 
     @property
+    def last_refusals(self) -> Sequence[AgentEvent]:
+        """The last refused signals and updates that this Temporal run has recorded, oldest first."""
+        return tuple(self._recorder.refusals.last)
+
+    @property
     def over(self) -> bool:
         """Whether the run ends, or continues as new, as far as this workflow task goes."""
         return self._rollover.leaving or self.end is not None

@@ -17,7 +17,7 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, Notice
 from holdfast.run.details import SHOWN_CHARS, current_details
-from holdfast.runtime.cli.watch import View
+from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.config.webhooks import Receiver
 from tests.unit.runs import loaded_thread
 
@@ -135,17 +135,22 @@ def test_a_clipped_unknown_call_cannot_be_rerun_from_slack() -> None:
 
 @pytest.mark.parametrize("command", ["x\n" * 900, "y" * 20_000], ids=["many lines", "one long line"])
 def test_the_live_view_takes_no_approval_of_a_clipped_call(command: str) -> None:
-    """If the terminal is too small for a call, the key that approves does nothing, and `deny` works."""
-    view, request = live(command + "\n" + HIDDEN)
+    """Before all of a call was on the screen, the keys that approve do nothing, and `deny` works."""
+    view, _ = live(command + "\n" + HIDDEN)
     screen = shown(view)
 
     assert HIDDEN not in screen
-    assert "more is not shown" in screen
-    assert request.digest in screen
+    assert "rows below" in screen
     assert "[a]" not in screen
     assert "[d]" in screen
-    assert view.keys.key("a") is None
-    assert view.keys.decision is None
+    for key in "aA":
+        assert "were not on the screen yet" in view.explain(key)
+        assert view.keys.key(key) is None
+        assert view.keys.decision is None
+    view.scroll("end")
+    assert HIDDEN in shown(view)
+    view.keys.key("a")
+    assert view.keys.decision is None, "the middle was skipped"
     view.keys.key("d")
     assert view.keys.decision == "deny"
 

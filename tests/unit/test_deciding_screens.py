@@ -43,7 +43,7 @@ def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
 def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
     """One line; none if anyone may decide at any time, or from a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
-    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); until {until}"
+    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); denied at {until}"
     assert terms_words(view(PAY.model_copy(update={"terms": Terms()}))) == ""
     assert terms_words({"request": "1", "kind": "approval"}) == ""
 

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 from holdfast.authority.approvals import ANSWERS
+from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
 from holdfast.runtime.audit.verify import Verification
-from holdfast.runtime.cli.text import arguments_text, brief, clock, count, indented, visible
+from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.record import EndedThread
@@ -97,8 +98,8 @@ def show_screen(
 def request_screen(request: JSON) -> Text:
     """An open request: the call with all its arguments, why it needs a decision, and the commands that decide."""
     screen = request_head(request)
-    screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
-    if words := terms_words(request):
+    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
+    for words in request_terms(request):
         screen.append(f"  {words}\n", "dim")
     width = 0
     commands = []
@@ -114,6 +115,37 @@ def request_screen(request: JSON) -> Text:
     return screen
 
 
+def request_terms(request: JSON) -> tuple[str, ...]:
+    """What a decision depends on besides the call: who decides and by when, reminders, the rule, and the digest."""
+    lines = [terms_words(request)]
+    if edited_by := request.get("edited_by"):
+        lines.append(f"{brief(edited_by)} has changed the LLM's arguments")
+    if veto := request.get("veto"):
+        lines.append(f"May also deny: {brief(', '.join(veto), 300)}")
+    later = [
+        f"reminded {count(request['reminded'], 'time')}" if request.get("reminded") else "",
+        f"next reminder {clock(request['remind_at'])}" if request.get("remind_at") else "",
+        f"more people are asked {clock(request['escalate_at'])}" if request.get("escalate_at") else "",
+    ]
+    lines.append(", ".join(part for part in later if part))
+    if rule := request.get("rule"):
+        lines.append(f"Rule: {brief(rule, 400)}")
+    if digest := request.get("digest"):
+        lines.append(f"Digest: {brief(digest)}")
+    return tuple(line[:1].upper() + line[1:] for line in lines if line)
+
+
+def limits_words(limits: JSON | None) -> str:
+    """What counts towards the agent's limits, each with its limit."""
+    if not limits:
+        return ""
+    return (
+        f"steps {limits['steps']:,} of {limits['step_limit']:,}, unusable replies in a row "
+        f"{limits['rejected_replies']:,} of {limits['max_rejected_replies']:,}, at most {limits['max_calls']:,} calls "
+        "in a reply"
+    )
+
+
 def terms_words(request: JSON) -> str:
     """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
     words, quorum = [], request.get("quorum", 1)
@@ -122,7 +154,8 @@ def terms_words(request: JSON) -> str:
     if quorum > 1:
         words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
     if request.get("expires_at"):
-        words.append(f"until {clock(request['expires_at'])}")
+        then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
+        words.append(f"{then} at {clock(request['expires_at'])}")
     text = "; ".join(words)
     return text[:1].upper() + text[1:]
 
@@ -130,9 +163,9 @@ def terms_words(request: JSON) -> str:
 def signing_screen(request: JSON, payload: JSON, public: str) -> Text:
     """The statement that a person signs."""
     screen = request_head(request)
-    screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
+    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
     if "arguments" in payload:
-        screen.append("  to run with\n", "dim").append(indented(arguments_text(payload["arguments"]), "    ") + "\n")
+        screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")
     decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
     details = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
     screen.append(f"  Signed: {visible(decision)}{details}\n  digest {request['digest']}, key {public}", "dim")

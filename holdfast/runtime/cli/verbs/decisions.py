@@ -249,16 +249,9 @@ def _report(session: Session, what: str, decided: "UpdateResult") -> int:
 
 
 def _read_arguments(text: str) -> dict[str, Any]:
-    import json
+    from holdfast.runtime.cli.edited_arguments import read_arguments
 
     try:
-        given = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"--edit is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise typer.BadParameter('--edit has to be an object with all arguments, such as {"version": "1.2.1"}')
-    return given
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no number {name}")
+        return read_arguments(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--edit: {error}") from None

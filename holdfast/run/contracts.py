@@ -77,6 +77,8 @@ class RunResult(Sealed):
     result: str
     steps: int
     usage: Usage
+    llm: str = ""
+    """The LLM that the tokens were for; empty below the feature level that names it."""
 
 
 class EffectsRequest(Order):
@@ -291,6 +293,7 @@ QUERIES: dict[str, type] = {
     "state": View,
     "pending_approvals": Views,
     "log": Page,
+    "events": Views,
     "session": View,
     "transcript": Page,
 }

@@ -54,7 +54,7 @@ RUNTIME = {
     "api": "client composition config encryption programs reading",
     "audit": "client reading",
     "gateway": "client composition config encryption programs reading",
-    "cli": "audit client composition config encryption memory programs reading workspace",
+    "cli": "audit client composition config encryption llm memory programs reading workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 

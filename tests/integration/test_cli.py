@@ -361,8 +361,11 @@ def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
     assert wanted <= found
     assert {"across-1", "across-2"} <= {row["thread"] for row in waiting.lines}
     assert {"waiting_approval"} == {row["status"] for row in waiting.lines}
-    assert rows["across-1"] == {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1}
-    assert rows["across-3"] == {"thread": "across-3", "agent": "releaser", "status": "completed", "step": 1}
+    waits = {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1, "task": "two"}
+    assert rows["across-1"].items() >= {**waits, "pending": 2}.items()
+    done = {"thread": "across-3", "agent": "releaser", "status": "completed", "step": 1, "task": "quick"}
+    assert rows["across-3"].items() >= {**done, "pending": 0, "llm": "scripted", "cost": None}.items()
+    assert rows["across-3"]["usage"]["completion_tokens"] > 0
 
 
 @pytest.mark.slow

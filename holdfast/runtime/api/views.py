@@ -135,6 +135,15 @@ class ThreadSummary(Frozen):
     status: ThreadStatus
     step: int
     started_at: datetime
+    """When its latest Temporal run started."""
+    pending: int = 0
+    """How many requests are open."""
+    task: str | None = None
+    """The task in one line; None if another program started the run without it."""
+    usage: Usage | None = None
+    """Tokens of all LLM calls; None where the run could not report them in time."""
+    llm: str | None = None
+    """The LLM that the agent uses; None where that is unknown."""
 
 
 class Result(Frozen):

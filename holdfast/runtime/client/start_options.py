@@ -77,6 +77,15 @@ def summary(task: Content) -> str:
     return one_line(next(line for line in text_of(task).splitlines() if line.strip()), 100)
 
 
+TASK = "task"
+"""The memo of a start that has the task in one line: Temporal lists memos, and does not list summaries."""
+
+
+def memo(task: Content) -> dict[str, str]:
+    """Return what Temporal keeps beside a run, for lists of runs."""
+    return {TASK: summary(task)}
+
+
 def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:
     """Return what the Web UI shows of a run, in Markdown."""
     quoted = "\n".join(f"> {line}" for line in text_of(task)[:4_000].splitlines())

@@ -83,6 +83,7 @@ class Retrying:
     reason: str
     next_try: datetime | None
     """None while an attempt is running."""
+    activity_id: str = ""
     paused: bool = False
     """The activity is paused in Temporal: no further attempt starts until somebody unpauses it."""
 
@@ -324,6 +325,7 @@ def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
                 if activity.HasField("next_attempt_schedule_time")
                 else None
             ),
+            activity_id=activity.activity_id,
             paused=activity.paused,
         )
         for activity in found.raw_description.pending_activities

@@ -17,6 +17,7 @@ from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
+from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.state import Blocked, RunState
@@ -26,6 +27,9 @@ SHOWN_REQUESTS = 10
 
 SHOWN_CHARS = 20_000
 """Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
+
+COLUMNS = 40
+"""Columns of a code block that a phone shows. The Web UI cuts longer lines at its edge, without a mark."""
 
 SHORT_CHARS = 600
 """Characters of arguments that stand above the JSON to send; longer ones stand below it."""
@@ -39,7 +43,7 @@ HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "a
 WHO = '```json\n{"by": "your name"}\n```'
 """The payload of a signal that needs nothing but a name."""
 
-WHERE = "**More Actions** (the arrow beside *Request Cancellation*), then **Send a Signal**"
+WHERE = "**More Actions**, at the top of this page, then **Send a Signal**"
 """Where the Web UI sends signals."""
 
 _SIGNALS: dict[DecisionKind, str] = {
@@ -71,7 +75,7 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, 
         payload = {**payload, "result": "what the agent is to read"}
     if decision not in HARMLESS:
         payload = {**payload, "digest": request.digest}
-    return _SIGNALS[decision], json.dumps(payload)
+    return _SIGNALS[decision], json.dumps(payload, indent=1)
 
 
 def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
@@ -118,12 +122,13 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     question = "may this run?" if request.kind == "approval" else "did this happen?"
     arguments = parsed(request.arguments)
     shown = readable_json(arguments)
+    rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
     pending = code(f"holdfast pending {state.thread}")
     lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
     answers = request.answers
     if terms := describe_terms(request):
         lines += [plain(terms, 1_000), ""]
-    block = [f"```text\n{shown[:SHOWN_CHARS]}\n```", ""]
+    block = ["```text", *rows, "```", ""]
     if len(shown) > SHOWN_CHARS:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
         cut = f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`."
@@ -131,10 +136,10 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     if state.spec and state.spec.policy.signatures == "required":
         words = ", ".join(request.answers)
         return [*lines, *block, f"Only a signed decision counts ({words}): `{pending}` shows the commands."]
-    signals = [f"To decide, choose {WHERE}: the signal's name and this JSON, with your name.", ""]
+    signals = [f"To decide, press {WHERE}. Choose the signal, and paste its JSON with your name.", ""]
     for decision in answers:
         signal, payload = signal_json(request, decision)
-        signals += [f"To {decision}, send the signal `{signal}` with", "", f"```json\n{payload}\n```", ""]
+        signals += [f"To {decision}: `{signal}`", "", f"```json\n{payload}\n```", ""]
     if len(shown) <= SHORT_CHARS:
         return [*lines, *block, *signals]
     extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
@@ -154,7 +159,7 @@ def _refusal(event: AgentEvent) -> str:
             raise TypeError(f"{event.type} refuses nothing")
     by = f" by {event.by}" if event.by else ""
     outcome = event.outcome.replace("_", " ")
-    return f"- {at}: {plain(what, 100)}{plain(by, 100)} did not count ({outcome}): {plain(event.explanation, 400)}"
+    return f"- {at}: {plain(what + by, 200)} did not count ({outcome}): {plain(event.explanation, 400)}"
 
 
 def describe_terms(request: ApprovalRequest) -> str:
@@ -196,4 +201,4 @@ def blocked_details(blocked: Blocked) -> list[str]:
     lines = ["", f"### Blocked: {plain(blocked.cause)}", "", quoted(blocked.message), ""]
     if blocked.after:
         lines += [plain(f"The run gave up {blocked.after}"), ""]
-    return [*lines, f"Fix the cause, then choose {WHERE}: send the signal `retry` with", "", WHO]
+    return [*lines, f"Fix the cause. Then press {WHERE}: the signal `retry` with", "", WHO]

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import invisible
+from holdfast.base.wrapping import CONTINUED, wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.runtime.cli.keyboard import keys_in
 from holdfast.runtime.cli.keys import Answer, Edit
 from holdfast.runtime.cli.live_view import View
-from holdfast.runtime.cli.scrolling import CONTINUED, wrapped
 from tests.unit.runs import loaded_thread
 
 SIZES = [(40, 10), (80, 10), (40, 24), (80, 24)]
@@ -85,7 +84,7 @@ def test_a_line_of_a_value_cannot_pass_for_the_views_own() -> None:
     """Each line of a block has a bar, each row that continues a line has another mark."""
     lines = readable_json({"text": "one\n}\n[a] approve", "n": 1}).split("\n")
     assert lines == ["{", '  "text": text of 3 lines,', "    │ one", "    │ }", "    │ [a] approve", '  "n": 1', "}"]
-    rows = [row.plain for row in wrapped(Text("    │ " + "word " * 20), 30)]
+    rows = wrapped("    │ " + "word " * 20, 30)
     assert rows[0].startswith("    │ word")
     assert len(rows) > 3
     assert all(row.startswith(f"      {CONTINUED}") for row in rows[1:])

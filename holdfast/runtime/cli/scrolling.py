@@ -4,18 +4,12 @@ People decide on what they have seen. So a long line is wrapped and never cut, a
 remembered until the text or the width changes.
 """
 
-import re
 from collections.abc import Callable, Hashable, Iterable
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.text import Text
 
-CONTINUED = "┆ "
-"""What the second and each further row of a line begins with."""
-
-TAB = "⇥   "
-
-_BEGINNING = re.compile(r"[-+ ]*(?:│ )?")
+from holdfast.base.wrapping import wrapped
 
 
 class Scrolling:
@@ -40,7 +34,7 @@ class Scrolling:
             version: Changes with the lines.
         """
         if (key, width, version) != self._laid_out:
-            self.rows = [row for line in lines() for row in wrapped(line, width)]
+            self.rows = [row for line in lines() for row in rows_of(line, width)]
             self._laid_out = (key, width, version)
         if (key, width) != self._key:
             self._key, self._first, self._seen = (key, width), 0, set()
@@ -93,15 +87,8 @@ class Scrolling:
         return f"rows {missing[0]:,} to {last:,}{more} of {len(self.rows):,}"
 
 
-def wrapped(line: Text, width: int) -> list[Text]:
+def rows_of(line: Text, width: int) -> list[Text]:
     """Return a line as rows of at most `width` columns, all of it, with a mark on each row that continues it."""
-    text = line.plain.replace("\t", TAB)
-    if cell_len(text) <= width:
-        return [Text(text, line.style) if text != line.plain else line]
-    found = _BEGINNING.match(text)
-    begin = len(found.group()) if found else 0
-    hanging = " " * min(begin, width // 2)
-    head, *rest = chop_cells(text, width)
-    left = "".join(rest)
-    parts = chop_cells(left, max(1, width - len(hanging) - len(CONTINUED)))
-    return [Text(row, line.style) for row in (head, *(f"{hanging}{CONTINUED}{part}" for part in parts))]
+    if cell_len(line.plain) <= width and "\t" not in line.plain:
+        return [line]
+    return [Text(row, line.style) for row in wrapped(line.plain, width, columns=cell_len)]

@@ -1,11 +1,12 @@
 """Take the documentation's pictures of the Web UI, from a real run in a real browser.
 
-`python -m tests.screenshots [FOLDER]`: into `docs/images` by default. With `--hostile`, the arguments of the call attack
-the page, to look at.
+`python -m tests.screenshots [FOLDER]`: into `docs/images` by default. With `--hostile`, the arguments of the call attack the
+page, to look at.
 """
 
 import argparse
 import asyncio
+import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,18 +14,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, FrameLocator, Page, ViewportSize, async_playwright, expect
 
 from holdfast import Agent, Catalog, Policy, Rule, Terms, tool
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.testing import call, say, steps
-from tests.rig import open_stack, start_rig, status_of
+from tests.rig import start_rig, status_of
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-DESKTOP = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 1160}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 PATIENCE = 30_000
 """Milliseconds: the first page of a cold browser is slow."""
 
@@ -75,34 +78,35 @@ async def waiting_run(stack: Stack, folder: Path, notes: str) -> AsyncIterator[s
         started = await threads.start("Publish 1.2 with the notes in CHANGELOG.md", thread="release-1.2", by="ann")
         run = client.get_workflow_handle(started.thread)
         await status_of(run, "waiting_approval")
-        await run.signal("approve", {"request": "7", "by": "ben"})
         yield f"{stack.ui_url}/namespaces/default/workflows/{run.id}/{started.run_id}"
 
 
-async def take(browser: Browser, address: str, folder: Path, size: Any, suffix: str) -> None:
-    """Take the pictures on a screen of one size."""
-    context = await browser.new_context(viewport=size, has_touch=size == PHONE, is_mobile=size == PHONE)
-    page = await context.new_page()
-
-    async def picture(name: str) -> None:
-        await page.screenshot(path=folder / f"{name}{suffix}.png")
-
+async def on_desktop(browser: Browser, address: str, folder: Path) -> None:
+    """Take the pictures on a desktop: the timeline, the details, and the dialog that sends a signal."""
+    page = await browser.new_page(viewport=DESKTOP)
     await page.goto(f"{address}/timeline")
-    await expect(page.get_by_text("More Actions").locator("visible=true")).to_be_visible(timeout=PATIENCE)
-    await expect(page.get_by_text("release-1.2").locator("visible=true").first).to_be_visible()
-    await page.wait_for_timeout(3000)
-    await picture("timeline")
+    await expect(page.get_by_text("step 1").first).to_be_visible(timeout=PATIENCE)
+    await page.screenshot(path=folder / "timeline.png")
+    await open_details(page, address)
+    await page.screenshot(path=folder / "approval.png")
+    await open_dialog(page)
+    await page.locator("dialog[open]").screenshot(path=folder / "signal.png")
+
+
+async def on_phone(browser: Browser, address: str, folder: Path) -> None:
+    """Take the picture on a phone: the request in the details."""
+    page = await browser.new_page(viewport=PHONE, has_touch=True, is_mobile=True)
+    details = await open_details(page, address)
+    await details.get_by_text("Waits for a decision").evaluate("each => each.scrollIntoView()")
+    await page.screenshot(path=folder / "phone.png")
+
+
+async def open_details(page: Page, address: str) -> FrameLocator:
+    """Open the tab that has the details of a run."""
     await page.goto(f"{address}/user-metadata")
     details = page.frame_locator("iframe").last
     await expect(details.get_by_text("Waits for a decision")).to_be_visible(timeout=PATIENCE)
-    await picture("approval")
-    if size == PHONE:
-        for name, text in (("details", "Waits for a decision"), ("json", "To approve"), ("arguments", '"notes"')):
-            await details.get_by_text(text).first.evaluate("each => each.scrollIntoView({block: 'start'})")
-            await picture(name)
-    await open_dialog(page)
-    await picture("signal")
-    await context.close()
+    return details
 
 
 async def open_dialog(page: Page) -> None:
@@ -118,12 +122,15 @@ async def open_dialog(page: Page) -> None:
 
 async def main(folder: Path, *, hostile: bool) -> None:
     """Take all pictures."""
-    with tempfile.TemporaryDirectory() as scratch, open_stack(Path(scratch) / "stack") as stack:
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as cleanup:
+        servers = DevStack(Path(scratch) / "stack", usual=Ports(any_free(), any_free(), any_free()))
+        cleanup.callback(servers.stop)
+        stack = servers.start()
         async with waiting_run(stack, Path(scratch), HOSTILE if hostile else NOTES) as address:
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-                await take(browser, address, folder, DESKTOP, "")
-                await take(browser, address, folder, PHONE, "-phone")
+                await on_desktop(browser, address, folder)
+                await on_phone(browser, address, folder)
                 await browser.close()
 
 

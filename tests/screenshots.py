@@ -1,7 +1,6 @@
 """Take the documentation's pictures of the Web UI, from a real run in a real browser.
 
-`python -m tests.screenshots [FOLDER]`: into `docs/images` by default. With `--hostile`, the arguments of the call attack the
-page, to look at.
+`python -m tests.screenshots [FOLDER]`: into `docs/images` by default. With `--hostile`, the arguments attack the page.
 """
 
 import argparse
@@ -126,12 +125,12 @@ async def main(folder: Path, *, hostile: bool) -> None:
         servers = DevStack(Path(scratch) / "stack", usual=Ports(any_free(), any_free(), any_free()))
         cleanup.callback(servers.stop)
         stack = servers.start()
-        async with waiting_run(stack, Path(scratch), HOSTILE if hostile else NOTES) as address:
-            async with async_playwright() as playwright:
-                browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-                await on_desktop(browser, address, folder)
-                await on_phone(browser, address, folder)
-                await browser.close()
+        running = waiting_run(stack, Path(scratch), HOSTILE if hostile else NOTES)
+        async with running as address, async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            await on_desktop(browser, address, folder)
+            await on_phone(browser, address, folder)
+            await browser.close()
 
 
 if __name__ == "__main__":

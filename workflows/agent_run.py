@@ -415,12 +415,6 @@ class AgentRunWorkflow:
         return Page(self._run.log.page(start, self._settled[0] if self._settled else None))
 
     @workflow.query
-    def events(self, start: int = 0) -> Views:
-        """Return the same page of events as `log`, as JSON for people: for the Web UI and the `temporal` command."""
-        page = self._run.log.page(start, self._settled[0] if self._settled else None)
-        return Views(json.loads(line) for line in page.splitlines())
-
-    @workflow.query
     def session(self) -> View:
         """Return what a worker needs before it reads the transcript: the agent, and where the messages begin."""
         run = self._run
@@ -438,6 +432,24 @@ class AgentRunWorkflow:
     def transcript(self, start: int = 0) -> Page:
         """Return a page of encoded messages from `start` on, one a line; empty when there are none."""
         return Page(self._run.transcript.page(start))
+
+    # Queries for people: the `temporal` command and the Web UI show a payload with a seal as base64, and check no seal.
+
+    @workflow.query
+    def show(self) -> dict[str, Any]:
+        """Return what `state` returns, for the `temporal` command."""
+        return self._shown.view()
+
+    @workflow.query
+    def pending(self) -> list[dict[str, Any]]:
+        """Return what `pending_approvals` returns, for the `temporal` command."""
+        return [request.view() for request in self._shown.authority.requests]
+
+    @workflow.query
+    def events(self, start: int = 0) -> list[dict[str, Any]]:
+        """Return the page of events that `log` returns, for the `temporal` command."""
+        page = self._run.log.page(start, self._settled[0] if self._settled else None)
+        return [json.loads(line) for line in page.splitlines()]
 
 
 def _current_activation() -> object:

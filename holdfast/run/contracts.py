@@ -293,7 +293,6 @@ QUERIES: dict[str, type] = {
     "state": View,
     "pending_approvals": Views,
     "log": Page,
-    "events": Views,
     "session": View,
     "transcript": Page,
 }

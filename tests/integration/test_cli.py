@@ -841,10 +841,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def on_terminal(shell: Shell, words: list[str], talk: Talk) -> tuple[int, str]:
+def on_terminal(shell: Shell, words: list[str], talk: Talk, *, columns: int = 100, rows: int = 40) -> tuple[int, str]:
     """Run `starter.py` on a terminal; `talk` gets the terminal, and a function that reads until a text appears."""
     ours, theirs = pty.openpty()
-    environment = shell.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    environment = shell.environment | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": str(rows)}
     process = subprocess.Popen(
         [sys.executable, "-c", ON_TERMINAL, str(STARTER), *words],
         env=environment,

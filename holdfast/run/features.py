@@ -25,7 +25,7 @@ from holdfast.version import __version__
 
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
-    1: ("0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for"),
+    1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for",
 }
 """Feature level → what it adds, and in which release."""
 

@@ -17,7 +17,7 @@ from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.runtime.cli.keyboard import keys_in
 from holdfast.runtime.cli.keys import Answer, Edit
-from holdfast.runtime.cli.live_view import View
+from holdfast.runtime.cli.live_view import View, compared
 from tests.unit.runs import loaded_thread
 
 SIZES = [(40, 10), (80, 10), (40, 24), (80, 24)]
@@ -137,6 +137,15 @@ def test_an_edit_is_shown_before_it_is_sent() -> None:
     assert view.keys.propose(order.request, {"cents": 4})
     view.keys.key("\x1b")
     assert view.keys.edited is None
+
+
+def test_an_edit_of_thousands_of_lines_is_shown_in_full() -> None:
+    """Every line of both texts is there, in order."""
+    before, after = [f"│ a{number}" for number in range(5_000)], [f"│ b{number}" for number in range(5_000)]
+    rows = [row.plain for row in compared(before, [*after, before[-1]])]
+    assert [row[2:] for row in rows if row[0] != "+"] == before
+    assert [row[2:] for row in rows if row[0] != "-"] == [*after, before[-1]]
+    assert [row.plain for row in compared(["a"], ["a"])] == ["  a"]
 
 
 def test_an_edit_of_a_request_that_has_changed_is_dropped() -> None:

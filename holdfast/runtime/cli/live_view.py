@@ -173,10 +173,7 @@ class View:
             yield from (Text(f"  {line}") for line in asked.split("\n"))
         else:
             yield Text("  Edited; to run with the lines marked + in place of those marked -:", "bold")
-            edited = readable_json(self.keys.edited)
-            for line in difflib.ndiff(asked.split("\n"), edited.split("\n")):
-                if not line.startswith("?"):
-                    yield Text(line, _CHANGES.get(line[0], ""))
+            yield from compared(asked.split("\n"), readable_json(self.keys.edited).split("\n"))
         yield from (Text(f"  {line}", "dim") for line in terms)
 
     def _bottom(self) -> Iterator[Text]:
@@ -214,6 +211,15 @@ class View:
         for line in lines:
             line.truncate(self._console.width, overflow="ellipsis")
         return [*lines][:most]
+
+
+def compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Text]:
+    """All lines of both texts, once where they are the same, and marked `-` or `+` where they are not."""
+    # `ndiff` also compares the characters of lines, and fails on thousands of them.
+    changes = difflib.unified_diff(before, after, n=max(len(before), len(after)), lineterm="")
+    lines = [*changes][3:] or [f" {line}" for line in after]
+    for line in lines:
+        yield Text(f"{line[0]} {line[1:]}", _CHANGES.get(line[0], ""))
 
 
 def until(end: datetime | None) -> str:

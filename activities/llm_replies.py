@@ -22,9 +22,6 @@ MAX_REPLY_BYTES = 900_000
 """A reply that is larger after clipping its text is rejected: Temporal allows 2 MB a payload, and the arguments of its
 calls are sent again with each call."""
 
-MAX_CALLS = 100
-"""The most tool calls of one reply that run; Temporal allows 2,000 activities at a time."""
-
 _SHOWN_BYTES = 20_000
 """Bytes of a body that is no reply that an error may show. It is redacted before it is cut to what is recorded."""
 
@@ -144,8 +141,10 @@ def _read_calls(
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     for index, call in enumerate(message.tool_calls if message else ()):
-        if index >= MAX_CALLS:
-            problems[call.id] = f"a reply may make at most {MAX_CALLS} calls; make this one in the next reply"
+        if index >= spec.limits.max_calls:
+            problems[call.id] = (
+                f"a reply may make at most {spec.limits.max_calls} calls; make this one in the next reply"
+            )
         elif spec.tool(call.name) is None:
             known = ", ".join(tool.name for tool in spec.tools) or "none"
             problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"

@@ -12,6 +12,7 @@ come out. When the machine says so, it continues as new (continue-as-new, `holdf
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -280,7 +281,7 @@ class AgentRunWorkflow:
     def _show(self) -> None:
         self._showing = False
         if not self._settled:
-            workflow.set_current_details(current_details(self._run.state))
+            workflow.set_current_details(current_details(self._run.state, self._run.last_refusals))
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.
 
@@ -431,6 +432,24 @@ class AgentRunWorkflow:
     def transcript(self, start: int = 0) -> Page:
         """Return a page of encoded messages from `start` on, one a line; empty when there are none."""
         return Page(self._run.transcript.page(start))
+
+    # Queries for people: the `temporal` command and the Web UI show a payload with a seal as base64, and check no seal.
+
+    @workflow.query
+    def show(self) -> dict[str, Any]:
+        """Return what `state` returns, for the `temporal` command."""
+        return self._shown.view()
+
+    @workflow.query
+    def pending(self) -> list[dict[str, Any]]:
+        """Return what `pending_approvals` returns, for the `temporal` command."""
+        return [request.view() for request in self._shown.authority.requests]
+
+    @workflow.query
+    def events(self, start: int = 0) -> list[dict[str, Any]]:
+        """Return the page of events that `log` returns, for the `temporal` command."""
+        page = self._run.log.page(start, self._settled[0] if self._settled else None)
+        return [json.loads(line) for line in page.splitlines()]
 
 
 def _current_activation() -> object:

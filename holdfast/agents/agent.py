@@ -19,6 +19,9 @@ class Limits(Frozen):
     """Maximum number of LLM calls."""
     max_rejected_replies: int = Field(default=3, ge=1)
     """Maximum number of consecutive unusable replies (empty, truncated, or without a valid tool call)."""
+    max_calls: int = Field(default=100, ge=1, le=500)
+    """Maximum number of tool calls that one reply may make. Further ones do not run: the LLM reads that it has to make
+    them in its next reply."""
     tool_result_chars: int = Field(default=8_000, ge=200, le=400_000)
     """Maximum length of a tool result in the transcript, in characters (8,000 are about 2,000 tokens)."""
     llm_timeout: float = Field(default=600, gt=0)

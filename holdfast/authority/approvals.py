@@ -158,6 +158,7 @@ class ApprovalRequest(Frozen):
             "effect_key": self.effect_key,
             "epoch": self.epoch,
             "why": self.why,
+            "rule": self.rule,
             "edited_by": self.edited_by,
             "asked_at": self.asked_at.isoformat(),
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
@@ -167,6 +168,9 @@ class ApprovalRequest(Frozen):
             "veto": list(self.terms.veto),
             "quorum": self.terms.quorum,
             "votes": [vote.view() for vote in self.votes],
+            "reminded": self.reminded,
+            "remind_at": self.remind_at.isoformat() if self.remind_at else None,
+            "escalate_at": self.escalate_at.isoformat() if self.escalate_at else None,
         }
 
 

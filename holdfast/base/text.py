@@ -1,7 +1,18 @@
-"""Text formatting: shortening to one line, and quoting and escaping for Markdown."""
+"""Text formatting: shortening to one line, writing out invisible characters, and escaping for Markdown."""
+
+import re
 
 QUOTED_CHARS = 2_000
-"""Maximum length of a quoted text; a longer one is cut, with a note that says so."""
+"""Maximum length of a quoted text, by default; a longer one is cut, with a note that says so."""
+
+# On a screen where people approve tool calls, no text of a model or a tool may act on the terminal, reorder a line or
+# carry what nobody sees: control characters, Unicode's bidirectional controls and its default-ignorable code points.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>#!|~&]|^(?:\s*(?:[-+=]|\d+[.)]))", re.MULTILINE)
 
 
 def one_line(text: str, limit: int = 120) -> str:
@@ -10,19 +21,54 @@ def one_line(text: str, limit: int = 120) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def quoted(text: str) -> str:
-    """Quote `text` in Markdown, cut to `QUOTED_CHARS`."""
-    lines = [f"> {line}" for line in text[:QUOTED_CHARS].splitlines()]
-    if len(text) > QUOTED_CHARS:
-        lines += [">", f"> … cut: {QUOTED_CHARS:,} of {len(text):,} characters"]
+def visible(text: str) -> str:
+    """Write out every invisible character of `text`, and every one that could act on a display, as Python escapes it.
+
+    Line breaks, those of Windows included, and tabs stay.
+    """
+    return written_out(text.replace("\r\n", "\n"))
+
+
+def written_out(text: str) -> str:
+    """Write out every invisible character but line feeds and tabs: carriage returns, too."""
+    return _INVISIBLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def invisible(text: str) -> int:
+    """Return how many characters `written_out` writes out."""
+    return len(_INVISIBLE.findall(text))
+
+
+def visible_json(text: str) -> str:
+    """Write out the invisible characters of a JSON text as JSON escapes them: the value stays the same."""
+    return _INVISIBLE.sub(_json_escape, text)
+
+
+def quoted(text: str, limit: int = QUOTED_CHARS) -> str:
+    """Quote `text` in Markdown line by line, all of it as plain text, cut to `limit` characters."""
+    lines = [f"> {escaped(line)}\\" if line.strip() else ">" for line in visible(text[:limit]).split("\n")]
+    if lines:
+        lines[-1] = lines[-1].removesuffix("\\")
+    if len(text) > limit:
+        lines += [">", f"> … cut: {limit:,} of {len(text):,} characters"]
     return "\n".join(lines)
 
 
 def code(text: str) -> str:
-    """Replace the backticks in text that will be shown within backticks."""
-    return text.replace("`", "'")
+    """Make text safe within backticks: no backtick, and no invisible character."""
+    return visible(text).replace("`", "'")
 
 
 def plain(text: str, limit: int = 300) -> str:
     """Put `text` on one line and escape what Markdown would interpret."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>!#|" else c for c in one_line(text, limit))
+    return escaped(one_line(visible(text), limit))
+
+
+def escaped(text: str) -> str:
+    """Escape what Markdown and HTML would interpret."""
+    return _MARKDOWN.sub(lambda found: found.group()[:-1] + "\\" + found.group()[-1], text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

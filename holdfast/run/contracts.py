@@ -77,6 +77,8 @@ class RunResult(Sealed):
     result: str
     steps: int
     usage: Usage
+    llm: str = ""
+    """The LLM that the tokens were for; empty below the feature level that names it."""
 
 
 class EffectsRequest(Order):

@@ -1,4 +1,13 @@
-"""A run in Temporal's Web UI: one-line summaries, and the current details in Markdown."""
+"""A run in Temporal's Web UI: one-line summaries, and the current details in Markdown.
+
+1. The page is complete up to a stated size. What is cut says how much is missing and which command shows all of it, and
+   then no decision that lets the call run is offered.
+2. The JSON to send stands above arguments that are long, and names the digest of what is shown: it decides on nothing
+   else.
+3. What people, models and tools wrote is plain text: it forms no heading, link, image or code block of its own.
+
+Temporal keeps no details in history and asks a worker for them, so the only limit is that of a query's answer (2 MB).
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,21 +15,36 @@ from typing import Any
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import DecisionKind, parsed
+from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
+from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
+from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.state import Blocked, RunState
 
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
 
-SHOWN_CHARS = 4_000
+SHOWN_CHARS = 20_000
 """Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
+
+COLUMNS = 40
+"""Columns of a code block that a phone shows. The Web UI cuts longer lines at its edge, without a mark."""
+
+SHORT_CHARS = 600
+"""Characters of arguments that stand above the JSON to send; longer ones stand below it."""
+
+RESULT_CHARS = 20_000
+"""Characters of the result."""
 
 HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
 """Decisions after which nothing runs: a person may take them without having seen all of a call."""
 
 WHO = '```json\n{"by": "your name"}\n```'
 """The payload of a signal that needs nothing but a name."""
+
+WHERE = "**More Actions**, at the top of this page, then **Send a Signal**"
+"""Where the Web UI sends signals."""
 
 _SIGNALS: dict[DecisionKind, str] = {
     "approve": "approve",
@@ -43,63 +67,99 @@ def describe_call(call: ToolCall) -> str:
 
 
 def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
-    """Return the signal's name and the exact JSON that make this decision."""
+    """Return the signal's name and the exact JSON that make this decision, on what the request shows now."""
     payload = {"request": request.id, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
     if decision == "respond":
         payload = {**payload, "result": "what the agent is to read"}
-    return _SIGNALS[decision], json.dumps(payload)
+    if decision not in HARMLESS:
+        payload = {**payload, "digest": request.digest}
+    return _SIGNALS[decision], json.dumps(payload, indent=1)
 
 
-def current_details(state: RunState) -> str:
-    """Return the run in Markdown: task, step, and each open request with the signals that answer it."""
+def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
+    """Return the run in Markdown: what it waits for, task, and each open request with the signals that answer it.
+
+    Args:
+        state: The run's state.
+        refused: The last events that record a refused signal or update, oldest first.
+    """
     agent = state.spec.name if state.spec else "loading…"
-    lines = [
-        f"**{state.status.replace('_', ' ')}** · agent `{agent}` · step {state.steps.count}",
-        "",
-        quoted(state.task),
-    ]
+    lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}", ""]
     if state.blocked:
         lines += blocked_details(state.blocked)
     for request in state.authority.requests[:SHOWN_REQUESTS]:
-        lines += ["", *_request(state, request)]
+        lines += [*_request(state, request), ""]
     if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:
-        lines += ["", f"… and {more} more requests: `holdfast pending {state.thread}`"]
+        lines += [f"… and {more} more requests: `{code(f'holdfast pending {state.thread}')}`", ""]
+    if refused:
+        lines += ["### Refused", "", *map(_refusal, refused), ""]
     if running := [call.call for call in state.calls.current if call.phase == "started"]:
         shown = [code(describe_call(call)) for call in running]
-        lines += ["", "### Running", "", *(f"- `{call}`" for call in shown)]
+        lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
+    lines += ["### Task", "", quoted(state.task)]
     if state.outcome and state.result:
-        lines += ["", "### Result", "", state.result]
+        lines += ["", "### Result", "", quoted(state.result, RESULT_CHARS)]
     return "\n".join(lines)
+
+
+def _headline(state: RunState) -> str:
+    """What the run waits for, first of all."""
+    waiting = [request.id for request in state.authority.requests]
+    if waiting and not state.outcome:
+        which = f"request {waiting[0]}" if len(waiting) == 1 else f"{len(waiting)} requests"
+        also = "" if state.status == "waiting_approval" else f" ({state.status.replace('_', ' ')})"
+        return f"Waits for a decision on {which}{also}"
+    if state.status == "blocked":
+        return "Blocked: waits for somebody to fix the cause"
+    if state.status == "waiting_message":
+        return "Waits for a message"
+    return state.status.replace("_", " ").capitalize()
 
 
 def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     question = "may this run?" if request.kind == "approval" else "did this happen?"
     arguments = parsed(request.arguments)
-    shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=2, ensure_ascii=False)
-    lines = [
-        f"### Request {request.id}: {question}",
-        "",
-        f"`{request.tool}` ({plain(request.why, 1_000)})",
-        "",
-    ]
-    lines += [f"```json\n{shown[:SHOWN_CHARS]}\n```", ""]
+    shown = readable_json(arguments)
+    rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
+    pending = code(f"holdfast pending {state.thread}")
+    lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
     answers = request.answers
+    if terms := describe_terms(request):
+        lines += [plain(terms, 1_000), ""]
+    block = ["```text", *rows, "```", ""]
     if len(shown) > SHOWN_CHARS:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
-        lines += [f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`.", ""]
-        lines += [f"To let it run, read the rest first: `{code(f'holdfast pending {state.thread}')}`", ""]
-    if terms := describe_terms(request):
-        lines += [terms, ""]
+        cut = f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`."
+        block += [cut, "", f"To let it run, read the rest first: `{pending}`", ""]
     if state.spec and state.spec.policy.signatures == "required":
         words = ", ".join(request.answers)
-        decide = code(f"holdfast pending {state.thread}")
-        return [*lines, f"Only a signed decision counts ({words}): `{decide}` shows the commands.", ""]
+        return [*lines, *block, f"Only a signed decision counts ({words}): `{pending}` shows the commands."]
+    signals = [f"To decide, press {WHERE}. Choose the signal, and paste its JSON with your name.", ""]
     for decision in answers:
         signal, payload = signal_json(request, decision)
-        lines += [f"To {decision}, send the signal `{signal}` with", "", f"```json\n{payload}\n```", ""]
-    return lines
+        signals += [f"To {decision}: `{signal}`", "", f"```json\n{payload}\n```", ""]
+    if len(shown) <= SHORT_CHARS:
+        return [*lines, *block, *signals]
+    extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
+    below = f"**Its arguments are below ({extent}). Read all of them before you let it run.**"
+    return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
+
+
+def _refusal(event: AgentEvent) -> str:
+    """A refused signal or update, in one line."""
+    at = f"{event.at:%Y-%m-%d %H:%M:%S} UTC"
+    match event:
+        case DecisionReceived():
+            what = f"{event.decision} on request {event.request}"
+        case SignalRejected():
+            what = event.signal
+        case _:
+            raise TypeError(f"{event.type} refuses nothing")
+    by = f" by {event.by}" if event.by else ""
+    outcome = event.outcome.replace("_", " ")
+    return f"- {at}: {plain(what + by, 200)} did not count ({outcome}): {plain(event.explanation, 400)}"
 
 
 def describe_terms(request: ApprovalRequest) -> str:
@@ -138,7 +198,7 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
 
 def blocked_details(blocked: Blocked) -> list[str]:
     """Return why a run or a loop is blocked, and the signal that unblocks it."""
-    lines = ["", f"### Blocked: {blocked.cause}", "", quoted(blocked.message), ""]
+    lines = ["", f"### Blocked: {plain(blocked.cause)}", "", quoted(blocked.message), ""]
     if blocked.after:
         lines += [plain(f"The run gave up {blocked.after}"), ""]
-    return [*lines, "Fix the cause, then send the signal `retry` with", "", WHO]
+    return [*lines, f"Fix the cause. Then press {WHERE}: the signal `retry` with", "", WHO]

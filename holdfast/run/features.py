@@ -25,12 +25,18 @@ from holdfast.version import __version__
 
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
-    1: "0.2.0",
+    1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for",
 }
 """Feature level → what it adds, and in which release."""
 
 FEATURES = max(LEVELS)
 """The level of this release."""
+
+RESULT_NAMES_LLM = 1
+"""A run's result names the LLM that it used."""
+
+INTERRUPT_NAMES_TOOLS = 1
+"""The answer to a message that interrupts says which tools it waits for."""
 
 
 def require_features(level: int) -> None:

@@ -20,6 +20,7 @@ from holdfast.authority.statements import AuthorityDelegation, DecisionKind, Rev
 from holdfast.llm.content import size_of
 from holdfast.log.events import RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.decisions import Events, on_decision
+from holdfast.run.features import INTERRUPT_NAMES_TOOLS
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
     Refusal,
@@ -134,10 +135,18 @@ def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tup
         if state.idle.awaiting:
             return "accepted", "the run resumes with it", [judged]
         if judged.when_busy == "interrupt":
-            return "interrupting", "the LLM call is made again, with the message", [judged]
+            return "interrupting", _interrupting(state), [judged]
         return "queued", "the LLM is shown it at the end of the step", [judged]
     outcome, why = judged
     return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload)
+
+
+def _interrupting(state: RunState) -> str:
+    """What a message that interrupts leads to. It ends an LLM call, and no tool: an effect may be under way."""
+    tools = sorted({call.call.name for call in state.calls.current if call.phase == "started"})
+    if not tools or state.features < INTERRUPT_NAMES_TOOLS:
+        return "the LLM call is made again, with the message"
+    return f"an interrupt ends no tool: the LLM is shown the message when {', '.join(tools)} has ended"
 
 
 def _judge_message(

@@ -40,7 +40,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
-from holdfast.run.features import require_features
+from holdfast.run.features import RESULT_NAMES_LLM, require_features
 from holdfast.run.held_inputs import HeldInputs
 from holdfast.run.inputs import SIGNALS, in_level, on_message, on_signal
 from holdfast.run.lookback import Lookback
@@ -123,6 +123,11 @@ class AgentRun:
     def transcript(self) -> Transcript:
         """What the LLM is shown."""
         return self._recorder.transcript
+
+    @property
+    def last_refusals(self) -> Sequence[AgentEvent]:
+        """The last refused signals and updates that this Temporal run has recorded, oldest first."""
+        return tuple(self._recorder.refusals.last)
 
     @property
     def over(self) -> bool:
@@ -342,6 +347,8 @@ class AgentRun:
             return
         state = self.state
         if state.outcome == "completed":
-            self.end = End(result=RunResult(result=state.result, steps=state.steps.count, usage=state.usage))
+            llm = state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else ""
+            result = RunResult(result=state.result, steps=state.steps.count, usage=state.usage, llm=llm)
+            self.end = End(result=result)
         else:
             self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))

@@ -54,10 +54,11 @@ class Recorder:
                 if self.refusals.many:
                     self.refusals.count(event)
                     continue
-                self.refusals.recorded += 1
             else:
                 self.record_refusals()
             stamped = self.log.append(event, at=self.at)
+            if is_refused(stamped):
+                self.refusals.keep(stamped)
             notice = notice_of(self.state, stamped) if self.state.notify else None
             self._apply(stamped)
             if notice:

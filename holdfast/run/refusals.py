@@ -7,6 +7,7 @@
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,9 @@ from holdfast.log.events import AgentEvent, DecisionReceived, RefusalsCounted, S
 
 RECORDED = 100
 """How many refusals are recorded one by one in each Temporal run."""
+
+SHOWN = 3
+"""How many of them the Web UI shows."""
 
 WORDS = 400
 """How many bytes, as JSON, an explanation in a refused event may have."""
@@ -110,8 +114,15 @@ class Refusals:
         self.recorded = 0
         self.counted = before.count if before else 0
         """How many were only counted, and not yet recorded as a number."""
+        self.last: deque[AgentEvent] = deque(maxlen=SHOWN)
+        """The last ones that were recorded, for the Web UI."""
         self._bytes = before.sent_bytes if before else 0
         self._digest = before.refusals_digest if before else GENESIS
+
+    def keep(self, event: AgentEvent) -> None:
+        """Note a refusal that is recorded one by one."""
+        self.recorded += 1
+        self.last.append(event)
 
     @property
     def many(self) -> bool:

@@ -142,7 +142,22 @@ class RunState:
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "blocked": self.blocked.view() if self.blocked else None,
+            "llm": self.spec.llm if self.spec else None,
+            "limits": self._limits(),
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.idle.awaiting else None,
             "updated_at": self.updated_at.isoformat(),
+        }
+
+    def _limits(self) -> dict[str, int] | None:
+        """Return what counts towards the agent's limits, each with its limit; None until the agent is loaded."""
+        if self.spec is None:
+            return None
+        limits = self.spec.limits
+        return {
+            "steps": self.steps.count,
+            "step_limit": self.steps.limit,
+            "rejected_replies": self.steps.rejected_replies,
+            "max_rejected_replies": limits.max_rejected_replies,
+            "max_calls": limits.max_calls,
         }

@@ -56,7 +56,7 @@ RUNTIME = {
     "api": "client composition config encryption programs reading",
     "audit": "client reading",
     "gateway": "api client composition config encryption programs reading",
-    "cli": "audit client commands composition config encryption memory programs reading takeover workspace",
+    "cli": "audit client commands composition config encryption llm memory programs reading takeover workspace",
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 

@@ -362,8 +362,11 @@ def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
     assert wanted <= found
     assert {"across-1", "across-2"} <= {row["thread"] for row in waiting.lines}
     assert {"waiting_approval"} == {row["status"] for row in waiting.lines}
-    assert rows["across-1"] == {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1}
-    assert rows["across-3"] == {"thread": "across-3", "agent": "releaser", "status": "completed", "step": 1}
+    waits = {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1, "task": "two"}
+    assert rows["across-1"].items() >= {**waits, "pending": 2}.items()
+    done = {"thread": "across-3", "agent": "releaser", "status": "completed", "step": 1, "task": "quick"}
+    assert rows["across-3"].items() >= {**done, "pending": 0, "llm": "scripted", "cost": None}.items()
+    assert rows["across-3"]["usage"]["completion_tokens"] > 0
 
 
 @pytest.mark.slow
@@ -839,10 +842,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def on_terminal(shell: Shell, words: list[str], talk: Talk) -> tuple[int, str]:
+def on_terminal(shell: Shell, words: list[str], talk: Talk, *, columns: int = 100, rows: int = 40) -> tuple[int, str]:
     """Run `starter.py` on a terminal; `talk` gets the terminal, and a function that reads until a text appears."""
     ours, theirs = pty.openpty()
-    environment = shell.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    environment = shell.environment | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": str(rows)}
     process = subprocess.Popen(
         [sys.executable, "-c", ON_TERMINAL, str(STARTER), *words],
         env=environment,

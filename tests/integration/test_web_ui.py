@@ -58,21 +58,61 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
         details = page.frame_locator("iframe").last  # the UI renders Markdown in a sandbox
         await expect(details.get_by_text("Request 1: may this run?")).to_be_visible(timeout=PATIENCE)
         await expect(details.get_by_text("settle the invoice")).to_be_visible()
-        payload = await details.get_by_text('{"request": "1"').first.inner_text()
+        payload = await details.get_by_text('"request": "1"').first.inner_text()
 
         await page.goto(f"{address}/timeline")
         await expect(page.get_by_text("step 1").first).to_be_visible(timeout=PATIENCE)
-        await page.get_by_role("button", name="More Actions").locator("visible=true").click()
-        await page.get_by_test_id("signal-button").locator("visible=true").click()
-        dialog = page.locator("dialog[open]")
-        await dialog.get_by_test_id("signal-select-button").click()
-        await dialog.get_by_role("option", name="approve").click()
-        await dialog.locator(".cm-content").click()
-        await page.keyboard.insert_text(payload)
-        await dialog.get_by_test_id("confirm-modal-button").click()
+        await send_signal(page, "approve", payload)
 
         assert (await run.result())["result"] == "done"
         assert (r.workspace / "paid").read_text() == "7\n"
+
+
+@tool(effect="unsafe")
+def order(what: str) -> str:
+    """Order something."""
+    return f"ordered {len(what)} characters"
+
+
+ATTACK = "\x1b[2J\u202e\u200b\n```\n### Request 9\n<img src=x onerror=alert(1)> ![x](https://evil.example/x.png)\n"
+
+
+async def test_a_person_approves_from_a_phone_what_they_have_read_in_full(
+    rig: StartRig, stack: Stack, page: Page
+) -> None:
+    """At 390 columns no row of hostile arguments is cut, nothing of them becomes markup, and the JSON counts."""
+    await page.set_viewport_size({"width": 390, "height": 844})
+    catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[order])
+    what = ATTACK + "word " * 200 + "\n" + "\n".join(f"line {number}" for number in range(200)) + "THE END"
+    async with rig(catalog, steps([call("order", what=what), say("done")])) as r:
+        run = await r.start(f"order {ATTACK}")
+        await status_of(run, "waiting_approval")
+        address = f"{stack.ui_url}/namespaces/default/workflows/{run.id}/{run.first_execution_run_id}"
+
+        await page.goto(f"{address}/user-metadata")
+        details = page.frame_locator("iframe").last
+        await expect(details.get_by_text("Waits for a decision on request 1")).to_be_visible(timeout=PATIENCE)
+        assert await details.locator("img").count() == 0
+        assert await details.locator("h3").all_inner_texts() == ["Request 1: may this run?", "Task"]
+        arguments = details.locator("pre", has_text="THE END")
+        wide, room = await arguments.evaluate("each => [each.scrollWidth, document.documentElement.clientWidth]")
+        assert wide <= room
+        payload = await details.get_by_text('"request": "1"').first.inner_text()
+
+        await send_signal(page, "approve", payload)
+        assert (await run.result())["result"] == "done"
+
+
+async def send_signal(page: Page, name: str, payload: str) -> None:
+    """Send a signal from the page of a run, as a person does."""
+    await page.get_by_role("button", name="More Actions").locator("visible=true").click()
+    await page.get_by_test_id("signal-button").locator("visible=true").click()
+    dialog = page.locator("dialog[open]")
+    await dialog.get_by_test_id("signal-select-button").click()
+    await dialog.get_by_role("option", name=name).click()
+    await dialog.locator(".cm-content").click()
+    await page.keyboard.insert_text(payload)
+    await dialog.get_by_test_id("confirm-modal-button").click()
 
 
 @pytest.mark.slow
@@ -94,14 +134,7 @@ async def test_a_person_sees_the_iterations_of_a_loop_and_resumes_it_in_the_web_
 
         await page.goto(f"{address}/timeline")
         await expect(page.get_by_text("iteration 0: task 000").first).to_be_visible(timeout=PATIENCE)
-        await page.get_by_role("button", name="More Actions").locator("visible=true").click()
-        await page.get_by_test_id("signal-button").locator("visible=true").click()
-        dialog = page.locator("dialog[open]")
-        await dialog.get_by_test_id("signal-select-button").click()
-        await dialog.get_by_role("option", name="retry").click()
-        await dialog.locator(".cm-content").click()
-        await page.keyboard.insert_text(payload)
-        await dialog.get_by_test_id("confirm-modal-button").click()
+        await send_signal(page, "retry", payload)
 
         assert (await loop.result()).tasks == 3
         await expect(page.get_by_text("iteration 2: task 002").first).to_be_visible(timeout=PATIENCE)

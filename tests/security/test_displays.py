@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,12 +13,13 @@ from holdfast.activities.notify_formats import ARGUMENT_CHARS, Links, encode_not
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
 from holdfast.base.replacing import replace
-from holdfast.base.text import QUOTED_CHARS
+from holdfast.base.text import QUOTED_CHARS, invisible
+from holdfast.base.wrapping import CONTINUED, columns_of
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, Notice
-from holdfast.run.details import SHOWN_CHARS, current_details
-from holdfast.runtime.cli.watch import View
+from holdfast.run.details import COLUMNS, SHOWN_CHARS, current_details, signal_json
+from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.config.webhooks import Receiver
 from tests.unit.runs import loaded_thread
 
@@ -41,17 +43,76 @@ def test_the_web_ui_offers_no_approval_of_a_clipped_call() -> None:
     assert f"**Cut: {SHOWN_CHARS:,} of " in page
     assert request.digest in page
     assert "holdfast pending t" in page
-    assert "signal `approve`" not in page
-    assert "signal `deny`" in page
+    assert "To approve:" not in page
+    assert "To deny: `deny`" in page
 
 
 def test_the_web_ui_offers_approval_of_what_it_shows() -> None:
     """Up to that length it shows the whole call, and the signal."""
     page, _ = details("x" * (SHOWN_CHARS - 200) + HIDDEN)
 
-    assert HIDDEN in page
+    assert HIDDEN in joined(page)
     assert "Cut:" not in page
-    assert "signal `approve`" in page
+    assert "To approve: `approve`" in page
+
+
+def joined(page: str) -> str:
+    """Return a page with the rows of each line joined again."""
+    return re.sub(rf"\n *{CONTINUED}", "", page)
+
+
+@pytest.mark.parametrize(
+    "value", ["x" * 500 + HIDDEN, "日本" * 200 + HIDDEN, " " * 500 + HIDDEN, "a\n" + "y" * 99 + HIDDEN]
+)
+def test_the_web_ui_shows_no_line_that_is_cut_at_its_edge(value: str) -> None:
+    """Its code blocks do not wrap: every row of the arguments is as narrow as a phone."""
+    page, _ = details(value)
+    block = page.split("```text\n")[1].split("\n```")[0]
+
+    assert HIDDEN in joined(block)
+    assert max(sum(map(columns_of, row)) for row in block.split("\n")) <= COLUMNS
+
+
+def test_the_web_ui_shows_no_markup_of_others() -> None:
+    """Task and result of any kind form no heading, link, image or HTML, and no invisible character reaches the page."""
+    attack = "# x\n![a](https://e.example)\n<img src=x onerror=alert(1)>\n[a](b)\n```\n- \u202eb\u200b\n1. c"
+    run = loaded_thread()
+    state = replace(run.state, task=attack, result=attack, outcome="completed")
+
+    page = current_details(state)
+
+    assert not invisible(page)
+    for markup in ("\n# ", "> # ", "![", "<img", "\n```", "> - ", "> 1. ", "[a"):
+        assert not re.search(rf"(?<!\\){re.escape(markup)}", page)
+
+
+def test_the_json_to_send_counts_only_for_what_was_shown() -> None:
+    """The JSON that lets a call run names the digest; JSON that lets nothing run does not need it."""
+    _, request = details(HIDDEN)
+    assert json.loads(signal_json(request, "approve")[1])["digest"] == request.digest
+    assert "digest" not in json.loads(signal_json(request, "deny")[1])
+
+
+def test_the_json_to_send_stands_above_long_arguments() -> None:
+    """Nobody has to scroll past a long call to find the answer; the page says where the arguments are."""
+    page, _ = details("x\n" * 2_000)
+    assert page.index("Its arguments are below") < page.index("To approve:") < page.index("```text")
+
+
+def test_refused_signals_are_listed_with_the_reason() -> None:
+    """A decision that did not count says why, in the Web UI, which gives its sender no other answer."""
+    run = loaded_thread()
+    run.reply(LLMReply(message=AssistantMessage(content=(ToolCall(id="c", name="pay", arguments="{}"),))))
+    for number in range(5):
+        run.signal("approve", {"request": f"9{number}", "by": "# mallory"})
+    run.signal("aprove", {"request": "1"})
+
+    page = current_details(run.state, run.run.last_refusals)
+
+    refused = page.split("### Refused\n")[1].split("###")[0].strip().splitlines()
+    assert len(refused) == 3
+    assert "no such signal" in refused[-1]
+    assert "approve on request 94 by # mallory did not count (unknown request)".replace("#", "\\#") in refused[1]
 
 
 def test_a_clipped_task_says_so() -> None:
@@ -135,17 +196,22 @@ def test_a_clipped_unknown_call_cannot_be_rerun_from_slack() -> None:
 
 @pytest.mark.parametrize("command", ["x\n" * 900, "y" * 20_000], ids=["many lines", "one long line"])
 def test_the_live_view_takes_no_approval_of_a_clipped_call(command: str) -> None:
-    """If the terminal is too small for a call, the key that approves does nothing, and `deny` works."""
-    view, request = live(command + "\n" + HIDDEN)
+    """Before all of a call was on the screen, the keys that approve do nothing, and `deny` works."""
+    view, _ = live(command + "\n" + HIDDEN)
     screen = shown(view)
 
     assert HIDDEN not in screen
-    assert "more is not shown" in screen
-    assert request.digest in screen
+    assert "rows below" in screen
     assert "[a]" not in screen
     assert "[d]" in screen
-    assert view.keys.key("a") is None
-    assert view.keys.decision is None
+    for key in "aA":
+        assert "were not on the screen yet" in view.explain(key)
+        assert view.keys.key(key) is None
+        assert view.keys.decision is None
+    view.scroll("end")
+    assert HIDDEN in shown(view)
+    view.keys.key("a")
+    assert view.keys.decision is None, "the middle was skipped"
     view.keys.key("d")
     assert view.keys.decision == "deny"
 

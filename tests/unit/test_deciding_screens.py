@@ -13,7 +13,7 @@ from holdfast.authority.votes import Seen, Vote
 from holdfast.run.state import RunState
 from holdfast.runtime.cli.event_lines import event_line, event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, hints_for
-from holdfast.runtime.cli.screens import request_screen, show_screen, signing_screen, terms_words
+from holdfast.runtime.cli.screens import request_screen, request_terms, show_screen, signing_screen, terms_words
 from holdfast.runtime.cli.text import clock
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,7 +43,7 @@ def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
 def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
     """One line; none if anyone may decide at any time, or from a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
-    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); until {until}"
+    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); denied at {until}"
     assert terms_words(view(PAY.model_copy(update={"terms": Terms()}))) == ""
     assert terms_words({"request": "1", "kind": "approval"}) == ""
 
@@ -92,13 +92,38 @@ def test_what_is_signed_is_shown_completely() -> None:
         assert part in shown
 
 
+def test_a_request_shows_its_rule_digest_and_reminders() -> None:
+    """Everything that a decision depends on besides the call."""
+    terms = Terms(by=("finance",), veto=("legal",), remind_every=60)
+    asked = PAY.model_copy(update={"terms": terms, "rule": "ask pay if args.cents > 1", "reminded": 2})
+    shown = request_terms(view(asked, edited_by="bob\u202e"))
+    assert shown == (
+        "Decided by finance",
+        "Bob\\u202e has changed the LLM's arguments",
+        "May also deny: legal",
+        f"Reminded 2 times, next reminder {clock('2026-01-02T03:07:05+00:00')}",
+        "Rule: ask pay if args.cents > 1",
+        "Digest: d1",
+    )
+
+
+def test_what_a_reset_left_behind_offers_nothing_to_continue_it() -> None:
+    """Neither a message nor a decision nor `retry`: the screen names the thread that continues."""
+    state = RunState(thread="t~reset-1").view() | {"status": "waiting_message", "result": "so far", "pending": [view()]}
+    shown = show_screen(state | {"blocked": {"cause": "c", "message": "m"}}, running=[], retrying=[], ui=None).plain
+    for command in (" say ", " approve ", " retry "):
+        assert command not in shown
+    assert "This is what a reset of t has left behind: nothing continues it\n  python starter.py show t" in shown
+
+
 def test_show_lists_remembered_rules_and_delegations() -> None:
     """Each with the command that revokes it."""
     state = RunState(thread="t").view()
-    state |= {"remembered": [{"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c"}]}
+    rule = {"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c", "arguments": {"cents": 5}}
+    state |= {"remembered": [rule]}
     state |= {"delegated": [{"by": "alice", "to": "bob", "until": NOW.isoformat()}]}
     shown = show_screen(state, running=[], retrying=[], ui=None).plain
-    assert "this call of pay, by alice\n  python starter.py revoke t --remembered 1\n" in shown
+    assert '"cents": 5\n    }\n  python starter.py revoke t --remembered 1\n' in shown
     assert f"by alice to bob, until {clock(NOW.isoformat())}\n  python starter.py revoke t --delegated-to bob" in shown
 
 

@@ -30,7 +30,7 @@ def test_arguments_cannot_forge_the_page(name: str, value: str) -> None:
     """No argument ends its code block, so all headings and signals on the page are Holdfast's."""
     details = current_details(waiting(json.dumps({name: value})).state)
     headings = [line for line in details.splitlines() if line.startswith("#")]
-    assert headings == ["### Request 1: may this run?"]
+    assert headings == ["### Request 1: may this run?", "### Task"]
     fences = [number for number, line in zip(count(), details.split("\n"), strict=False) if line.startswith("```")]
     assert len(fences) == 8
 

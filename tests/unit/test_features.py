@@ -32,10 +32,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def at_later_level() -> Thread:
     """Return a thread whose agent was loaded by a worker of a later release."""
-    thread = Thread()
-    (request,) = thread.waiting(AgentRequest)
-    thread.end(request, LoadedAgent(spec=agent_spec(), workspace="/w", features=LATER))
-    return thread
+    return at_level(LATER)
 
 
 def test_the_levels_have_no_gap() -> None:
@@ -105,3 +102,39 @@ def test_an_input_that_only_a_later_release_can_read_fails_no_run() -> None:
 def test_a_plain_start_may_not_name_a_level() -> None:
     """Only the workflow raises the level: a start from outside that names one is refused, and blocks no worker."""
     assert "features" in refusal(RunInput(task="go", features=7), first_run_id="r", started_at=NOW)
+
+
+@pytest.mark.parametrize(("level", "llm"), [(0, ""), (features.RESULT_NAMES_LLM, "scripted")])
+def test_a_result_names_its_llm_from_its_level_on(level: int, llm: str) -> None:
+    """The result of a run of the first release is what it was."""
+    thread = at_level(level)
+    thread.reply(says("done"))
+    thread.archive()
+    assert thread.run.end
+    assert thread.run.end.result
+    assert thread.run.end.result.llm == llm
+
+
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [
+        (0, "the LLM call is made again, with the message"),
+        (
+            features.INTERRUPT_NAMES_TOOLS,
+            "an interrupt ends no tool: the LLM is shown the message when look has ended",
+        ),
+    ],
+)
+def test_an_interrupt_says_which_tools_it_waits_for(level: int, words: str) -> None:
+    """A message that interrupts ends an LLM call and no tool; its answer says so from that level on."""
+    thread = at_level(level)
+    thread.reply(calls("look"))
+    assert thread.update("say", {"message": "stop", "when_busy": "interrupt"})["explanation"] == words
+
+
+def at_level(level: int) -> Thread:
+    """Return a thread of that feature level."""
+    thread = Thread()
+    (request,) = thread.waiting(AgentRequest)
+    thread.end(request, LoadedAgent(spec=agent_spec(), workspace="/w", features=level))
+    return thread

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.activities.retry_after import LONGEST, retry_after
+from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.run.contracts import LLMReply
 from tests.unit.runs import ADAPTER, agent_spec
 
@@ -22,10 +23,10 @@ ANY = st.recursive(
 )
 
 
-def read(body: bytes | dict[str, Any]) -> LLMReply:
+def read(body: bytes | dict[str, Any], spec: AgentSpec | None = None) -> LLMReply:
     """Read a response's body."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_reply(content, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="call_3")
+    return read_reply(content, adapter=ADAPTER, spec=spec or agent_spec(), tools={}, step_id="call_3")
 
 
 def answer(message: Any, **choice: Any) -> dict[str, Any]:
@@ -48,6 +49,17 @@ def test_missing_and_duplicate_call_ids_are_replaced() -> None:
     reply = read(answer({"tool_calls": [call, call | {"id": "a"}, call | {"id": "a"}, call | {"id": ""}]}))
     assert reply.message is not None
     assert [each.id for each in reply.message.tool_calls] == ["call_3_0", "a", "call_3_2", "call_3_3"]
+
+
+def test_calls_beyond_the_agents_limit_do_not_run() -> None:
+    """The LLM reads how many calls a reply may make; by default 100, and the default changes no agent's hash."""
+    calls = [{"id": f"c{number}", "function": {"name": "look", "arguments": "{}"}} for number in range(101)]
+    assert list(read(answer({"tool_calls": calls})).problems) == ["c100"]
+    few = agent_spec(limits=Limits(max_calls=2))
+    reply = read(answer({"tool_calls": calls[:3]}), few)
+    assert reply.problems == {"c2": "a reply may make at most 2 calls; make this one in the next reply"}
+    assert agent_spec().hash == agent_spec(limits=Limits(max_steps=50, max_calls=100)).hash
+    assert "max_calls" not in agent_spec().model_dump_json(exclude_defaults=True)
 
 
 def test_arguments_may_be_an_object() -> None:

@@ -42,6 +42,8 @@ class PendingRequest(Frozen):
     epoch: int
     why: str
     """Why approval is required, or why the outcome is unknown."""
+    rule: str = ""
+    """Label of the policy's rule that requires approval."""
     edited_by: str
     """The person who changed the LLM's arguments; empty if they are the LLM's."""
     asked_at: datetime
@@ -56,6 +58,12 @@ class PendingRequest(Frozen):
     quorum: int
     """How many approvers must agree."""
     votes: tuple[PendingVote, ...]
+    reminded: int = 0
+    """How often the approvers were reminded."""
+    remind_at: datetime | None = None
+    """When they are reminded next."""
+    escalate_at: datetime | None = None
+    """When more people are asked."""
 
 
 class RememberedRule(Frozen):
@@ -73,6 +81,20 @@ class Delegation(Frozen):
     by: str
     to: str
     until: datetime
+
+
+class ThreadLimits(Frozen):
+    """What counts towards an agent's limits, and the limits (`holdfast.Limits`)."""
+
+    steps: int
+    """LLM replies so far."""
+    step_limit: int
+    """At how many the run is blocked; each `retry` there raises it."""
+    rejected_replies: int
+    """Unusable replies in a row."""
+    max_rejected_replies: int
+    max_calls: int
+    """How many calls of one reply run."""
 
 
 class ThreadState(Frozen):
@@ -94,6 +116,10 @@ class ThreadState(Frozen):
     delegated: tuple[Delegation, ...] = ()
     blocked: Blocked | None
     """Why the run is blocked; `Thread.retry` resumes it."""
+    llm: str | None = None
+    """The LLM that the agent uses."""
+    limits: ThreadLimits | None = None
+    """What counts towards the agent's limits; None until a worker has loaded it."""
     usage: Usage
     """Tokens of all LLM calls of the thread."""
     result: str | None
@@ -109,6 +135,15 @@ class ThreadSummary(Frozen):
     status: ThreadStatus
     step: int
     started_at: datetime
+    """When its latest Temporal run started."""
+    pending: int = 0
+    """How many requests are open."""
+    task: str | None = None
+    """The task in one line; None if another program started the run without it."""
+    usage: Usage | None = None
+    """Tokens of all LLM calls; None where the run could not report them in time."""
+    llm: str | None = None
+    """The LLM that the agent uses; None where that is unknown."""
 
 
 class Result(Frozen):

@@ -271,6 +271,20 @@ def running_calls(events: Iterable[JSON]) -> list[str]:
     return list(running.values())
 
 
+def last_rejection(events: Iterable[JSON]) -> str:
+    """Why the last unusable reply could not be used, with the problem of each of its calls; empty if there was none."""
+    reason, problems = "", dict[str, None]()
+    for event in events:
+        match event["type"]:
+            case "llm_replied":
+                reason, problems = "", {}
+            case "tool_call_finished" if event.get("status") == "invalid":
+                problems[text_of(read_content(event["content"]))] = None
+            case "reply_rejected":
+                reason = "; ".join([event["reason"], *problems])
+    return reason
+
+
 def message_text(message: JSON) -> Text:
     """A message of the transcript: its role, then its content."""
     said = from_json(message)

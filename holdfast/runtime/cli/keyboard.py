@@ -1,4 +1,4 @@
-"""Reads the terminal's keyboard, character by character."""
+"""Reads the terminal's keyboard, key by key."""
 
 import asyncio
 import codecs
@@ -9,31 +9,79 @@ import termios
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Self
 
 _SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
-"""The sequences that arrow and function keys send; they are ignored."""
+"""The sequences that arrow and function keys send."""
+
+_NAMES = {
+    **{f"\x1b[{letter}": name for letter, name in {"A": "up", "B": "down", "H": "home", "F": "end"}.items()},
+    **{f"\x1bO{letter}": name for letter, name in {"A": "up", "B": "down", "H": "home", "F": "end"}.items()},
+    "\x1b[5~": "page_up",
+    "\x1b[6~": "page_down",
+    "\x1b[1~": "home",
+    "\x1b[4~": "end",
+}
+"""Sequence → the name of its key. Other sequences are ignored."""
 
 
-@contextmanager
-def typed_characters() -> Iterator["asyncio.Queue[str]"]:
-    """The characters typed on standard input, each as it is typed, not echoed; Ctrl-C still interrupts."""
-    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
-    queue: asyncio.Queue[str] = asyncio.Queue()
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+class Keyboard:
+    """The keys typed on standard input, each as it is typed, not echoed; Ctrl-C still interrupts.
 
-    def read() -> None:
-        typed = os.read(file, 1024)
+    A context manager. A key is the character that it types, or a name such as `page_down`.
+    """
+
+    def __init__(self) -> None:
+        self._file = sys.stdin.fileno()
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before = termios.tcgetattr(self._file)
+        self._take()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._release()
+
+    async def key(self) -> str:
+        """Wait for the next key."""
+        return await self._queue.get()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Leave the terminal to another program for a block; what was typed ahead is dropped."""
+        self._release()
+        try:
+            yield
+        finally:
+            termios.tcflush(self._file, termios.TCIFLUSH)
+            self._take()
+
+    def _take(self) -> None:
+        tty.setcbreak(self._file)
+        asyncio.get_running_loop().add_reader(self._file, self._read)
+
+    def _release(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._file)
+        termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
+
+    def _read(self) -> None:
+        typed = os.read(self._file, 1024)
         if not typed:  # the terminal was closed
-            loop.remove_reader(file)
-            queue.put_nowait("q")
-        for character in _SEQUENCE.sub("", decoder.decode(typed)):
-            queue.put_nowait(character)
+            asyncio.get_running_loop().remove_reader(self._file)
+            self._queue.put_nowait("q")
+        for key in keys_in(self._decoder.decode(typed)):
+            self._queue.put_nowait(key)
 
-    before = termios.tcgetattr(file)
-    tty.setcbreak(file)
-    loop.add_reader(file, read)
-    try:
-        yield queue
-    finally:
-        loop.remove_reader(file)
-        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+def keys_in(typed: str) -> Iterator[str]:
+    """Yield the keys of what was typed."""
+    position = 0
+    for found in _SEQUENCE.finditer(typed):
+        yield from typed[position : found.start()]
+        if name := _NAMES.get(found.group()):
+            yield name
+        position = found.end()
+    yield from typed[position:]

@@ -1,20 +1,24 @@
 """What the keys do in the live view: a small state machine that turns characters into decisions and messages.
 
-1. Only the request on the screen can be decided, and the decision carries its digest. A request that does not fit on
-   the screen cannot be approved here.
+1. Only the request on the screen can be decided, and the decision carries its digest. A decision that lets a call run
+   needs that all of its arguments have been on the screen.
 2. A decision asks for a reason first; Enter sends it, Escape cancels it. A message is typed likewise.
+3. Edited arguments are shown in place of the LLM's, and sent by a decision of their own.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.authority.approvals import ANSWERS
 from holdfast.run.details import HARMLESS
 from holdfast.runtime.client.threads import JSON
 
+REMEMBER = "always allow"
+"""Approve, and allow the same call with the same arguments from now on in this thread."""
+
 CHOICES: dict[str, dict[str, str]] = {
-    "approval": {"a": "approve", "d": "deny", "i": "respond"},
+    "approval": {"a": "approve", "A": REMEMBER, "d": "deny", "i": "respond"},
     "reconcile": {"h": "happened", "n": "absent", "u": "undo", "g": "abandon"},
 }
 """By kind of request: the keys and their decisions."""
@@ -24,6 +28,7 @@ ASKS = {"happened": "what the call returned, or why", "respond": "what the agent
 
 _HINTS = {
     "approve": "approve",
+    REMEMBER: "always allow this call",
     "deny": "deny",
     "respond": "answer instead",
     "happened": "it happened",
@@ -36,14 +41,31 @@ _HINTS = {
 def choices_for(request: JSON, *, seen: bool = True) -> dict[str, str]:
     """The keys for a request, and their decisions. A request that was not `seen` in full has no key that runs it."""
     answers = request.get("answers", ANSWERS.get(request["kind"], ()))
-    choices = {key: word for key, word in CHOICES.get(request["kind"], {}).items() if word in answers}
+    choices = {key: word for key, word in CHOICES.get(request["kind"], {}).items() if decision_of(word) in answers}
     return {key: word for key, word in choices.items() if seen or word in HARMLESS}
 
 
-def hints_for(request: JSON, *, seen: bool = True) -> str:
-    """The hints that show the keys for a request."""
+def decision_of(choice: str) -> str:
+    """The decision that a choice sends."""
+    return "approve" if choice == REMEMBER else choice
+
+
+def hints_for(request: JSON, *, seen: bool = True, edited: bool = False, others: bool = False) -> str:
+    """The hints that show the keys for a request.
+
+    Args:
+        request: The request on the screen.
+        seen: Whether all of it has been on the screen.
+        edited: Whether edited arguments are shown in place of the LLM's.
+        others: Whether other requests are open.
+    """
     choices = choices_for(request, seen=seen)
-    return "   ".join([*(f"[{key}] {_HINTS[word]}" for key, word in choices.items()), "[l] later"])
+    if edited:
+        hints = [f"[{key}] {_HINTS[word]} with these" for key, word in choices.items() if word not in HARMLESS]
+        return "   ".join([*hints, "[e] edit again", "[Esc] discard the edit"])
+    hints = [f"[{key}] {_HINTS[word]}" for key, word in choices.items()]
+    hints += ["[e] edit"] if "approve" in choices_for(request).values() else []
+    return "   ".join([*hints, *(["[Tab] next request"] if others else []), "[l] later"])
 
 
 @dataclass(frozen=True)
@@ -53,6 +75,18 @@ class Answer:
     request: JSON
     decision: str
     reason: str
+    arguments: dict[str, Any] | None = None
+    """The edited arguments to run with; None for those of the request."""
+    remember: bool = False
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Edit the arguments of a request."""
+
+    request: JSON
+    arguments: Any
+    """As they are on the screen."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +96,7 @@ class Message:
     text: str
 
 
-Result = Answer | Message | Literal["leave", "retry"] | None
+Result = Answer | Edit | Message | Literal["leave", "retry"] | None
 
 
 @dataclass
@@ -79,26 +113,51 @@ class Keys:
     seen: Callable[[JSON], bool] = field(default=lambda _: True)
     postponed: set[str] = field(default_factory=set)
     decision: str | None = None
-    """The decision whose reason is being typed."""
+    """The choice whose reason is being typed."""
     composing: bool = False
     """Whether a message is being typed."""
     typed: str = ""
+    edited: dict[str, Any] | None = None
+    """Arguments that the user has put in place of those of the request on the screen."""
+    _current: str = ""
 
     @property
     def request(self) -> JSON | None:
         """The request on the screen."""
-        return next((each for each in self.requests if each["request"] not in self.postponed), None)
+        shown = self._shown
+        return next((each for each in shown if each["request"] == self._current), shown[0] if shown else None)
+
+    @property
+    def place(self) -> str:
+        """Which of several requests is on the screen; empty where there is one."""
+        shown, request = self._shown, self.request
+        return f"{shown.index(request) + 1} of {len(shown)}" if request and len(shown) > 1 else ""
+
+    @property
+    def typing(self) -> bool:
+        """Whether characters are text and not commands."""
+        return self.composing or self.decision is not None
+
+    @property
+    def _shown(self) -> list[JSON]:
+        return [each for each in self.requests if each["request"] not in self.postponed]
 
     def update(self, requests: Sequence[JSON], *, blocked: bool) -> None:
-        """Take the open requests; drop a reason that is being typed for one that is no longer open."""
+        """Take the open requests; drop what was typed or edited for one that is no longer open, or has changed."""
         before = self.request
         self.requests, self.blocked = requests, blocked
-        now = self.request
-        if self.decision and (before is None or now is None or now["request"] != before["request"]):
-            self.decision, self.typed = None, ""
+        if before is None or self.request is None or _identity(before) != _identity(self.request):
+            self._show(self.request)
+
+    def propose(self, request: JSON, arguments: dict[str, Any]) -> bool:
+        """Show edited arguments in place of those of a request; returns whether it is still the one on the screen."""
+        if self.request is None or _identity(self.request) != _identity(request):
+            return False
+        self.edited = arguments
+        return True
 
     def key(self, character: str) -> Result:
-        """Take one character; returns what it leads to, if anything."""
+        """Take one key; returns what it leads to, if anything."""
         request = self.request
         if self.composing:
             return self._compose(character)
@@ -112,16 +171,45 @@ class Keys:
             self.composing = True
         elif character == "p":
             self.postponed.clear()
-        elif request is not None and character == "l":
-            self.postponed.add(request["request"])
         elif request is not None:
+            return self._command(character, request)
+        return None
+
+    def _command(self, character: str, request: JSON) -> Result:
+        choices = choices_for(request)
+        if character == "\x1b":
+            self.edited = None
+        elif character == "e" and "approve" in choices.values():
+            return Edit(request, request["arguments"] if self.edited is None else self.edited)
+        elif self.edited is not None and choices.get(character) in HARMLESS:
+            return None  # an edit is approved or discarded first
+        elif character == "\t":
+            shown = self._shown
+            self._show(shown[(shown.index(request) + 1) % len(shown)])
+        elif character == "l":
+            self.postponed.add(request["request"])
+            self._show(self.request)
+        else:
             self.decision = choices_for(request, seen=self.seen(request)).get(character)
         return None
 
-    def _type(self, character: str, request: JSON, decision: str) -> Result:
-        if character in "\r\n":
-            answer = Answer(request, decision, self.typed.strip())
+    def _show(self, request: JSON | None) -> None:
+        """Put a request on the screen, without what was typed or edited for another."""
+        self._current = request["request"] if request else ""
+        self.edited = None
+        if self.decision:
             self.decision, self.typed = None, ""
+
+    def _type(self, character: str, request: JSON, decision: str) -> Result:
+        if character in ("\r", "\n"):
+            answer = Answer(
+                request,
+                decision_of(decision),
+                self.typed.strip(),
+                arguments=None if decision in HARMLESS else self.edited,
+                remember=decision == REMEMBER,
+            )
+            self.decision, self.typed, self.edited = None, "", None
             return answer
         if character == "\x1b":
             self.decision, self.typed = None, ""
@@ -129,7 +217,7 @@ class Keys:
         return None
 
     def _compose(self, character: str) -> Result:
-        if character in "\r\n\x1b":
+        if character in ("\r", "\n", "\x1b"):
             text = self.typed.strip() if character != "\x1b" else ""
             self.composing, self.typed = False, ""
             return Message(text) if text else None
@@ -137,9 +225,13 @@ class Keys:
         return None
 
     def _edit(self, character: str) -> None:
-        if character in "\x7f\b":
+        if character in ("\x7f", "\b"):
             self.typed = self.typed[:-1]
         elif character == "\x15":  # Ctrl-U
             self.typed = ""
-        elif character.isprintable():
+        elif len(character) == 1 and character.isprintable():
             self.typed += character
+
+
+def _identity(request: JSON) -> tuple[str, str]:
+    return request["request"], request["digest"]

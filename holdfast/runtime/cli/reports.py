@@ -31,9 +31,11 @@ def print_state(
         found: What Temporal knows of the latest run; None where it knows nothing.
         running: The calls under way.
     """
+    from holdfast.runtime.cli.costs import with_cost
     from holdfast.runtime.cli.screens import show_screen
     from holdfast.runtime.reading.runs import retrying
 
+    state = with_cost(state)
     link = session.link(threads, found.id, found.run_id) if found else None
     retries = retrying(found) if found and "at" not in state else []
     session.output.result({**state, "ui": link}, show_screen(state, running=running, retrying=retries, ui=link))

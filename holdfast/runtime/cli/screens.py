@@ -1,18 +1,25 @@
 """Screens for people: one thread, a list of threads, open requests."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich.text import Text
 
 from holdfast.authority.approvals import ANSWERS
+from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
 from holdfast.runtime.audit.verify import Verification
-from holdfast.runtime.cli.text import arguments_text, brief, clock, count, indented, visible
+from holdfast.runtime.cli.costs import cost_words
+from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.record import EndedThread
 from holdfast.runtime.reading.runs import Retrying
+from holdfast.stores import origin_of
+
+TASK_CHARS = 48
+"""Characters of a task in a list."""
 
 STATUS_STYLES = {
     "running": "cyan",
@@ -50,6 +57,7 @@ def show_screen(
 ) -> Text:
     """One thread: where it is, what it waits for, and the commands that act on it."""
     thread, status = state["thread"], state["status"]
+    origin = origin_of(thread)
     screen = Text.assemble(
         (visible(thread), "bold"),
         "  ",
@@ -61,34 +69,47 @@ def show_screen(
     usage = state["usage"]
     rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"]))]
     rows += [("Running", call) for call in running]
-    rows += [("Retrying", retry_words(each, now=now or datetime.now(UTC))) for each in retrying]
-    rows += [("Tokens", tokens_words(usage)), ("Web UI", ui or "")]
+    at = now or datetime.now(UTC)
+    rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
+    rows += [("Tokens", tokens_words(usage)), ("Cost", cost_words(state) if "cost" in state else "")]
+    rows += [("Limits", limits_words(state.get("limits"))), ("Web UI", ui or "")]
     for label, text in rows:
         if text:
             head, *rest = text.splitlines()
-            screen.append(f"{label:<10} ", "dim").append(head + "\n", "yellow" if label == "Retrying" else "")
+            screen.append(f"{label:<10} ", "dim").append(
+                head + "\n", "yellow" if label in ("Paused", "Retrying") else ""
+            )
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
         if after := blocked.get("after"):
             screen.append(f"  gave up {brief(after, 400)}\n")
-        screen.append(f"  {CLI.command('retry', thread)}\n", "bold")
+        if reason := blocked.get("reason"):
+            screen.append(f"  last: {brief(reason, 1_000)}\n")
+        if origin is None:
+            screen.append(f"  {CLI.command('retry', thread)}\n", "bold")
     for rule in state.get("remembered", ()):
         revoke = CLI.command("revoke", thread, "--remembered", rule["rule"])
         screen.append("\nAllowed from now on  ", "bold").append(
             f"this call of {brief(rule['tool'])}, by {brief(rule['by'])}\n"
         )
+        if "arguments" in rule:
+            screen.append(indented(readable_json(rule["arguments"]), "    ") + "\n")
         screen.append(f"  {revoke}\n", "dim")
     for delegation in state.get("delegated", ()):
         who = f"{brief(delegation['by'])} to {brief(delegation['to'])}, until {clock(delegation['until'])}"
         screen.append("\nDelegated  ", "bold").append(f"by {who}\n")
         screen.append(f"  {CLI.command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
     for request in state["pending"]:
-        screen.append("\n").append(request_screen({"thread": thread, **request}))
+        asked = request_screen if origin is None else _request_text
+        screen.append("\n").append(asked({"thread": thread, **request}))
     if state["result"]:
         title = "Result" if status in ("completed", "waiting_message") else "Why"
         screen.append(f"\n{title}\n", "bold").append(indented(visible(state["result"])) + "\n")
-    if status == "waiting_message":
+    if origin:
+        screen.append(f"\nThis is what a reset of {visible(origin)} has left behind: nothing continues it\n", "bold")
+        screen.append(f"  {CLI.command('show', origin)}\n", "bold")
+    elif status == "waiting_message":
         screen.append(f"\nIt is open for a message\n  {CLI.command('say', thread, 'MESSAGE')}\n", "bold")
     screen.rstrip()
     return screen
@@ -96,10 +117,7 @@ def show_screen(
 
 def request_screen(request: JSON) -> Text:
     """An open request: the call with all its arguments, why it needs a decision, and the commands that decide."""
-    screen = request_head(request)
-    screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
-    if words := terms_words(request):
-        screen.append(f"  {words}\n", "dim")
+    screen = _request_text(request)
     width = 0
     commands = []
     for decision in request.get("answers", ANSWERS.get(request["kind"], ())):
@@ -114,6 +132,46 @@ def request_screen(request: JSON) -> Text:
     return screen
 
 
+def _request_text(request: JSON) -> Text:
+    """A request without the commands that decide."""
+    screen = request_head(request)
+    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
+    for words in request_terms(request):
+        screen.append(f"  {words}\n", "dim")
+    return screen
+
+
+def request_terms(request: JSON) -> tuple[str, ...]:
+    """What a decision depends on besides the call: who decides and by when, reminders, the rule, and the digest."""
+    lines = [terms_words(request)]
+    if edited_by := request.get("edited_by"):
+        lines.append(f"{brief(edited_by)} has changed the LLM's arguments")
+    if veto := request.get("veto"):
+        lines.append(f"May also deny: {brief(', '.join(veto), 300)}")
+    later = [
+        f"reminded {count(request['reminded'], 'time')}" if request.get("reminded") else "",
+        f"next reminder {clock(request['remind_at'])}" if request.get("remind_at") else "",
+        f"more people are asked {clock(request['escalate_at'])}" if request.get("escalate_at") else "",
+    ]
+    lines.append(", ".join(part for part in later if part))
+    if rule := request.get("rule"):
+        lines.append(f"Rule: {brief(rule, 400)}")
+    if digest := request.get("digest"):
+        lines.append(f"Digest: {brief(digest)}")
+    return tuple(line[:1].upper() + line[1:] for line in lines if line)
+
+
+def limits_words(limits: JSON | None) -> str:
+    """What counts towards the agent's limits, each with its limit."""
+    if not limits:
+        return ""
+    return (
+        f"steps {limits['steps']:,} of {limits['step_limit']:,}, unusable replies in a row "
+        f"{limits['rejected_replies']:,} of {limits['max_rejected_replies']:,}, at most {limits['max_calls']:,} calls "
+        "in a reply"
+    )
+
+
 def terms_words(request: JSON) -> str:
     """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
     words, quorum = [], request.get("quorum", 1)
@@ -122,7 +180,8 @@ def terms_words(request: JSON) -> str:
     if quorum > 1:
         words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
     if request.get("expires_at"):
-        words.append(f"until {clock(request['expires_at'])}")
+        then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
+        words.append(f"{then} at {clock(request['expires_at'])}")
     text = "; ".join(words)
     return text[:1].upper() + text[1:]
 
@@ -130,9 +189,9 @@ def terms_words(request: JSON) -> str:
 def signing_screen(request: JSON, payload: JSON, public: str) -> Text:
     """The statement that a person signs."""
     screen = request_head(request)
-    screen.append(indented(arguments_text(request["arguments"]), "    ") + "\n")
+    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
     if "arguments" in payload:
-        screen.append("  to run with\n", "dim").append(indented(arguments_text(payload["arguments"]), "    ") + "\n")
+        screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")
     decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
     details = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
     screen.append(f"  Signed: {visible(decision)}{details}\n  digest {request['digest']}, key {public}", "dim")
@@ -150,9 +209,22 @@ def request_head(request: JSON) -> Text:
     )
 
 
-def retry_words(retrying: Retrying, *, now: datetime) -> str:
-    """`call_llm: attempt 4, the LLM does not answer: connection refused, next try in 8 s`."""
+def retry_words(retrying: Retrying, *, now: datetime, thread: str = "") -> str:
+    """`call_llm: attempt 4, the LLM does not answer: connection refused, next try in 8 s`.
+
+    Args:
+        retrying: The activity.
+        now: The time.
+        thread: Its thread, for the command that unpauses a paused activity; empty to leave that out.
+    """
     silent = "the LLM does not answer: " if retrying.activity == "call_llm" else ""
+    if retrying.paused:
+        command = (
+            f"temporal activity unpause -w {shlex.quote(thread)} --activity-id {shlex.quote(retrying.activity_id)}"
+        )
+        how = f"; `{command}` resumes it" if thread else ""
+        failed = f" after {silent}{brief(retrying.reason, 200)}" if retrying.reason else ""
+        return f"{retrying.activity} is paused in Temporal at attempt {retrying.attempt}{failed}{how}"
     reason = brief(retrying.reason, 200) or "no reason given"
     words = f"{retrying.activity}: attempt {retrying.attempt}, {silent}{reason}"
     if retrying.next_try is None:
@@ -168,11 +240,21 @@ def tokens_words(usage: JSON) -> str:
     return f"{usage['prompt_tokens']:,} prompt{cached}, {usage['completion_tokens']:,} completion"
 
 
-def list_screen(rows: Sequence[JSON]) -> Text:
-    """Threads in columns."""
-    heads = ("THREAD", "STATUS", "STEP", "AGENT", "STARTED")
+def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
+    """Threads in columns, the task last and shortened. What is unknown is `?`."""
+    heads = ("THREAD", "STATUS", "STEP", "PENDING", "AGE", "COST", "AGENT", "TASK")
+    at = now or datetime.now(UTC)
     table = [
-        (visible(row["thread"]), row["status"], str(row["step"]), row["agent"] or "–", clock(row["started_at"]))
+        (
+            visible(row["thread"]),
+            row["status"],
+            str(row["step"]),
+            str(row["pending"] or "–"),
+            age_words(row["started_at"], now=at),
+            cost_words(row),
+            brief(row["agent"] or "–"),
+            brief(row["task"] or "?", TASK_CHARS),
+        )
         for row in rows
     ]
     widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
@@ -183,6 +265,13 @@ def list_screen(rows: Sequence[JSON]) -> Text:
         screen.append("  " + _columns(rest, widths[2:]) + "\n")
     screen.rstrip()
     return screen
+
+
+def age_words(started_at: str, *, now: datetime) -> str:
+    """How long ago something started, in its largest unit: `45s`, `12m`, `3h`, `9d`."""
+    seconds = max(0, int((now - datetime.fromisoformat(started_at)).total_seconds()))
+    units = (("d", 86_400), ("h", 3_600), ("m", 60))
+    return next((f"{seconds // size}{unit}" for unit, size in units if seconds >= size), f"{seconds}s")
 
 
 def verify_screen(verified: Verification) -> Text:

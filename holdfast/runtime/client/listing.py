@@ -4,37 +4,43 @@ Temporal's visibility store finds the threads but lags a little, so running thre
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args
 
-from temporalio.client import WorkflowExecution
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.converter import WorkflowSerializationContext
+from temporalio.service import RPCError
 
 from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError, StatusInvalid
 from holdfast.run import contracts
 from holdfast.run.state import Status
-from holdfast.runtime.client.cursors import cursor_invalid, cursor_of, token_of
+from holdfast.runtime.client.searching import newest, search, search_page
+from holdfast.runtime.client.start_options import TASK
 from holdfast.runtime.client.threads import JSON, Threads
-from holdfast.runtime.reading.executions import list_runs, page_of_runs
+from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.runs import ENDED, status_of
 from holdfast.runtime.reading.states import CLOSED
 
 STATUSES: tuple[str, ...] = get_args(Status)
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
+_PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
 # Only the last Temporal run of an agent run: earlier ones were continued as new.
 _RUNS = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
 _LATEST = (
     f"WorkflowType IN ('{contracts.WORKFLOW}', '{contracts.LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
 )
-_MAX_CONCURRENT = 10
+_MAX_CONCURRENT = 20
 """Queries in flight while listing."""
-_SEARCH_TIME = timedelta(seconds=10)
+
+VALUES_SECONDS = 0.7
+"""How long `list_threads` waits for what only the runs themselves can say."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +52,30 @@ class Unanswered:
 
 
 async def list_pending(
-    threads: Threads, *, limit: int = 1_000, prefixes: Sequence[str] = ()
+    threads: Threads, *, limit: int = 1_000, prefixes: Sequence[str] = (), note: Note | None = None
 ) -> tuple[list[JSON], list[Unanswered]]:
-    """List the open requests of all threads, and the threads that have some but could not be queried.
+    """List the open requests of all threads, and the threads that have some but could not be read.
 
     Args:
         threads: The namespace's threads.
         limit: The most threads.
         prefixes: Only threads whose id begins with one of these; none for all.
+        note: Called once with a message when no worker answers, and requests are those in Temporal's histories; None
+            to count such threads as unread.
     """
     # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
-    found = await _search(
-        threads, f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{_of_prefixes(prefixes)}", limit
-    )
-    answers = await _query_all([run.id for run in found], threads.pending)
+    query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{_of_prefixes(prefixes)}"
+    found = await search(threads, query, limit=limit)
+    silent: list[str] = []
+
+    async def pending(thread: str) -> list[JSON]:
+        # Each silence costs seconds: after the first one, histories are read at once.
+        keep = silent.append if note else None
+        return await threads.pending(thread, note=keep, use_worker=not silent)
+
+    answers = await _query_all([run.id for run in found], pending)
+    if silent and note:
+        note(f"{silent[0]} These requests are from Temporal's histories.")
     unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
     return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
 
@@ -67,15 +83,27 @@ async def list_pending(
 async def list_threads(
     threads: Threads, *, status: str | None = None, limit: int = 100, loops: bool = True
 ) -> list[JSON]:
-    """List threads, newest first: `{"thread", "agent", "status", "step", "started_at"}`; with `loops`, loops as well.
+    """List threads, newest first; with `loops`, loops as well.
 
-    Visibility lags a little, and has the step as of the last change of status: running threads are queried.
+    Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (how many
+    requests are open), `task` (in one line), `usage` and `llm`. What is unknown is None: the task of a run that another
+    program started, and tokens that nobody has reported within a second.
+
+    Visibility lags a little, and has the step as of the last change of status: open threads are queried.
+
+    Args:
+        threads: The namespace's threads.
+        status: Only threads with this status.
+        limit: The most threads.
+        loops: Whether to list loops as well.
 
     Raises:
         StatusInvalid: There is no such status.
     """
     query = _LATEST if loops else _RUNS
-    found = await _latest_runs(threads, await _search(threads, query + _status_filter(status), limit), status)
+    found = await newest(threads, query + _status_filter(status), limit=limit)
+    if status in CLOSED:
+        found = await _without_reopened(threads, found)
     return await _rows(threads, found, status)
 
 
@@ -108,67 +136,51 @@ async def list_page(
     query = _RUNS + _status_filter(status) + _of_prefixes(prefixes)
     if agent:
         query += f" AND {_AGENT.name} = '{agent}'"
-    try:
-        runs, following = await page_of_runs(
-            threads.runs.client, query, size=limit, cursor=token_of(cursor), within=_SEARCH_TIME
-        )
-    except RPCError as error:
-        if cursor and error.status is RPCStatusCode.INVALID_ARGUMENT:
-            raise cursor_invalid() from error
-        raise _translated(threads, error) from error
-    earlier = await _earlier_runs(threads, [run for run in runs if run.status in ENDED])
-    latest = [run for run in runs if run.run_id not in earlier and run.id.startswith(tuple(prefixes) or "")]
-    return await _rows(threads, latest, status), cursor_of(following)
+    found, following = await search_page(threads, query, size=limit, cursor=cursor)
+    latest = await _without_reopened(threads, found)
+    return await _rows(threads, [run for run in latest if run.id.startswith(tuple(prefixes) or "")], status), following
 
 
 async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: str | None) -> list[JSON]:
-    """The rows of threads, in the same order; of running ones as their workers see them."""
-    rows = {run.id: _row(run) for run in found}
-    # With a short limit: if no worker answers, the rows keep what visibility has.
-    running = [thread for thread, row in rows.items() if row["status"] == "running"]
-    answers = await _query_all(running, lambda name: threads.runs.query(name, "state", within=2), within=2)
-    for thread, state in answers.items():
-        if isinstance(state, dict):
-            rows[thread] |= {name: state[name] for name in ("agent", "status", "step")}
+    """The rows of threads, in the same order, completed by what the runs themselves say."""
+    rows = {run.id: await _row(threads, run) for run in found}
+    # With a short limit: if no worker answers, the rows keep what visibility has. What runs may have changed most.
+    first = sorted(found, key=lambda run: rows[run.id]["status"] != "running")
+    runs = {run.id: run for run in first if run.workflow_type == contracts.WORKFLOW}
+    answers = await _query_all(list(runs), lambda name: _reported(threads, runs[name]), within=VALUES_SECONDS)
+    for thread, reported in answers.items():
+        if isinstance(reported, dict):
+            rows[thread] |= reported
     return [row for row in rows.values() if status in (None, row["status"])]
 
 
-async def _latest_runs(threads: Threads, found: list[WorkflowExecution], status: str | None) -> list[WorkflowExecution]:
-    """Keep the latest run of each thread, newest first: a closed thread that was re-opened has several runs."""
-    newest: dict[str, WorkflowExecution] = {}
-    for run in sorted(found, key=lambda run: run.start_time, reverse=True):
-        newest.setdefault(run.id, run)
-    if status in CLOSED:  # later runs, with another status, are not among those found
-        earlier = await _earlier_runs(threads, list(newest.values()))
-        newest = {name: run for name, run in newest.items() if run.run_id not in earlier}
-    return list(newest.values())
+async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
+    """Return what a run itself says: an open one in answer to a query, a completed one in its result."""
+    if run.status not in ENDED:
+        state = await threads.runs.query(run.id, "state", within=VALUES_SECONDS)
+        known = {name: state[name] for name in ("agent", "status", "step", "usage")}
+        return {**known, "llm": state.get("llm"), "pending": len(state["pending"])}
+    if run.status is not WorkflowExecutionStatus.COMPLETED:
+        return {}
+    closed = threads.runs.client.get_workflow_handle(run.id, run_id=run.run_id, result_type=contracts.RunResult)
+    try:
+        result = await closed.result(follow_runs=False, rpc_timeout=timedelta(seconds=VALUES_SECONDS))
+    except (RPCError, WorkflowFailureError, ValueError):  # removed meanwhile, or not readable here
+        return {}
+    if not isinstance(result, contracts.RunResult):
+        return {}
+    return {"step": result.steps, "usage": result.usage.model_dump(), "llm": result.llm or None}
 
 
-async def _earlier_runs(threads: Threads, closed: Sequence[WorkflowExecution]) -> set[str]:
-    """The Temporal ids of those runs that are not the latest of their threads."""
-    answers = await _query_all(list({run.id for run in closed}), lambda name: threads.runs.describe(name, loops=True))
-    return {run.run_id for run in closed if _run_id(answers.get(run.id)) not in ("", run.run_id)}
+async def _without_reopened(threads: Threads, found: list[WorkflowExecution]) -> list[WorkflowExecution]:
+    """Leave out closed runs that are not the latest of their threads: with another status, that one is not found."""
+    closed = {run.id for run in found if run.status in ENDED}
+    answers = await _query_all(sorted(closed), lambda name: threads.runs.describe(name, loops=True))
+    return [run for run in found if _run_id(answers.get(run.id)) in ("", run.run_id)]
 
 
 def _run_id(described: Any) -> str:
-    return str(getattr(described, "run_id", ""))  # an error has none
-
-
-async def _search(threads: Threads, query: str, limit: int) -> list[WorkflowExecution]:
-    try:
-        return [row async for row in list_runs(threads.runs.client, query, limit=limit, within=_SEARCH_TIME)]
-    except RPCError as error:
-        raise _translated(threads, error) from error
-
-
-def _translated(threads: Threads, error: RPCError) -> HoldfastError:
-    """The HoldfastError for an error of a search."""
-    if error.status is RPCStatusCode.INVALID_ARGUMENT and "Holdfast" in error.message:
-        return HoldfastError(
-            f"namespace {threads.runs.client.namespace!r} lacks Holdfast's search attributes "
-            f"({one_line(error.message)}). A worker registers them when it starts."
-        )
-    return threads.runs.translate_error(error)
+    return "" if described is None or isinstance(described, HoldfastError) else str(described.run_id)
 
 
 def _of_prefixes(prefixes: Sequence[str]) -> str:
@@ -220,7 +232,7 @@ _EXECUTION_STATUSES = {
 }
 
 
-def _row(run: WorkflowExecution) -> JSON:
+async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
     known = run.typed_search_attributes
     return {
         "thread": run.id,
@@ -228,4 +240,20 @@ def _row(run: WorkflowExecution) -> JSON:
         "status": status_of(run),
         "step": known.get(_STEP) or 0,
         "started_at": run.start_time.isoformat(),
+        "pending": 0 if run.status in ENDED else known.get(_PENDING) or 0,
+        "task": await _task(threads, run),
+        "usage": None,
+        "llm": None,
     }
+
+
+async def _task(threads: Threads, run: WorkflowExecution) -> str | None:
+    """Return the task in one line; None if the run was started without it, or if it cannot be decrypted here."""
+    memo = run.raw_info.memo.fields.get(TASK)
+    if memo is None:
+        return None
+    place = WorkflowSerializationContext(namespace=threads.runs.client.namespace, workflow_id=run.id)
+    with contextlib.suppress(Exception):  # anybody may write a memo: any payload, or none of ours
+        (task,) = await threads.runs.client.data_converter.with_context(place).decode([memo], [str])
+        return one_line(task, 100)
+    return None

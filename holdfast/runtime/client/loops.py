@@ -23,7 +23,7 @@ from holdfast.loop.state import LoopInput, LoopState, Steering
 from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.decisions import UpdateResult, send_update
-from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id, summary
+from holdfast.runtime.client.start_options import check_own_id, issued, memo, new_thread_id, summary
 from holdfast.runtime.client.threads import JSON, Started, Threads
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import ENDED, NeverRan
@@ -71,6 +71,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             # Its iterations are threads named after it, and must not be confused with those of another loop.
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            memo=memo(loop.task or f"work off {loop.workspace}"),
             static_summary=summary(loop.task or f"work off {loop.workspace}"),
             static_details=_details(loop, chosen),
             rpc_timeout=timedelta(seconds=10),

@@ -4,13 +4,16 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from holdfast.base.text import one_line
+from holdfast.base.text import code, one_line, quoted
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
 from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import read_content, too_long, unfit
 from holdfast.runtime.programs import CLI
 from holdfast.seals.starts import Start
 from holdfast.stores import origin_of
+
+DETAILS_CHARS = 4_000
+"""Characters of a task in the Web UI's details."""
 
 StartT = TypeVar("StartT", bound=Start)
 
@@ -77,17 +80,26 @@ def summary(task: Content) -> str:
     return one_line(next(line for line in text_of(task).splitlines() if line.strip()), 100)
 
 
+TASK = "task"
+"""The memo of a start that has the task in one line: Temporal lists memos, and does not list summaries."""
+
+
+def memo(task: Content) -> dict[str, str]:
+    """Return what Temporal keeps beside a run, for lists of runs."""
+    return {TASK: summary(task)}
+
+
 def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:
     """Return what the Web UI shows of a run, in Markdown."""
-    quoted = "\n".join(f"> {line}" for line in text_of(task)[:4_000].splitlines())
     unchanged = "as before" if continued else None
     return "\n".join(
         [
-            f"Agent: {f'`{agent}`' if agent else unchanged or 'the first of the catalog'}  ",
-            f"Workspace: {f'`{workspace}`' if workspace else unchanged or 'its own folder'}  ",
-            f"Follow it: `{CLI.command('watch', thread)}`",
+            f"Agent: {f'`{code(agent)}`' if agent else unchanged or 'the first of the catalog'}  ",
+            f"Workspace: {f'`{code(workspace)}`' if workspace else unchanged or 'its own folder'}  ",
+            f"Follow it: `{code(CLI.command('watch', thread))}`  ",
+            "What it waits for: *Current Details*, on this page",
             "",
-            quoted,
+            quoted(text_of(task), DETAILS_CHARS),
         ]
     )
 

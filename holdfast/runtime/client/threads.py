@@ -25,7 +25,6 @@ from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
     HoldfastError,
-    RunPaused,
     ServerUnreachable,
     ThreadExists,
     ThreadNotFound,
@@ -35,12 +34,20 @@ from holdfast.llm.blocks import Content
 from holdfast.log.events import AgentEvent
 from holdfast.run import contracts
 from holdfast.runtime.client.connect import seals_of
-from holdfast.runtime.client.start_options import check_own_id, check_task, details, issued, new_thread_id, summary
+from holdfast.runtime.client.start_options import (
+    check_own_id,
+    check_task,
+    details,
+    issued,
+    memo,
+    new_thread_id,
+    summary,
+)
 from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs, status_of
-from holdfast.runtime.reading.states import CLOSED, decode_lines, state_at, state_of
+from holdfast.runtime.reading.states import CLOSED, decode_lines, pending_of, state_at, state_of
 from holdfast.stores import ThreadStore
 from holdfast.transcript.transcript import Transcript
 
@@ -154,6 +161,7 @@ class Threads:
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 id_reuse_policy=_REJECT if once else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                memo=memo(task),
                 static_summary=summary(task),
                 static_details=details(task, agent=agent, thread=thread, workspace=workspace, continued=continued),
                 rpc_timeout=timedelta(seconds=10),
@@ -288,16 +296,16 @@ class Threads:
         lines = self.reader.lines(thread, 0, found=None, note=None, use_worker=False)
         return [event async for event in decode_lines(lines)]
 
-    async def pending(self, thread: str) -> list[JSON]:
-        """Return the open requests of a thread, each with the thread id."""
-        found = await self.reader.find(thread)
-        if found is None or found.status in ENDED:
-            return []
-        requests: list[JSON]
-        try:
-            requests = await self.runs.query(thread, "pending_approvals")
-        except RunPaused:
-            requests = (await self.state(thread, found=found))["pending"]
+    async def pending(self, thread: str, *, note: Note | None = None, use_worker: bool = True) -> list[JSON]:
+        """Return the open requests of a thread, each with the thread id.
+
+        Args:
+            thread: The thread id.
+            note: Called with a message when no worker answers, and the requests are those in Temporal's history; None
+                to raise instead.
+            use_worker: Query the worker; otherwise read only the recorded history.
+        """
+        requests = await pending_of(self.reader, thread, note=note, use_worker=use_worker)
         return [{"thread": thread, **request} for request in requests]
 
     async def _raise_not_found(self, thread: str, state: JSON) -> None:

@@ -83,6 +83,9 @@ class Retrying:
     reason: str
     next_try: datetime | None
     """None while an attempt is running."""
+    activity_id: str = ""
+    paused: bool = False
+    """The activity is paused in Temporal: no further attempt starts until somebody unpauses it."""
 
     def view(self) -> dict[str, Any]:
         """Return the activity as `show --json` presents it."""
@@ -311,7 +314,7 @@ def status_of(run: WorkflowExecution) -> str:
 
 
 def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
-    """Return the run's activities that failed and are being retried."""
+    """Return the run's activities that failed and are being retried, or that are paused in Temporal."""
     return [
         Retrying(
             activity=activity.activity_type.name,
@@ -322,7 +325,9 @@ def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
                 if activity.HasField("next_attempt_schedule_time")
                 else None
             ),
+            activity_id=activity.activity_id,
+            paused=activity.paused,
         )
         for activity in found.raw_description.pending_activities
-        if activity.attempt > 1
+        if activity.attempt > 1 or activity.paused
     ]

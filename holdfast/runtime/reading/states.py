@@ -77,6 +77,33 @@ async def state_of(
     return {**view, "retrying": [each.view() for each in retrying(found)]}
 
 
+async def pending_of(
+    reader: Reader, thread: str, *, note: Note | None, use_worker: bool = True
+) -> list[dict[str, Any]]:
+    """Return the open requests of a thread, as `pending` presents them.
+
+    Args:
+        reader: Reads the thread.
+        thread: The thread id.
+        note: Called with a message when no worker answers; None to raise instead.
+        use_worker: Query the worker; otherwise read only the recorded history.
+    """
+    found = await reader.find(thread)
+    if found is None or found.status in ENDED:
+        return []
+    if not use_worker:
+        run = await reader.history(found)
+    else:
+        try:
+            requests: list[dict[str, Any]] = await reader.runs.query(thread, "pending_approvals")
+        except NoWorker as silence:
+            run = await reader.history_instead(thread, silence, note)
+        else:
+            return requests
+    state = _state_from_run(thread, run)
+    return [] if state.outcome else [request.view() for request in state.authority.requests]
+
+
 async def state_at(reader: Reader, thread: str, position: int, *, note: Note | None) -> dict[str, Any]:
     """Return the state right after the event at `position`.
 

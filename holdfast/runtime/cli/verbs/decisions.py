@@ -220,7 +220,7 @@ def _complete(session: Session, **payload: Any) -> "JSON":
 async def _show_request(session: Session, threads: "Threads", thread: str, payload: "JSON", private: str) -> "JSON":
     """Show the open request, and put its digest into the payload: what is signed is what is shown.
 
-    A digest that was given stands for a request that was seen before, and needs no worker.
+    A digest that was given stands for a request that was seen before, and needs no look at it.
     """
     from holdfast.authority.signatures import public_key
     from holdfast.runtime.cli.screens import signing_screen
@@ -228,7 +228,7 @@ async def _show_request(session: Session, threads: "Threads", thread: str, paylo
 
     if "digest" in payload:
         return payload
-    for request in await threads.pending(thread):
+    for request in await threads.pending(thread, note=session.note_silence):
         if request["request"] == payload["request"]:
             check_shown(request)
             payload = {**payload, "digest": request["digest"]}
@@ -249,16 +249,9 @@ def _report(session: Session, what: str, decided: "UpdateResult") -> int:
 
 
 def _read_arguments(text: str) -> dict[str, Any]:
-    import json
+    from holdfast.runtime.cli.edited_arguments import read_arguments
 
     try:
-        given = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"--edit is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise typer.BadParameter('--edit has to be an object with all arguments, such as {"version": "1.2.1"}')
-    return given
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no number {name}")
+        return read_arguments(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--edit: {error}") from None

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
     from holdfast.runtime.client.threads import JSON, Threads
+    from holdfast.runtime.reading.reader import Note
 
 RUN_EVENTS = 200
-"""How many events `show` reads back to name the calls under way."""
+"""How many events `show` reads back to name the calls under way, and why a reply could not be used."""
 
 verbs = Verbs()
 
@@ -49,20 +50,22 @@ async def show(
 async def list_threads(
     session: Session,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only threads with this status.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads: the N newest.")] = 100,
 ) -> int:
-    """List threads, newest first.
+    """List threads, newest first: status, step, open requests, cost and task.
 
     Statuses: running, waiting_approval, waiting_message, dormant, blocked, completed, failed, cancelled.
     """
     threads = await session.connect()
+    from holdfast.runtime.cli.costs import with_cost
     from holdfast.runtime.cli.screens import list_screen
     from holdfast.runtime.client.listing import list_threads
 
-    output, rows = session.output, await list_threads(threads, status=status, limit=limit)
+    output = session.output
+    rows = [with_cost(row) for row in await list_threads(threads, status=status, limit=limit)]
     if output.as_json:
         for row in rows:
-            output.result({name: row[name] for name in ("thread", "agent", "status", "step")})
+            output.result(row)
         return OK
     output.result(rows, list_screen(rows))
     if not rows:
@@ -146,15 +149,15 @@ async def pending(
     session: Session,
     thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="[default: all threads]")] = None,
 ) -> int:
-    """Print the requests that wait for a decision."""
+    """Print the requests that wait for a decision; without a worker, those in Temporal's history."""
     threads = await session.connect(thread)
     from holdfast.runtime.cli.screens import request_screen
     from holdfast.runtime.client.listing import list_pending
 
     if thread is None:
-        requests, unanswered = await list_pending(threads)
+        requests, unanswered = await list_pending(threads, note=session.note_silence)
     else:
-        requests, unanswered = await threads.pending(thread), []
+        requests, unanswered = await threads.pending(thread, note=session.note_silence), []
     output = session.output
     for request in requests:
         output.result(request, None if output.as_json else request_screen(request))
@@ -239,6 +242,7 @@ async def _show_now(session: Session, threads: "Threads", thread: str) -> None:
         state = await threads.state(thread, found=found, note=silence.append)
         idle = found is None or silence or state["status"] in CLOSED
         running = [] if idle else await _running(threads, thread, state)
+        state = await _explained(session, threads, thread, state)
     except ServerUnreachable:
         if found:
             session.output.note(session.describe_in_temporal(threads, found))
@@ -259,12 +263,39 @@ async def _find(session: Session, threads: "Threads", thread: str) -> "WorkflowE
 
 async def _running(threads: "Threads", thread: str, state: "JSON") -> Sequence[str]:
     """The calls under way."""
-    from holdfast.errors import EventsMissing
     from holdfast.runtime.cli.event_lines import running_calls
+
+    return running_calls(await _last_events(threads, thread, state))
+
+
+async def _explained(session: Session, threads: "Threads", thread: str, state: "JSON") -> "JSON":
+    """The state with what only the log says: the last reason of a block, and the arguments of remembered rules."""
+    from holdfast.errors import HoldfastError
+    from holdfast.runtime.cli.event_lines import last_rejection
+    from holdfast.runtime.client.remembered import rules_with_arguments
+
+    try:
+        if blocked := state["blocked"]:
+            events = await _last_events(threads, thread, state, note=session.note_silence)
+            if reason := last_rejection(events):
+                state = {**state, "blocked": {**blocked, "reason": reason}}
+        if rules := state.get("remembered"):
+            log = threads.events(thread, note=lambda _: None)
+            state = {**state, "remembered": await rules_with_arguments(rules, log)}
+    except HoldfastError as error:
+        session.output.note(f"Some of the log cannot be read: {visible(str(error))}")
+    return state
+
+
+async def _last_events(
+    threads: "Threads", thread: str, state: "JSON", *, note: "Note | None" = None
+) -> Sequence["JSON"]:
+    """The last events of a thread, as far as they can be read."""
+    from holdfast.errors import EventsMissing
 
     after = max(-1, state["events"] - RUN_EVENTS)
     try:
-        return running_calls([event async for event in threads.events(thread, after=after)])
+        return [event async for event in threads.events(thread, after=after, note=note)]
     except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
         after = (error.stop or state["events"]) - 1
-        return running_calls([event async for event in threads.events(thread, after=after)])
+        return [event async for event in threads.events(thread, after=after, note=note)]

@@ -1,0 +1,27 @@
+"""What threads have cost, as far as the price of their LLM is known."""
+
+from importlib.util import find_spec
+
+from holdfast.llm.messages import Usage
+from holdfast.runtime.client.threads import JSON
+
+
+def with_cost(view: JSON) -> JSON:
+    """Return a view of a thread with its `cost` in US dollars; None where the tokens, the LLM or its price are unknown.
+
+    The list prices are those of the package `genai-prices`, which comes with the worker.
+    """
+    usage, llm, cost = view.get("usage"), view.get("llm"), None
+    if usage and llm and find_spec("genai_prices"):
+        from holdfast.runtime.llm.prices import price
+
+        cost = price(llm, Usage.model_validate(usage))
+    return {**view, "cost": cost}
+
+
+def cost_words(view: JSON) -> str:
+    """The cost of a thread: `$0.0123`; in tokens, where the price is unknown; `?`, where they are unknown, too."""
+    if view.get("cost") is not None:
+        return f"${view['cost']:,.4f}"
+    usage = view.get("usage")
+    return "?" if usage is None else f"{usage['prompt_tokens'] + usage['completion_tokens']:,} tokens"

@@ -1,0 +1,227 @@
+"""What the live view shows below the events: the status, the calls under way, and the request to decide.
+
+1. Everything fits the terminal, however small. What is longer scrolls, and says how much is above and below.
+2. A decision that lets a call run is offered once every row of the request has been on the screen.
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+from rich.console import Console, Group, RenderableType
+from rich.spinner import Spinner
+from rich.text import Text
+
+from holdfast.authority.statements import parsed
+from holdfast.base.readable_json import readable_json
+from holdfast.errors import EventOutOfPlace
+from holdfast.log.events import EVENTS
+from holdfast.run.details import HARMLESS
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.runtime.cli.event_lines import running_calls
+from holdfast.runtime.cli.keys import ASKS, Keys, choices_for, decision_of, hints_for
+from holdfast.runtime.cli.screens import (
+    STATUS_STYLES,
+    limits_words,
+    request_head,
+    request_terms,
+    retry_words,
+    tokens_words,
+)
+from holdfast.runtime.cli.scrolling import Scrolling
+from holdfast.runtime.cli.text import brief, visible
+from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.reading.runs import Retrying
+
+FEWEST_ROWS = 2
+"""Rows that a request has at the least, on the smallest terminal."""
+
+_SCROLLING = {" ": "page_down", "b": "page_up"}
+"""Keys that scroll where they are not text."""
+
+_CHANGES = {"-": "red", "+": "green"}
+
+
+class View:
+    """The state of the live view: a fold over the events so far.
+
+    Args:
+        thread: The thread id.
+        console: The terminal.
+    """
+
+    def __init__(self, thread: str, console: Console) -> None:
+        self.state = RunState(thread=thread)
+        self.keys = Keys(seen=self.seen)
+        self.scrolling = Scrolling()
+        """The request on the screen."""
+        self.note = ""
+        self.retrying: Sequence[Retrying] = ()
+        self._console = console
+        self._recent: list[JSON] = []
+        self._spinner = Spinner("dots")
+
+    def add(self, event: JSON) -> None:
+        """Add the next event."""
+        try:
+            self.state = evolve(self.state, EVENTS.validate_python([event])[0])
+        except ValidationError:
+            self.note = "a newer release recorded this run; this view may not show all of it"
+        except EventOutOfPlace:
+            self.note = "earlier events of this thread are missing; this view may not show all of it"
+        if event["type"] == "llm_replied":
+            self._recent.clear()  # calls of earlier steps are all finished
+        self._recent.append(event)
+        requests = [
+            {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
+            for request in self.state.authority.requests
+        ]
+        self.keys.update(requests, blocked=self.state.blocked is not None)
+
+    def seen(self, request: JSON) -> bool:
+        """Whether all of a request, as it would run, has been on the screen."""
+        return self.scrolling.seen(self._about(request))
+
+    def _about(self, request: JSON) -> tuple[str, str, str]:
+        return request["request"], request["digest"], str(self.keys.edited)
+
+    def scroll(self, key: str) -> bool:
+        """Scroll the request on the screen, if the key does that."""
+        if self.keys.request is None:
+            return False
+        return self.scrolling.key(key if self.keys.typing else _SCROLLING.get(key, key))
+
+    def explain(self, key: str) -> str:
+        """Return why a key does nothing that would let a call run; empty where it does what it says."""
+        request = self.keys.request
+        if request is None or self.keys.typing or self.seen(request):
+            return ""
+        word = choices_for(request).get(key, "deny")
+        if decision_of(word) in HARMLESS:
+            return ""
+        return f"read all of it first: {self.scrolling.unseen_words} were not on the screen yet; [space] pages on"
+
+    def __rich__(self) -> RenderableType:
+        """The part below the events."""
+        width, height = self._console.width, self._console.height - 1  # the cursor stands below
+        request = self.keys.request
+        if request is None:
+            bottom = self._rows(self._bottom(), most=max(1, height - FEWEST_ROWS))
+            top = self._rows([*self._top(), *self._waiting()], most=max(1, height - len(bottom) - 1))
+            return Group(*top, *self._spinning(), *bottom)
+        terms = request_terms(request)
+        self.scrolling.lay_out(
+            lambda: self._request(request, terms),
+            width=width,
+            key=self._about(request),
+            version=(terms, self.keys.place),
+        )
+        before = self.seen(request)
+        parts = self._around(height)
+        return parts if before == self.seen(request) else self._around(height)  # now there are more keys
+
+    def _around(self, height: int) -> Group:
+        """The request, between the status and the keys: as many of its rows as there is room for."""
+        bottom = self._rows(self._bottom(), most=max(1, height - FEWEST_ROWS - 2))
+        left = height - len(bottom) - 1  # one row says how much is above and below
+        top = self._cut([*self._top()], most=max(1, left - max(FEWEST_ROWS, len(self.scrolling.rows))))
+        shown = self.scrolling.show(left - len(top))
+        mark = self.scrolling.mark
+        return Group(*top, *shown, *self._cut([Text(f"── {mark} ──", "bold yellow")] if mark else [], most=1), *bottom)
+
+    def _top(self) -> Iterator[Text]:
+        """Status, calls under way, and why the run is blocked: each may be cut to one row."""
+        state = self.state
+        agent = brief(state.spec.name) if state.spec else "loading…"
+        yield Text.assemble(
+            (state.status.replace("_", " "), STATUS_STYLES.get(state.status, "")),
+            f"  agent {agent}, step {state.steps.count}  ",
+            (tokens_words(state.usage.model_dump()), "dim"),
+        )
+        if self.keys.request is None:
+            yield Text("─" * min(self._console.width, 80), "dim")
+        for call in running_calls(self._recent):
+            yield Text(f"  {call}", "cyan")
+        now = datetime.now(UTC)
+        for each in self.retrying:
+            yield Text(f"  {'paused' if each.paused else 'retrying'} {retry_words(each, now=now)}", "yellow")
+        if state.blocked:
+            yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
+            if words := limits_words(state.view()["limits"]):
+                yield Text(f"  {words}", "red")
+
+    def _waiting(self) -> Iterator[Text]:
+        if self.state.status == "waiting_message":
+            yield Text(f"Waiting for a message until {until(self.state.idle.until)}", "bold")
+
+    def _spinning(self) -> Iterator[Spinner]:
+        if self.state.status == "running":
+            calls = running_calls(self._recent)
+            self._spinner.update(text=Text("tools are running" if calls else "waiting for the LLM", "dim"))
+            yield self._spinner
+
+    def _request(self, request: JSON, terms: Sequence[str]) -> Iterator[Text]:
+        """The request in full: the question, the arguments, and who decides by when."""
+        place = f" ({self.keys.place} open)" if self.keys.place else ""
+        head = request_head(request)
+        head.rstrip()
+        yield Text.assemble(head, (place, "yellow"))
+        asked = readable_json(request["arguments"])
+        if self.keys.edited is None:
+            yield from (Text(f"  {line}") for line in asked.split("\n"))
+        else:
+            yield Text("  Edited; to run with the lines marked + in place of those marked -:", "bold")
+            yield from compared(asked.split("\n"), readable_json(self.keys.edited).split("\n"))
+        yield from (Text(f"  {line}", "dim") for line in terms)
+
+    def _bottom(self) -> Iterator[Text]:
+        """What the user types, notes and the keys: all of it is shown."""
+        keys, request = self.keys, self.keys.request
+        if keys.decision:
+            asks = ASKS.get(keys.decision, "reason")
+            yield Text.assemble(
+                (f"{keys.decision}: ", "bold"), f"{asks} (Enter sends, Esc cancels): {visible(keys.typed)}▌"
+            )
+        elif request is not None and not keys.composing:
+            seen = self.seen(request)
+            others, edited = bool(keys.place), keys.edited is not None
+            hints = hints_for(request, seen=seen, edited=edited, others=others)
+            yield Text(hints if seen else f"[space] read on, to approve   {hints}", "bold")
+        if keys.composing:
+            yield Text.assemble(("message: ", "bold"), f"(Enter sends, Esc cancels): {visible(keys.typed)}▌")
+        if self.note:
+            yield Text(brief(self.note, 300), "yellow")
+        yield Text(self._hints(), "dim")
+
+    def _hints(self) -> str:
+        postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
+        hints = [f"[p] show {postponed} postponed"] if postponed else []
+        hints += ["[r] retry"] if self.keys.blocked else []
+        return "   ".join([*hints, "[m] send a message", "[q] leave; the run continues"])
+
+    def _rows(self, lines: Iterator[Text] | Sequence[Text], *, most: int) -> list[Text]:
+        """Lines as rows of the screen; of too many, the last ones."""
+        rows = [row for line in lines for row in line.wrap(self._console, max(1, self._console.width))]
+        return rows if len(rows) <= most else [Text("…", "yellow"), *rows[len(rows) - most + 1 :]]
+
+    def _cut(self, lines: Sequence[Text], *, most: int) -> list[Text]:
+        """Each line as one row, with a mark where it is cut; of too many, the first ones."""
+        for line in lines:
+            line.truncate(self._console.width, overflow="ellipsis")
+        return [*lines][:most]
+
+
+def compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Text]:
+    """All lines of both texts, once where they are the same, and marked `-` or `+` where they are not."""
+    # `ndiff` also compares the characters of lines, and fails on thousands of them.
+    changes = difflib.unified_diff(before, after, n=max(len(before), len(after)), lineterm="")
+    lines = [*changes][3:] or [f" {line}" for line in after]
+    for line in lines:
+        yield Text(f"{line[0]} {line[1:]}", _CHANGES.get(line[0], ""))
+
+
+def until(end: datetime | None) -> str:
+    """The time at which a run closes that gets no message."""
+    return end.astimezone().strftime("%H:%M:%S") if end else "later"

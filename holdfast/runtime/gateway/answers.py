@@ -64,6 +64,8 @@ class ListedThread(ResponseBody):
     status: str
     step: int
     """How many times the LLM has replied."""
+    pending: int
+    """How many requests are open."""
     started_at: str
 
 

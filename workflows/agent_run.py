@@ -389,6 +389,15 @@ class AgentRunWorkflow:
     def _may_revoke(self, payload: Any = None, *more: Any) -> None:
         self._refuse("revoke", payload)
 
+    @workflow.update(name="compact")
+    async def compact_update(self, payload: Any = None, *more: Any) -> View:
+        """Compact the context, as the signal `compact` does, and return the outcome: {"by": "alice"}."""
+        return await self._answer("compact", payload)
+
+    @compact_update.validator
+    def _may_compact(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("compact", payload)
+
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
     @property

@@ -25,6 +25,7 @@ from holdfast.log.events import (
     ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
+    CompactionRequested,
     ContextCompacted,
     ContextExceeded,
     DecisionReceived,
@@ -66,7 +67,7 @@ from holdfast.run.consequences import (
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.inputs import on_message
+from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import StartCalls, TakeMessages
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
@@ -244,6 +245,8 @@ class Audit:
                 yield from self._ends(event)
             case RunUnblocked() if state.blocked:
                 yield [event]
+            case CompactionRequested():
+                yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
             case (
                 SignalRejected()
                 | RefusalsCounted()

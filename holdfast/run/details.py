@@ -62,6 +62,8 @@ def current_details(state: RunState) -> str:
     ]
     if state.blocked:
         lines += blocked_details(state.blocked)
+    if state.warning:
+        lines += ["", "### Warning", "", quoted(state.warning)]
     for request in state.authority.requests[:SHOWN_REQUESTS]:
         lines += ["", *_request(state, request)]
     if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:

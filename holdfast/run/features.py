@@ -14,8 +14,8 @@ the level from which on a run has it: `state.features >= LEVEL`.
    activity does what is new only where its request asks for it. So an older worker never meets it in a run that it
    accepts.
 
-To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate something new, name its level as a
-constant here, and ask for it.
+To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate something new, name its level as
+a constant here, and ask for it.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,18 @@ from holdfast.version import __version__
 
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
-    1: "0.2.0",
+    1: "0.2.0: `compact`, a compaction on request; no compaction by size where less than half of the context can go",
 }
 """Feature level → what it adds, and in which release."""
 
 FEATURES = max(LEVELS)
 """The level of this release."""
+
+COMPACTION_MUST_HELP = 1
+"""From this level on, a context is compacted by size only where half of it can go (`Context.is_full`)."""
+
+COMPACT_ON_REQUEST = 1
+"""From this level on, a run has the signal and update `compact`."""
 
 
 def require_features(level: int) -> None:

@@ -94,6 +94,8 @@ class ThreadState(Frozen):
     delegated: tuple[Delegation, ...] = ()
     blocked: Blocked | None
     """Why the run is blocked; `Thread.retry` resumes it."""
+    warning: str = ""
+    """What a person should change, though the run can continue; empty for nothing."""
     usage: Usage
     """Tokens of all LLM calls of the thread."""
     result: str | None

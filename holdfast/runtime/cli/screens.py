@@ -62,11 +62,14 @@ def show_screen(
     rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"]))]
     rows += [("Running", call) for call in running]
     rows += [("Retrying", retry_words(each, now=now or datetime.now(UTC))) for each in retrying]
+    rows += [("Warning", visible(state.get("warning", "")))]
     rows += [("Tokens", tokens_words(usage)), ("Web UI", ui or "")]
     for label, text in rows:
         if text:
             head, *rest = text.splitlines()
-            screen.append(f"{label:<10} ", "dim").append(head + "\n", "yellow" if label == "Retrying" else "")
+            screen.append(f"{label:<10} ", "dim").append(
+                head + "\n", "yellow" if label in ("Retrying", "Warning") else ""
+            )
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")

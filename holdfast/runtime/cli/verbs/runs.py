@@ -133,6 +133,16 @@ async def retry(session: Session, thread: Thread, by: By = None, reason: Reason 
     return report_outcome(session, thread, await decisions.retry(threads, thread, by=name, reason=reason))
 
 
+@verbs.verb('compact rel-1.2 --reason "a new topic"')
+async def compact(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
+    """Compact a run's context: at once while it waits for a message, else at the end of the step."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import decisions
+
+    name = session.person(by)
+    return report_outcome(session, thread, await decisions.compact(threads, thread, by=name, reason=reason))
+
+
 @verbs.verb("cancel rel-1.2")
 async def cancel(session: Session, thread: Thread) -> int:
     """Stop a run, after the tools under way have stopped."""

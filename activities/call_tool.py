@@ -13,11 +13,13 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.blocked_loop import loop_watch
 from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.handed_on import to_hand_on
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
 from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.run.contracts import ToolOutcome, ToolRequest
@@ -69,6 +71,7 @@ class Tools:
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
+        self._deaths = Deaths()
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -96,13 +99,27 @@ class Tools:
             origin=request.origin or NO_ORIGIN,
             secrets=self._secrets.only(tool.secrets),
         )
-        async with heartbeats():
-            outcome = await self._execute(tool, arguments.values, context, request)
+        deaths = await self._deaths.before(request)
+        async with heartbeats(*(to_hand_on(deaths) if deaths else ())):
+            if deaths and deaths.count >= request.max_worker_deaths:
+                outcome = await self._give_up(tool, request, given_up(tool.spec.name, deaths.count))
+            else:
+                outcome = await self._execute(tool, arguments.values, context, request)
         if outcome.status != "unknown":
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )
         return outcome
+
+    async def _give_up(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+        """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
+        if tool.spec.effect is Effect.READ:
+            return ToolOutcome(status="failed", content=why)
+        if not request.undo:
+            async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
+                if entry.outcome is not None:
+                    return entry.outcome.model_copy(update={"adopted": True})
+        return ToolOutcome(status="unknown", content=why)
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""

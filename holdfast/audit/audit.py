@@ -54,6 +54,7 @@ from holdfast.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
+from holdfast.log.references import artifacts_of
 from holdfast.run.baseline import on_findings
 from holdfast.run.consequences import (
     on_cancel,
@@ -181,16 +182,14 @@ class Audit:
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
-            for address in (address for skill in event.spec.skills for address in skill.files.values()):
-                self.artifacts.setdefault(address, event.position)
         if isinstance(event, RunReset):
             self.past.update(effect.key for effect in event.effects)
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             self._finished(event)
-        if isinstance(event, LLMReplied | ToolCallFinished) and event.artifact:
-            self.artifacts.setdefault(event.artifact, event.position)
+        for address in artifacts_of(event):
+            self.artifacts.setdefault(address, event.position)
         self.state = evolve(self.state, event)
         self._last = event.type
 

@@ -11,6 +11,8 @@ NOT_FOUND = 3
 UNREACHABLE = 4
 """No server, or no worker."""
 REFUSED = 5
+WAITING = 6
+"""`start --wait`: the run waits for a person, for an approval or a `retry`."""
 INTERRUPTED = 130
 
 _CODES = {
@@ -18,7 +20,7 @@ _CODES = {
     **dict.fromkeys(("TaskInvalid", "ThreadIdInvalid", "ThreadExists", "StatusInvalid"), USAGE),
     **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid"), USAGE),
     **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
-    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound"), NOT_FOUND),
+    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound"), NOT_FOUND),
     "ServerUnreachable": UNREACHABLE,
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }

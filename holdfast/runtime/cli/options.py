@@ -1,7 +1,6 @@
 """Arguments and options that several verbs share, and how a function becomes a verb."""
 
 import inspect
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,15 +139,19 @@ class Verbs:
 
 
 def read_content(text: str | None, blocks: Path | None) -> Any:
-    """What the user says: text, or the content blocks in a file."""
+    """What the user says: text, which `-` reads from stdin, or the content blocks in a file."""
     if (text is None) == (blocks is None):
         raise typer.BadParameter("say it as text, or name a file with --content")
+    from holdfast.llm.content import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
+    from holdfast.runtime.cli.standard_input import read_stdin
+
     if blocks is None:
-        return text
+        return read_stdin(MAX_TEXT_BYTES) if text == "-" else text
     import json
 
     try:
-        given = json.loads(sys.stdin.read() if str(blocks) == "-" else blocks.read_text(encoding="utf-8"))
+        piped = str(blocks) == "-"
+        given = json.loads(read_stdin(2 * MAX_BLOCKS_BYTES) if piped else blocks.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--content {blocks} cannot be read: {error}") from None
     if not isinstance(given, list):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.reading.record import Evidence, OpenRecord
     from holdfast.runtime.stores.artifacts import FolderArtifacts
     from holdfast.seals.seals import Seals
-    from holdfast.stores import ThreadStore
+    from holdfast.stores import ArtifactStore, ThreadStore
 
 
 def load_catalog(settings: Settings) -> "Catalog":
@@ -232,6 +232,10 @@ class Components:
 
         folder = self.artifacts_folder
         return choose_stores(self._stores_catalog, await self.pool(), artifacts=folder, embeddings=embeddings)
+
+    async def artifacts(self) -> "ArtifactStore | None":
+        """The store of artifacts: the catalog's own, the settings' folder, or the database; None for none."""
+        return (await self.stores()).artifacts
 
     def threads(self) -> "ThreadStore | None":
         """The permanent record, opened when it is first read; None where there is none."""

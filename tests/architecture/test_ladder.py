@@ -43,7 +43,7 @@ RUNTIME = {
     "llm": "config",
     "workspace": "config",
     "encryption": "config programs",
-    "stores": "llm",
+    "stores": "llm programs",
     "memory": "programs workspace",
     "devstack": "config encryption programs",
     "hardening": "devstack",

@@ -460,6 +460,23 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
     assert b"nothing is piped" in refused_there.stderr
 
 
+def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
+    """`--check` changes nothing and exits with 1; `migrate` says from and to what, and may be repeated."""
+    name = f"migrating_{time.monotonic_ns()}"
+    with psycopg.connect(stack.database_url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+    url = re.sub(r"/\w+(?=$|\?)", f"/{name}", stack.database_url)
+    checked = shell("migrate", "--check", "--json", DATABASE_URL=url)
+    assert (checked.code, checked.json["from"], checked.json["applied"]) == (1, "", [])
+    assert "starter.py migrate" in checked.err
+    done = shell("migrate", "--json", DATABASE_URL=url).json
+    assert (done["from"], done["to"], done["missing"]) == ("", done["applied"][-1], [])
+    again, ready = shell.all(("migrate",), ("migrate", "--check"), DATABASE_URL=url)
+    assert (again.code, ready.code) == (0, 0)
+    assert f"up to date: {done['to']}" in again.out
+    assert shell("migrate", DATABASE_URL="postgresql://nobody@127.0.0.1:1/x").code == 4
+
+
 def test_an_artifact_is_read_by_those_who_read_its_thread(shell: Shell, stack: Stack, tmp_path: Path) -> None:
     """Whole and raw in a pipe or file, written out on a terminal; only what the thread's log refers to."""
     shell.variables["DATABASE_URL"] = stack.database_url
@@ -706,9 +723,9 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "start say retry cancel approve deny respond reconcile delegate-authority revoke keygen show list log "
-        "transcript prompt pending watch verify loop pause resume remember recall forget trust replay prune doctor "
-        "policy"
+        "start say retry compact cancel approve deny respond reconcile delegate-authority revoke keygen show list log "
+        "transcript artifact prompt pending watch verify loop pause resume remember recall forget trust replay prune "
+        "migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]

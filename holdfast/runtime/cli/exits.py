@@ -9,7 +9,7 @@ FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
 UNREACHABLE = 4
-"""No server, or no worker."""
+"""No server or database, or no worker."""
 REFUSED = 5
 WAITING = 6
 """`start --wait`: the run waits for a person, for an approval or a `retry`."""
@@ -21,7 +21,7 @@ _CODES = {
     **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid"), USAGE),
     **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
     **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound"), NOT_FOUND),
-    "ServerUnreachable": UNREACHABLE,
+    **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable"), UNREACHABLE),
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }
 """By the name of the error's class or of a class above it: not all of them are imported where one is refused."""

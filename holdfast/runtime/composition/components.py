@@ -198,7 +198,7 @@ class Components:
         return url
 
     async def migrated_pool(self) -> "AsyncConnectionPool":
-        """Connections to the required database, with its schema brought up to date.
+        """Connections to the required database. The embedded one is migrated; for another one, this waits until it is.
 
         Raises:
             StackError: The database cannot be used.
@@ -206,7 +206,7 @@ class Components:
         from holdfast.runtime.stores.pool import open_database
 
         if self._pool is None:
-            opening = open_database(self.require_database(), size=self._connections)
+            opening = open_database(self.require_database(), size=self._connections, migrating=self._stack is not None)
             self._pool = await self.cleanup.enter_async_context(opening)
         return self._pool
 

@@ -13,10 +13,11 @@ from holdfast.runtime.cli.text import visible
 from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
-    from holdfast.runtime.api.waiting import Until
     from holdfast.runtime.client.threads import JSON, Started, Threads
 
 verbs = Verbs()
+
+Until = Literal["attention", "end"]
 
 
 @verbs.verb(
@@ -58,7 +59,7 @@ async def start(
         ),
     ] = False,
     until: Annotated[
-        Literal["attention", "end"],
+        Until,
         typer.Option(help="With --wait: return where a person is needed, or wait on until the end."),
     ] = "attention",
 ) -> int:
@@ -185,7 +186,7 @@ async def _report(session: Session, threads: "Threads", started: "Started", stat
     return OK
 
 
-async def _wait(session: Session, threads: "Threads", started: "Started", until: "Until") -> int:
+async def _wait(session: Session, threads: "Threads", started: "Started", until: Until) -> int:
     """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress."""
     from holdfast.runtime.client.follow import follow
 
@@ -217,7 +218,7 @@ _PAUSING = frozenset(
 _ATTENTION = ("waiting_approval", "blocked")
 
 
-async def _is_over(threads: "Threads", thread: str, until: "Until") -> bool:
+async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
     """Whether nothing follows unless somebody does something."""
     from holdfast.runtime.reading.states import CLOSED
 

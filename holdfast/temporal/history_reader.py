@@ -34,7 +34,6 @@ from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.updates import UPDATES
 from holdfast.seals.seals import is_unsealed
-from holdfast.seals.starts import NO_INPUT, only
 from holdfast.temporal.history import (
     ENDS,
     READING,
@@ -98,8 +97,7 @@ class _Reader:
     ) -> None:
         self._begin = begin
         self._by = by
-        first, *more = begin.input.payloads or [None]
-        self._input = only(decode(1, [first], RunInput, by) if first else RunInput(malformed=NO_INPUT), more, RunInput)
+        self._input = decode(1, begin.input.payloads, RunInput, by)
         self._started_at = _time(started_at)
         self._admitted = admitted
         self._run: AgentRun | None = None

@@ -219,7 +219,8 @@ async def first_result(run: WorkflowHandle[Any, Any]) -> ToolCallFinished:
     async def results() -> list[ToolCallFinished]:
         return [each for each in await events_of(run) if isinstance(each, ToolCallFinished)]
 
-    return (await eventually(results, bool))[0]
+    found: list[ToolCallFinished] = await eventually(results, bool)
+    return found[0]
 
 
 FAILURES = {

@@ -2,7 +2,7 @@
 
 The verbs are in `holdfast.runtime.cli.verbs`, a file for each group; `holdfast.runtime.cli.app` puts them together.
 Exit codes (`holdfast.runtime.cli.exits`): 0 ok · 1 the run failed or diverges · 2 usage · 3 not found · 4 no server or
-no worker · 5 refused.
+no worker · 5 refused · 6 the run waits for a person (`start --wait`).
 """
 
 from collections.abc import Sequence

@@ -9,12 +9,14 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.guarded_call import Guarded
+from holdfast.activities.handed_on import to_hand_on
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
 from holdfast.activities.orders import Chains
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.details import describe_call
@@ -61,6 +63,7 @@ class Tools:
         self._secrets = secrets
         self._resources = resources
         self._around = around
+        self._deaths = Deaths()
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -89,20 +92,34 @@ class Tools:
             secrets=self._secrets.only(tool.secrets),
         )
         attempt = Attempt(tool, arguments.values, context, self._resources)
-        async with heartbeats():
-            guarded = Guarded(
-                attempt,
-                Outcomes(self._artifacts, context.thread, request.clip, self._secrets),
-                self._around,
-                RunReader(self._transcripts),
-                request,
-            )
-            outcome = await self._execute(guarded, request)
+        deaths = await self._deaths.before(request)
+        async with heartbeats(*(to_hand_on(deaths) if deaths else ())):
+            if deaths and deaths.count >= request.max_worker_deaths:
+                outcome = await self._give_up(tool, request, given_up(tool.spec.name, deaths.count))
+            else:
+                guarded = Guarded(
+                    attempt,
+                    Outcomes(self._artifacts, context.thread, request.clip, self._secrets),
+                    self._around,
+                    RunReader(self._transcripts),
+                    request,
+                )
+                outcome = await self._execute(guarded, request)
         if outcome.status != "unknown":
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )
         return outcome
+
+    async def _give_up(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+        """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
+        if tool.spec.effect is Effect.READ:
+            return ToolOutcome(status="failed", content=why)
+        if not request.undo:
+            async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
+                if entry.outcome is not None:
+                    return entry.outcome.model_copy(update={"adopted": True})
+        return ToolOutcome(status="unknown", content=why)
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""

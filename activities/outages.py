@@ -1,52 +1,31 @@
-"""The failures of earlier attempts at an LLM call: each failed attempt passes them to the next in its last heartbeat.
+"""The failures of earlier attempts at an LLM call: each failed attempt hands them on to the next (`handed_on`).
 
-They become part of the reply, which is sealed: so they are sealed too, and bound to the one call. Heartbeat details
-without a valid seal are dropped.
+They become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
 from temporalio import activity
-from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.handed_on import handed_on, to_hand_on
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage
 from holdfast.run.contracts import Failures, LLMRequest
-from holdfast.seals.orders import answers
-from holdfast.seals.seals import SealKeyUnknown
-from holdfast.temporal.converter import SEAL
 from holdfast.tools.secrets import Secrets
-
-log = structlog.get_logger(__name__)
 
 
 def earlier_failures(request: LLMRequest) -> Outage | None:
     """Read the failures that the attempts before this one left; None if there are none."""
-    match activity.info().heartbeat_details:
-        case [str(seal), str(data)]:
-            # The details stay in the heartbeat: raising for an unknown key or bad base64 would fail all later attempts.
-            with suppress(SealKeyUnknown, ValueError):
-                metadata = {"encoding": b"json/plain", SEAL: b64decode(seal)}
-                payload = Payload(metadata=metadata, data=data.encode())
-                (found,) = activity.payload_converter().from_payloads([payload], [Failures])
-                if isinstance(found, Failures) and answers(found, request):
-                    return found.outage
-            log.warning("unsealed_heartbeat_dropped", thread=activity.info().workflow_id)
-    return None
+    failures = handed_on(Failures, request)
+    return failures.outage if failures else None
 
 
 def heartbeat_details(outage: Outage | None, request: LLMRequest) -> tuple[Any, ...]:
     """The details that every heartbeat of this attempt repeats, for the next attempt to read; empty for no outage."""
-    if outage is None:
-        return ()
-    failures = Failures(answers=request.order, outage=outage)
-    (payload,) = activity.payload_converter().to_payloads([failures])
-    return b64encode(payload.metadata[SEAL]).decode(), payload.data.decode()
+    return () if outage is None else to_hand_on(Failures(answers=request.order, outage=outage))
 
 
 @contextmanager

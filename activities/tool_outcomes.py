@@ -11,6 +11,7 @@ from holdfast.activities.clipping import Clipped, clip_to
 from holdfast.activities.tool_functions import in_thread, raise_if_stopped
 from holdfast.llm.blocks import Content, HeardBlocks, TextBlock
 from holdfast.log.events import ToolStatus
+from holdfast.log.references import left_out
 from holdfast.run.contracts import ToolOutcome
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Labelled
@@ -120,7 +121,7 @@ class Outcomes:
     async def _left_out(self, kind: str, content: bytes) -> str:
         """Store what is left out of the log, and say where it is."""
         address = await self._stored(lambda: self.artifacts.put(content, thread=self.thread))
-        return f"[{kind} of {len(content):,} bytes left out: it is the artifact {address}]"
+        return left_out(kind, len(content), address)
 
     async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
         """Store an artifact. The effect has happened, so retry while the store is unavailable."""

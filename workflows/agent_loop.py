@@ -58,8 +58,9 @@ from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.seals.orders import answers, order_name
 from holdfast.seals.seals import is_unsealed
-from holdfast.seals.starts import refusal
+from holdfast.seals.starts import NO_INPUT, only, refusal
 from holdfast.workflows import calls
+from holdfast.workflows.arguments import any_number
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
@@ -70,6 +71,8 @@ FORGED = "the activity's answer does not come from our own processes, or belongs
 HISTORY_EVENTS = 4_000
 """Events of Temporal's history from which the loop continues as new."""
 
+_NO_INPUT = LoopInput(malformed=NO_INPUT)
+
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
 
 
@@ -78,9 +81,10 @@ class AgentLoopWorkflow:
     """A loop: a goal and a workspace in, a workspace with all tasks done out."""
 
     @workflow.init
-    def __init__(self, loop: LoopInput) -> None:
+    @any_number
+    def __init__(self, loop: LoopInput = _NO_INPUT, *more: Any) -> None:
         """Begin or continue the loop, before any signal can arrive."""
-        info = workflow.info()
+        info, loop = workflow.info(), only(loop, more, LoopInput)
         self._loop = loop
         self._refused = refusal(loop, first_run_id=info.first_execution_run_id, started_at=info.workflow_start_time)
         if not self._refused:
@@ -91,7 +95,8 @@ class AgentLoopWorkflow:
         """Notices under way."""
 
     @workflow.run
-    async def run(self, loop: LoopInput) -> LoopResult:
+    @any_number
+    async def run(self, loop: LoopInput = _NO_INPUT, *more: Any) -> LoopResult:
         """Work through the workspace's tasks.
 
         Raises:

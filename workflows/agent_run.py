@@ -30,12 +30,16 @@ from holdfast.run.inputs import raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
+from holdfast.seals.starts import NO_INPUT, only
 from holdfast.workflows import calls
+from holdfast.workflows.arguments import any_number
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
+
+_NO_INPUT = RunInput(malformed=NO_INPUT)
 
 _Input = Callable[[AgentRun], None]
 """An input that has arrived: a function that passes it to the run."""
@@ -46,11 +50,12 @@ class AgentRunWorkflow:
     """A durable agent run: a task in, a result out, and every step in history exactly once."""
 
     @workflow.init
-    def __init__(self, run: RunInput) -> None:
+    @any_number
+    def __init__(self, run: RunInput = _NO_INPUT, *more: Any) -> None:
         """Record the task before any signal can arrive."""
         info = workflow.info()
         self._run = AgentRun(
-            run,
+            only(run, more, RunInput),
             thread=info.workflow_id,
             run_id=info.original_execution_run_id,
             first_run_id=info.first_execution_run_id,
@@ -83,7 +88,8 @@ class AgentRunWorkflow:
         """Whether the Web UI's details will be rewritten when all inputs of this activation have been passed on."""
 
     @workflow.run
-    async def run(self, run: RunInput) -> RunResult:
+    @any_number
+    async def run(self, run: RunInput = _NO_INPUT, *more: Any) -> RunResult:
         """Run the agent to its end, or until the run continues as new.
 
         Raises:
@@ -389,6 +395,15 @@ class AgentRunWorkflow:
     @revoke_update.validator
     def _may_revoke(self, payload: Any = None, *more: Any) -> None:
         self._refuse("revoke", payload)
+
+    @workflow.update(name="compact")
+    async def compact_update(self, payload: Any = None, *more: Any) -> View:
+        """Compact the context, as the signal `compact` does, and return the outcome: {"by": "alice"}."""
+        return await self._answer("compact", payload)
+
+    @compact_update.validator
+    def _may_compact(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("compact", payload)
 
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 

@@ -24,6 +24,9 @@ class Limits(Frozen):
     them in its next reply."""
     tool_result_chars: int = Field(default=8_000, ge=200, le=400_000)
     """Maximum length of a tool result in the transcript, in characters (8,000 are about 2,000 tokens)."""
+    max_worker_deaths: int = Field(default=3, ge=1)
+    """Number of workers that may die during one tool call (out of memory, a crash) before it is not attempted again: a
+    read has failed then, and a person is asked what became of an effect."""
     llm_timeout: float = Field(default=600, gt=0)
     """Seconds that one attempt at an LLM call may take."""
     compaction_tokens: int = Field(default=100_000, ge=1)

@@ -25,6 +25,7 @@ from holdfast.log.events import (
     ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
+    CompactionRequested,
     ContextCompacted,
     ContextExceeded,
     DecisionReceived,
@@ -53,6 +54,7 @@ from holdfast.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
+from holdfast.log.references import artifacts_of
 from holdfast.run.baseline import on_findings
 from holdfast.run.consequences import (
     on_cancel,
@@ -66,7 +68,7 @@ from holdfast.run.consequences import (
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.inputs import on_message
+from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import StartCalls, TakeMessages
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
@@ -180,16 +182,14 @@ class Audit:
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
-            for address in (address for skill in event.spec.skills for address in skill.files.values()):
-                self.artifacts.setdefault(address, event.position)
         if isinstance(event, RunReset):
             self.past.update(effect.key for effect in event.effects)
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             self._finished(event)
-        if isinstance(event, LLMReplied | ToolCallFinished) and event.artifact:
-            self.artifacts.setdefault(event.artifact, event.position)
+        for address in artifacts_of(event):
+            self.artifacts.setdefault(address, event.position)
         self.state = evolve(self.state, event)
         self._last = event.type
 
@@ -244,6 +244,8 @@ class Audit:
                 yield from self._ends(event)
             case RunUnblocked() if state.blocked:
                 yield [event]
+            case CompactionRequested():
+                yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
             case (
                 SignalRejected()
                 | RefusalsCounted()

@@ -240,6 +240,18 @@ class ContextExceeded(Event):
     message: str
 
 
+class CompactionRequested(Event):
+    """A person asked for a compaction of the context. Recorded from feature level 1 on.
+
+    Followed by: `context_compacted`, at once while the run waits for a message, else at the end of the step. Where the
+    run is blocked or the LLM refuses the request as too long, the request has lapsed.
+    """
+
+    type: Literal["compaction_requested"] = "compaction_requested"
+    by: str
+    reason: str = ""
+
+
 class ContextCompacted(Event):
     """The context was compacted: a summary message stands in for the first `messages` messages of the transcript,
     except for `originals`. Nothing is deleted from the log.
@@ -653,6 +665,7 @@ AgentEvent = Annotated[
     | LLMReplied
     | MessageAwaited
     | ContextExceeded
+    | CompactionRequested
     | ContextCompacted
     | ReplyRejected
     | ToolCallRequested

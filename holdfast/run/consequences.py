@@ -131,7 +131,7 @@ def _on_filtered(state: RunState, reply: LLMReply) -> Events:
 
 def on_time(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
-    if state.awaits_message and state.idle.until and state.idle.until <= at:
+    if state.awaits_message and not state.compacts_now and state.idle.until and state.idle.until <= at:
         return [RunFinished(outcome="completed", result=state.result)]
     return on_due(state, at=at)
 

@@ -200,12 +200,20 @@ class ToolRequest(Order):
     workspace: str
     clip: int = 8_000
     """How many characters of the result are kept."""
+    max_worker_deaths: int = 3
+    """How many workers may die during the call before it is not attempted again."""
     undo: bool = False
     """Undo the effect, instead of causing it."""
     settle: bool = False
     """Find out what became of the effect, and cause nothing."""
     origin: Origin | None = None
     """Where the call comes from, for tools that ask for it."""
+
+
+class WorkerDeaths(Answer):
+    """What an attempt of `call_tool` leaves for the next one: how many workers died during the call."""
+
+    count: int
 
 
 class ToolOutcome(Answer):

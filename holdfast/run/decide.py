@@ -56,7 +56,7 @@ def _without_looking(state: RunState) -> Action:
     limits, steps = state.spec.limits, state.steps
     if steps.rejected_replies >= limits.max_rejected_replies:
         return Block("RepliesRejected", f"{steps.rejected_replies} replies in a row could not be used")
-    if state.awaits_message:
+    if state.awaits_message and not state.compacts_now:
         return Wait()
     if compaction := _compaction_due(state):
         return compaction
@@ -71,8 +71,10 @@ def _compaction_due(state: RunState) -> Compact | Block | None:
     assert state.spec is not None
     context, step = state.context, state.steps.count
     if not context.oversized:
+        if context.requested:
+            return Compact(asking=True, answered_only=False)
         # The step after a compaction shows whether it helped; compacting at every step would never get anywhere.
-        due = context.tokens >= state.spec.limits.compaction_tokens and step > context.compacted_at + 1
+        due = context.is_full(state.spec.limits.compaction_tokens) and step > context.compacted_at + 1
         return Compact(asking=True, answered_only=False) if due else None
     if context.overflows == 1 and context.compacted_at < step:
         return Compact(asking=True, answered_only=True)

@@ -89,6 +89,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}", ""]
     if state.blocked:
         lines += blocked_details(state.blocked)
+    if state.warning:
+        lines += ["", "### Warning", "", quoted(state.warning)]
     for request in state.authority.requests[:SHOWN_REQUESTS]:
         lines += [*_request(state, request), ""]
     if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:

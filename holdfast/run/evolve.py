@@ -20,6 +20,7 @@ from holdfast.log.events import (
     ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
+    CompactionRequested,
     ContextCompacted,
     ContextExceeded,
     DecisionReceived,
@@ -95,7 +96,9 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return reset_run(state, event)
         case RunBlocked():
             after = event.outage.words(event.at) if event.outage else ""
-            return replace(state, blocked=Blocked(cause=event.cause, message=event.message, after=after))
+            context = replace(state.context, requested=False)
+            blocked = Blocked(cause=event.cause, message=event.message, after=after)
+            return replace(state, blocked=blocked, context=context)
         case RunUnblocked():
             return unblock_run(state)
         case RunFinished():
@@ -136,6 +139,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, steps=state.steps.reject_reply())
         case ContextExceeded():
             return replace(state, context=state.context.exceeded())
+        case CompactionRequested():
+            return replace(state, context=replace(state.context, requested=True))
         case ContextCompacted():
             context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
             return replace(state, context=context, steps=steps, usage=state.usage + event.usage)

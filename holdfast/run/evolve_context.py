@@ -6,6 +6,7 @@ from holdfast.base.replacing import replace
 from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
 from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
+from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
 from holdfast.run.substates.freshness import FindingDigest
@@ -39,12 +40,16 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
     """Begin a step."""
+    step = state.steps.count + 1
+    context = state.context.answered(event.usage.prompt_tokens + event.usage.completion_tokens)
+    if state.features >= COMPACTION_MUST_HELP and state.spec and step == context.compacted_at + 1:
+        context = context.with_floor(event.usage.prompt_tokens, state.spec.limits.compaction_tokens)
     return replace(
         state,
-        steps=replace(state.steps, count=state.steps.count + 1),
+        steps=replace(state.steps, count=step),
         calls=state.calls.next_step(),
         inbox=state.inbox.answered(),
-        context=state.context.answered(event.usage.prompt_tokens + event.usage.completion_tokens),
+        context=context,
         freshness=replace(state.freshness, baseline=()),
         usage=state.usage + event.usage,
     )

@@ -25,7 +25,8 @@ from holdfast.version import __version__
 
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
-    1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for",
+    1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
+    "compaction on request; no compaction by size where less than half of the context can go",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -37,6 +38,11 @@ RESULT_NAMES_LLM = 1
 
 INTERRUPT_NAMES_TOOLS = 1
 """The answer to a message that interrupts says which tools it waits for."""
+COMPACTION_MUST_HELP = 1
+"""From this level on, a context is compacted by size only where half of it can go (`Context.is_full`)."""
+
+COMPACT_ON_REQUEST = 1
+"""From this level on, a run has the signal and update `compact`."""
 
 
 def require_features(level: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
@@ -18,9 +18,9 @@ from holdfast.authority.follow_ups import (
 )
 from holdfast.authority.statements import AuthorityDelegation, DecisionKind, Revocation, read_decision, read_signed
 from holdfast.llm.content import size_of
-from holdfast.log.events import RunUnblocked, SignalRejected, UserMessageReceived
+from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.decisions import Events, on_decision
-from holdfast.run.features import INTERRUPT_NAMES_TOOLS
+from holdfast.run.features import COMPACT_ON_REQUEST, INTERRUPT_NAMES_TOOLS
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
     Refusal,
@@ -33,9 +33,12 @@ from holdfast.run.rights import (
 )
 from holdfast.run.state import RunState
 
+CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_late"]
+"""The outcome of a request for a compaction."""
+
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
-)
+) | {"compact": COMPACT_ON_REQUEST}
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
 
@@ -74,9 +77,10 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
             case "delegate_authority" | "revoke":
                 return on_mandate(state, signal, payload, at=at)[2]
             case "retry":
-                given = payload if isinstance(payload, dict) else {}
-                by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
-                return bounded(on_retry(state, by=by or "unknown", reason=reason), payload)
+                by, reason = _asked(payload)
+                return bounded(on_retry(state, by=by, reason=reason), payload)
+            case "compact":
+                return on_compact(state, payload)[2]
     refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
     return bounded([refused], payload)
 
@@ -114,6 +118,33 @@ def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tup
         refusal, events = on_revocation(state, given)
     events = bounded(events, payload)
     return (refusal.outcome, refusal.explanation, events) if refusal else ("accepted", "", events)
+
+
+def _asked(payload: Any) -> tuple[str, str]:
+    """Who asks for something that anybody may ask for, by their own claim, and why."""
+    given = payload if isinstance(payload, dict) else {}
+    by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
+    return by or "unknown", reason
+
+
+def on_compact(state: RunState, payload: Any) -> tuple[CompactOutcome, str, Events]:
+    """Return the outcome of the request for a compaction, why, and the events that follow."""
+    if state.outcome:
+        refused: tuple[CompactOutcome, str] = "too_late", f"the run is {state.outcome}"
+    elif state.context.requested:
+        refused = "duplicate", "somebody has asked for a compaction already, and it has not been made yet"
+    elif state.spec is None or state.steps.count <= state.context.compacted_at:
+        refused = "nothing_to_compact", "the LLM has said nothing since the run began or its context was compacted"
+    else:
+        when = "now"
+        if state.blocked:
+            when = "once the run is not blocked any more (`retry`)"
+        elif not state.awaits_message:
+            when = "at the end of the step"
+        by, reason = _asked(payload)
+        return "accepted", f"the context is compacted {when}", [CompactionRequested(by=by, reason=reason)]
+    outcome, why = refused
+    return outcome, why, bounded([SignalRejected(signal="compact", explanation=why, outcome=outcome)], payload)
 
 
 def on_retry(state: RunState, *, by: str, reason: str) -> Events:

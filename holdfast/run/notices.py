@@ -50,6 +50,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.LLMReplied()
             | events.ReplyRejected()
             | events.ContextExceeded()
+            | events.CompactionRequested()
             | events.ContextCompacted()
             | events.ToolCallRequested()
             | events.VerdictGiven()

@@ -58,6 +58,7 @@ def tool_request(
         epoch=epoch,
         workspace=state.workspace,
         clip=state.spec.limits.tool_result_chars,
+        max_worker_deaths=state.spec.limits.max_worker_deaths,
         undo=undo,
         settle=settle,
         origin=origin,

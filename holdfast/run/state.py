@@ -100,8 +100,26 @@ class RunState:
         if self.outcome:
             return None
         if self.awaits_message:
-            return self.idle.until
+            return None if self.compacts_now else self.idle.until
         return min((due for request in self.authority.requests if (due := request.due_at)), default=None)
+
+    @property
+    def compacts_now(self) -> bool:
+        """Whether the context is compacted while the run waits for a message, because a person asked for it."""
+        return self.awaits_message and self.context.requested and not self.blocked and not self.outcome
+
+    @property
+    def warning(self) -> str:
+        """What a person should change, though the run can continue; empty for nothing."""
+        limit = self.spec.limits.compaction_tokens if self.spec else 0
+        if self.outcome or not limit or self.context.floor < limit:
+            return ""
+        return (
+            f"A compaction cannot shorten this context to its limit: {self.context.floor:,} tokens of {limit:,} "
+            "(compaction_tokens) are instructions, tools, the task and what people said, which are kept word for word. "
+            f"It is compacted at {2 * self.context.floor:,} tokens instead, or when the provider refuses a request as "
+            "too long. Raise the limit, or put long texts into files."
+        )
 
     def paused(self, at: datetime) -> int:
         """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
@@ -144,6 +162,7 @@ class RunState:
             "blocked": self.blocked.view() if self.blocked else None,
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),
+            "warning": self.warning,
             "usage": self.usage.model_dump(),
             "result": self.result if self.outcome or self.idle.awaiting else None,
             "updated_at": self.updated_at.isoformat(),

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.inputs import on_mandate, on_message, on_payload
+from holdfast.run.features import COMPACT_ON_REQUEST
+from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
 from holdfast.run.refusals import is_refused
 from holdfast.run.state import RunState
 
-UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0)
+UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0) | {
+    "compact": COMPACT_ON_REQUEST
+}
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
 
@@ -34,13 +37,15 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
 
     Args:
         state: The state before.
-        name: The update's: `say`, `decide`, `delegate_authority` or `revoke`.
+        name: The update's: `say`, `decide`, `delegate_authority`, `revoke` or `compact`.
         payload: What was sent.
         at: Now.
     """
     if name == "say":
         outcome, explanation, events = on_message(state, payload, name=name, at=at)
         return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")
+    if name == "compact":
+        return UpdateOutcome(*on_compact(state, payload))
     if name != "decide":
         return UpdateOutcome(*on_mandate(state, name, payload, at=at))
     events = on_payload(state, name, payload, at=at)

@@ -6,8 +6,9 @@
    may carry a task and an agent's name; fields that grant authority are rejected.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -16,7 +17,13 @@ from holdfast.base.models import Frozen
 START_WITHIN = timedelta(minutes=10)
 """Maximum difference between a sealed start's own time and its arrival at Temporal; allows for clock skew."""
 
+NO_INPUT = "there is none"
+"""Why a start without any input is malformed."""
+
 _HOW = "start it with the command line or the gateway, with a fleet key"
+
+
+StartT = TypeVar("StartT", bound="Start")
 
 
 class Start(Frozen):
@@ -44,6 +51,18 @@ class Start(Frozen):
     def proven(self) -> bool:
         """Whether our own processes made this start for this thread."""
         return self.sealed and bool(self.issued_at or self.first_run_id)
+
+
+def only(begin: StartT, more: Sequence[object], kind: type[StartT]) -> StartT:
+    """Return the input of a workflow; one that says what is wrong where others follow it.
+
+    Args:
+        begin: The first argument: no `kind` where others follow, because the SDK decodes arguments by their types only
+            where their number fits.
+        more: The other arguments.
+        kind: The workflow's own.
+    """
+    return kind(malformed=f"{1 + len(more)} arguments, not one") if more else begin
 
 
 def refusal(begin: Start, *, first_run_id: str, started_at: datetime) -> str:

@@ -89,9 +89,23 @@ class LeanPayloadConverter(CompositePayloadConverter):
         for payload, hint in zip_longest(payloads, type_hints or []):
             if getattr(hint, "SEALED", False):
                 values.append(self._opened(payload, hint))
+            elif hint is None:
+                values.append(self._untyped(payload))
             else:
-                values += super().from_payloads([payload], None if hint is None else [hint])
+                values += super().from_payloads([payload], [hint])
         return values
+
+    def _untyped(self, payload: Payload) -> Any:
+        """Decode what no type is known of: the details of an error, or arguments of a wrong number.
+
+        Anybody may have sent it, and an exception would fail the workflow task for ever: so it is text where it does
+        not decode.
+        """
+        try:
+            (value,) = super().from_payloads([payload])
+        except Exception:  # each converter raises its own
+            return payload.data.decode("utf-8", "replace")
+        return value
 
     def _opened(self, payload: Payload, hint: Any) -> Any:
         metadata = payload.metadata
@@ -117,6 +131,8 @@ class LeanPayloadConverter(CompositePayloadConverter):
             (value,) = super().from_payloads([payload], [hint])
         except Exception as error:
             return hint(malformed=f"{type(error).__name__}: {error}"[:500])
+        if not isinstance(value, BaseModel):
+            return hint(malformed="it is null")
         return value.model_copy(update={"malformed": ""})
 
 

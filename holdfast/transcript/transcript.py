@@ -196,6 +196,7 @@ class Transcript:
                 | events.AgentLoaded()
                 | events.MessageAwaited()
                 | events.ContextExceeded()
+                | events.CompactionRequested()
                 | events.VerdictGiven()
                 | events.ToolCallStarted()
                 | events.ApprovalRequested()

@@ -44,7 +44,7 @@ RUNTIME = {
     "llm": "config",
     "workspace": "config",
     "encryption": "config programs",
-    "stores": "llm",
+    "stores": "llm programs",
     "in_memory": "",
     "memory": "programs workspace",
     "devstack": "config encryption programs",

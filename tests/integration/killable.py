@@ -1,6 +1,7 @@
 """The catalog of the kill tests: tools whose effects are lines in a file, and which can be held during an effect."""
 
 import asyncio
+import os
 
 from holdfast import Absent, Agent, Catalog, Found, Policy, ToolContext, allow, ask, tool
 
@@ -45,6 +46,24 @@ async def stare(context: ToolContext) -> str:
     return "seen"
 
 
+def _crash(context: ToolContext) -> str:
+    with (context.workspace / "crashes").open("a") as crashes:
+        crashes.write("x")
+    os._exit(139)
+
+
+@tool(effect="read")
+def parse(context: ToolContext) -> str:
+    """Crash the process, as native code may."""
+    return _crash(context)
+
+
+@tool(effect="idempotent")
+def render(context: ToolContext) -> str:
+    """Crash the process, as native code may."""
+    return _crash(context)
+
+
 @tool(effect="read")
 def look(context: ToolContext) -> str:
     """Count the effects."""
@@ -59,5 +78,5 @@ catalog = Catalog(
             policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
         )
     ],
-    tools=[ship, mail, look, stare],
+    tools=[ship, mail, look, stare, parse, render],
 )

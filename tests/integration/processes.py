@@ -100,6 +100,10 @@ class WorkerProcess:
             assert time.monotonic() < deadline, self.log
             time.sleep(0.02)
 
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         """SIGKILL the worker; its servers keep running."""
         assert self._process is not None

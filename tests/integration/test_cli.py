@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Agent, Catalog, Limits, errors, tool
+from holdfast import Agent, Catalog, ImageBlock, Limits, TextBlock, errors, tool
 from holdfast.errors import HoldfastError, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
@@ -72,12 +73,28 @@ async def stall(version: str) -> str:
     return version
 
 
+DUMP = "line \x1b[2J of output\n" * 1_000
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(600_000)
+
+
+@tool(effect="read")
+def dump() -> str:
+    """Return more than the log keeps."""
+    return DUMP
+
+
+@tool(effect="read")
+def paint() -> Any:
+    """Return an image that is too large for the log."""
+    return [TextBlock(text="here"), ImageBlock(data=b64encode(PICTURE).decode(), media_type="image/png")]
+
+
 CATALOG = Catalog(
     agents=[
         Agent(name="releaser", instructions="Release."),
         Agent(name="walker", instructions="Walk.", limits=Limits(history_events=45)),
     ],
-    tools=[look, publish, stall],
+    tools=[look, publish, stall, dump, paint],
 )
 
 
@@ -89,6 +106,8 @@ def script(conversation: Conversation) -> Reply:
         "stall": [call("stall", version="1.2"), say("Reconciled.")],
         "escapes": [call("publish", version=ESCAPES), say(ESCAPES)],
         "quick": [say("Done.")],
+        "dump": [call("dump"), say("Done.")],
+        "paint": [call("paint"), say("Done.")],
         "bad key": [fail(401, "wrong key")],
         "outage": [fail(503, "overloaded")],
         "walk": [*[call("look", what=str(n)) for n in range(4)], publishes, say("Walked.")],
@@ -372,7 +391,7 @@ def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
 @pytest.mark.slow
 def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> None:
     """`start --wait` reports progress and commands on stderr and prints what `show` prints; a failure exits with 1."""
-    waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--json")
+    waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--until", "end", "--json")
     assert waiting.stderr is not None
     told = []
     for line in waiting.stderr:
@@ -386,7 +405,7 @@ def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> 
     assert "Denied by ann: not on a Friday" in err
     assert shell("show", "wait-1", "--json").json == json.loads(out)
 
-    stopped = shell.start("start", "Publish", "--thread", "wait-2", "--wait", "--json")
+    stopped = shell.start("start", "Publish", "--thread", "wait-2", "--wait", "--until", "end", "--json")
     assert stopped.stderr is not None
     assert any("starter.py approve wait-2 1" in line for line in stopped.stderr)
     cancelled = shell("cancel", "wait-2", "--json")
@@ -397,6 +416,131 @@ def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> 
     assert (again.code, retried.code) == (5, 5)
     assert "is cancelled" in again.err
     assert "not blocked" in retried.err
+
+
+def test_start_wait_returns_where_a_person_is_needed(shell: Shell) -> None:
+    """Exit code 6, the state on stdout, and on stderr what to type: for a request and for a block."""
+    asks, blocked = shell.all(
+        ("start", "two", "--thread", "need-1", "--wait", "--json"),
+        ("start", "bad key", "--thread", "need-2", "--wait", "--json"),
+    )
+    assert (asks.code, asks.json["status"], blocked.code, blocked.json["status"]) == (
+        *(6, "waiting_approval"),
+        *(6, "blocked"),
+    )
+    assert all(f"starter.py {verb} need-1 {request}" in asks.err for verb in ("approve", "deny") for request in "12")
+    assert "starter.py respond need-1 1" in asks.err
+    assert "starter.py watch need-1" in asks.err
+    assert "starter.py retry need-2" in blocked.err
+
+
+def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
+    """`-` reads stdin: bounded, UTF-8, not empty; a terminal without a pipe is an error, not a silent wait."""
+
+    def piped(given: bytes, *words: str) -> Ran:
+        ran = subprocess.run(
+            [sys.executable, str(STARTER), *words], env=shell.environment, input=given, capture_output=True, check=False
+        )
+        return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+    begun = piped(b"tell 1\n", "start", "-", "--thread", "pipe", "--idle-limit", "30", "--wait", "--json")
+    assert (begun.code, begun.json["task"], begun.json["result"]) == (0, "tell 1", "Told tell 1.")
+    assert piped(b"tell 2", "say", "pipe", "-").code == 0
+    for given, why in ((b"", "is empty"), (b"x" * 200_001, "more than 200,000 bytes"), (b"\xff", "UTF-8")):
+        refused = piped(given, "start", "-")
+        assert (refused.code, why in " ".join(refused.err.split())) == (2, True), refused.err
+    terminal, other = pty.openpty()
+    refused_there = subprocess.run(
+        [sys.executable, str(STARTER), "start", "-"],
+        env=shell.environment,
+        stdin=other,
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+    os.close(terminal)
+    os.close(other)
+    assert refused_there.returncode == 2
+    assert b"nothing is piped" in refused_there.stderr
+
+
+def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
+    """`--check` changes nothing and exits with 1; `migrate` says from and to what, and may be repeated."""
+    name = f"migrating_{time.monotonic_ns()}"
+    with psycopg.connect(stack.database_url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+    url = re.sub(r"/\w+(?=$|\?)", f"/{name}", stack.database_url)
+    checked = shell("migrate", "--check", "--json", DATABASE_URL=url)
+    assert (checked.code, checked.json["from"], checked.json["applied"]) == (1, "", [])
+    assert "starter.py migrate" in checked.err
+    done = shell("migrate", "--json", DATABASE_URL=url).json
+    assert (done["from"], done["to"], done["missing"]) == ("", done["applied"][-1], [])
+    again, ready = shell.all(("migrate",), ("migrate", "--check"), DATABASE_URL=url)
+    assert (again.code, ready.code) == (0, 0)
+    assert f"up to date: {done['to']}" in again.out
+    assert shell("migrate", DATABASE_URL="postgresql://nobody@127.0.0.1:1/x").code == 4
+
+
+def test_an_artifact_is_read_by_those_who_read_its_thread(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """Whole and raw in a pipe or file, written out on a terminal; only what the thread's log refers to."""
+    shell.variables["DATABASE_URL"] = stack.database_url
+    assert shell("start", "dump", "--thread", "dump", "--wait").code == 0
+    assert shell("start", "quick", "--thread", "no-dump", "--wait").code == 0
+    (event,) = [event for event in shell("log", "dump", "--json").lines if event.get("artifact")]
+    address = event["artifact"]
+    assert shell("artifact", "dump", address).out == DUMP
+    described = shell("artifact", "dump", address, "--json").json
+    assert described == {
+        "address": address,
+        "size": len(DUMP.encode()),
+        "digest": address.removeprefix("sha256:"),
+        "media_type": "text/plain; charset=utf-8",
+        "position": event["position"],
+    }
+    file = tmp_path / "dump.txt"
+    assert shell("artifact", "dump", address, "--output", str(file)).code == 0
+    assert file.read_text() == DUMP
+    assert shell("artifact", "dump", address, "--output", str(file)).code == 2, "it exists"
+    elsewhere, nonsense = shell.all(("artifact", "no-dump", address), ("artifact", "dump", "sha256:../../etc/passwd"))
+    assert (elsewhere.code, elsewhere.out, nonsense.code) == (3, "", 3)
+    assert "refers to no artifact" in elsewhere.err
+    shown = shown_on_terminal(shell, "artifact", "dump", address)
+    assert b"\x1b" not in shown
+    assert b"\\x1b[2J" in shown
+
+
+def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """What was left out of a result, because it is too large, is an artifact of the thread, too."""
+    shell.variables["DATABASE_URL"] = stack.database_url
+    assert shell("start", "paint", "--thread", "paint", "--wait").code == 0
+    (found,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
+    assert shell("artifact", "paint", found, "--json").json["media_type"] == "image/png"
+    assert b"image/png of 600,008 bytes, and stdout is a terminal" in shown_on_terminal(
+        shell, "artifact", "paint", found
+    )
+    file = tmp_path / "it.png"
+    assert shell("artifact", "paint", found, "--output", str(file)).code == 0
+    assert file.read_bytes() == PICTURE
+
+
+def shown_on_terminal(shell: Shell, *words: str) -> bytes:
+    """Return what a command writes to a terminal."""
+    terminal, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, str(STARTER), *words],
+        env=shell.environment | {"COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=other,
+        stderr=other,
+    )
+    os.close(other)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(terminal, 65_536):
+            shown += part
+    os.close(terminal)
+    process.wait()
+    return b" ".join(shown.split())
 
 
 def test_a_thread_takes_messages(shell: Shell) -> None:
@@ -583,9 +727,9 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "init start say retry cancel approve deny respond reconcile delegate-authority revoke keygen show list log "
-        "transcript prompt pending watch verify loop pause resume remember recall forget trust replay prune doctor "
-        "policy"
+        "init start say retry compact cancel approve deny respond reconcile delegate-authority revoke keygen show list "
+        "log transcript artifact prompt pending watch verify loop pause resume remember recall forget trust replay prune "
+        "migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]

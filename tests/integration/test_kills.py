@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import SearchAttributeKey
 
 from holdfast.log.event_log import first_altered
 from holdfast.run.contracts import WORKFLOW, RunInput, ToolOutcome
@@ -21,6 +23,8 @@ from holdfast.runtime.takeover.worker_identity import parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
 from tests.integration.processes import WorkerProcess
 from tests.rig import PATIENCE, events_of, eventually, status_of
+
+STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +151,43 @@ async def test_killed_during_an_unsafe_effect(llm: ScriptedLLM, worker: WorkerPr
     await run.signal("reconcile", {"request": "1", "decision": "happened", "result": "seen in the outbox", "by": "bob"})
     assert (await run.result())["result"] == "done"
     await scene.effects(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tool", "most"), [("parse", 5), ("render", 3)])
+async def test_a_call_that_kills_its_worker_is_given_up(
+    llm: ScriptedLLM, worker: WorkerProcess, scene: Scene, tool: str, most: int
+) -> None:
+    """After three deaths a read has failed, and a person is asked about an effect; other runs on the worker survive."""
+    llm.script = steps([call("ship"), say("done")])
+    other = await scene.start()
+    await status_of(other, "waiting_approval")
+    llm.script = steps([call(tool), say("done")])
+    run = await scene.start()
+    logs = ""
+    while not (logs.count("worker_died_during_call") >= 3 and worker.is_alive()):
+        await asyncio.sleep(0.05)
+        if not worker.is_alive():
+            logs += worker.log
+            with suppress(AssertionError):  # it may die before it is ready
+                await asyncio.to_thread(worker.start)
+        elif (await run.describe()).typed_search_attributes.get(STATUS) in ("completed", "waiting_approval"):
+            break
+    crashes = (scene.folder / "crashes").read_text()
+    assert 3 <= len(crashes) <= most, "as a local activity, a read may kill one or two more"
+    if tool == "render":
+        (pending,) = (await status_of(run, "waiting_approval"))["pending"]
+        assert pending["kind"] == "reconcile"
+        assert "3 times the worker that ran it died" in pending["why"]
+        await run.signal("reconcile", {"request": "1", "decision": "abandon", "by": "bob"})
+    else:
+        await run.result()
+        (finished,) = [event for event in await events_of(run) if event.type == "tool_call_finished"]
+        assert finished.status == "failed"
+        assert "3 times the worker that ran it died" in finished.text
+    assert (await run.result())["result"] == "done"
+    await other.signal("approve", {"request": "1", "by": "alice"})
+    assert (await other.result())["result"] == "done"
 
 
 async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:

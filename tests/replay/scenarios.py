@@ -26,7 +26,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import Rig, answer_of, eventually, reset, status_of, tasks_of
+from tests.rig import Rig, answer_of, events_of, eventually, reset, status_of, tasks_of
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -279,6 +279,24 @@ def at_length(conversation: Conversation) -> Reply:
     return call("look", at="x" * 700) if looked < 4 else say("done")
 
 
+def when_asked(conversation: Conversation) -> Reply:
+    """Look at something, answer each message, and sum up when asked."""
+    if conversation.last_user_message == INSTRUCTION:
+        return say("so far")
+    looked = "looked at one" in str(conversation.messages)
+    return say("answered") if conversation.replies or looked else call("look", at="x")
+
+
+async def asked(run: Handle, rig: Rig) -> None:
+    """Ask for a compaction of a run that waits for a message, twice; a message after it is answered."""
+    await status_of(run, "waiting_message")
+    await answer_of(run.execute_update("compact", {"by": "alice", "reason": "a new topic"}))
+    await run.signal("compact", {"by": "bob"})
+    await eventually(lambda: events_of(run), lambda events: any(each.type == "context_compacted" for each in events))
+    await run.execute_update("say", {"message": "and now?", "by": "alice"})
+    await run.result()
+
+
 def too_long(conversation: Conversation) -> Reply:
     """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
@@ -314,6 +332,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"agent": "mover"},
     ),
     "compacted": (at_length, plain, {"agent": "folder"}),
+    "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

@@ -31,6 +31,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.inputs import SIGNALS
 from holdfast.run.refusals import RECORDED
+from holdfast.run.updates import UPDATES
 from holdfast.tools.effects import Effect, PastEffect, effect_key
 from holdfast.tools.spec import ToolSpec
 from tests.unit.runs import Thread, agent_spec, tool_spec
@@ -110,6 +111,8 @@ class Play:
         self.accepted: list[str] = []
         """The decided requests, in the order of the decisions."""
         self.terminated = False
+        self.features = seed % 2
+        """The feature level of the workers."""
         self.flooded = seed % 6 == 0
         """Whether meaningless signals arrive by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
@@ -144,7 +147,7 @@ class Play:
             case dice if dice < 0.90:
                 self._say()
             case dice if dice < 0.95:
-                thread.signal("retry", chance.choice([*GARBAGE, {"by": "bob"}]))
+                thread.signal(chance.choice(["retry", "compact"]), chance.choice([*GARBAGE, {"by": "bob"}]))
             case dice if dice < 0.96:
                 thread.reset()
             case dice if dice < 0.99:
@@ -152,7 +155,7 @@ class Play:
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
-                thread.update(chance.choice(["decide", "say", "delegate_authority", "revoke"]), chance.choice(GARBAGE))
+                thread.update(chance.choice(sorted({*UPDATES} - {"compact"})), chance.choice(GARBAGE))
                 self._delegate()
             case _ if not thread.run.log.length:
                 pass  # stopping a thread before its past is read would lose decisions
@@ -198,7 +201,7 @@ class Play:
             case ThreadRequest():
                 thread.load_thread()
             case AgentRequest():
-                thread.load()
+                thread.load(self.features)
             case EffectsRequest():
                 thread.load_effects(*self._past())
             case LLMRequest(compacting=True):
@@ -242,7 +245,8 @@ class Play:
 
     def _reply(self) -> None:
         thread, chance = self.thread, self.chance
-        usage = Usage(prompt_tokens=1_500 if chance.random() < self.rates["long"] else 10, completion_tokens=1)
+        tokens = chance.choice([1_500, 4_000]) if chance.random() < self.rates["long"] else 10
+        usage = Usage(prompt_tokens=tokens, completion_tokens=1)
         step = thread.state.steps.count
         if chance.random() < self.rates["end"]:
             thread.reply(LLMReply(message=AssistantMessage(content=f"done at {step}"), usage=usage))

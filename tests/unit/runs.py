@@ -109,10 +109,10 @@ class Sent:
     answered: bool = False
 
 
-def loaded_thread(spec: AgentSpec | None = None, **begin: Any) -> "Thread":
-    """Return a thread whose agent is loaded and whose LLM call is in progress."""
+def loaded_thread(spec: AgentSpec | None = None, *, features: int = 0, **begin: Any) -> "Thread":
+    """Return a thread of that feature level whose agent is loaded and whose LLM call is in progress."""
     thread = Thread(spec, **begin)
-    thread.load()
+    thread.load(features)
     return thread
 
 
@@ -210,11 +210,13 @@ class Thread:
         self.run.failed(call.id, Failure(cause, message, cancelled, final, details))
         self._carry_out()
 
-    def load(self) -> None:
-        """Return the loaded agent to the run."""
+    def load(self, features: int = 0) -> None:
+        """Return the agent, loaded by a worker of that feature level, to the run."""
         self._loads += 1
         (call,) = self.waiting(AgentRequest)
-        loaded = LoadedAgent(spec=self.spec, workspace="/w", notify=self.notify, recalled=self.recalled)
+        loaded = LoadedAgent(
+            spec=self.spec, workspace="/w", notify=self.notify, recalled=self.recalled, features=features
+        )
         self.end(call, loaded)
 
     def load_thread(self) -> None:

@@ -19,7 +19,7 @@ from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ONE_OFF = {"temporal-schema", "temporal-setup"}
+ONE_OFF = {"temporal-schema", "temporal-setup", "migrate"}
 LONG_RUNNING = sorted(SERVICES.keys() - ONE_OFF)
 
 
@@ -83,7 +83,7 @@ def test_every_container_has_minimal_privileges(name: str) -> None:
 def test_networks_separate_unrelated_services() -> None:
     """Temporal, workers and the gateway reach the database; the Web UI reaches neither it nor the internet."""
     members = {net: {n for n, s in SERVICES.items() if net in s["networks"]} for net in COMPOSE["networks"]}
-    assert members["database"] == {"postgres", "temporal-schema", "temporal", "worker", "gateway"}
+    assert members["database"] == {"postgres", "temporal-schema", "temporal", "migrate", "worker", "gateway"}
     assert SERVICES["postgres"]["networks"] == ["database"]
     assert SERVICES["temporal-ui"]["networks"] == ["temporal", "ui"]
     assert SERVICES["web-ui"]["networks"] == ["ui", "published"]

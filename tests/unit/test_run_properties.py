@@ -26,6 +26,7 @@ from holdfast.log.events import (
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalRequested,
+    CompactionRequested,
     ContextCompacted,
     DecisionReceived,
     DelegationRevoked,
@@ -33,6 +34,7 @@ from holdfast.log.events import (
     MessageTaken,
     ReconcileRequested,
     RunUnblocked,
+    SignalRejected,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -40,7 +42,7 @@ from holdfast.log.events import (
 )
 from holdfast.log.stored_lines import read_lines
 from holdfast.run.commands import Call
-from holdfast.run.contracts import CONTEXT_TOO_LONG, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript
@@ -365,13 +367,14 @@ def content_with_file(text: str, size: int = 10, kind: str = "image") -> list[di
     st.lists(st.tuples(st.integers(0, 900_000), st.sampled_from(["image", "file", ""])), max_size=5),
     st.integers(0, 900_000) | st.none(),
     st.booleans(),
+    st.sampled_from([0, 1]),
 )
 def test_images_survive_every_compaction_or_are_named(
-    messages: list[tuple[int, str]], task: int | None, elsewhere: bool
+    messages: list[tuple[int, str]], task: int | None, elsewhere: bool, features: int
 ) -> None:
     """The task's blocks and, within the limit, those of later messages follow each summary byte for byte."""
     given_task: Any = "the task" if task is None else content_with_file("the task", task)
-    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task)
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task, features=features)
     said: list[Any] = []
     for step, (size, kind) in enumerate(messages):
         content: Any = content_with_file(f"said {step}", size, kind) if kind else f"said {step}"
@@ -382,7 +385,7 @@ def test_images_survive_every_compaction_or_are_named(
             thread.finish(thread.state.calls.count)
     for count in range(2):
         while not thread.summarizing():
-            long = Usage(prompt_tokens=2_000)
+            long = Usage(prompt_tokens=2_000 * (thread.state.steps.count - thread.state.context.compacted_at + 1))
             thread.reply(calls("look", first=1_000 + thread.state.steps.count).model_copy(update={"usage": long}))
             thread.continue_suggested = elsewhere
             thread.finish(thread.state.calls.count)
@@ -532,6 +535,94 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
         if compactions[-1]:
             thread.reply(says("so far"))
     assert compactions == [False, True, False, True, False, True]
+
+
+def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_doubled_and_says_so() -> None:
+    """A task over the limit: no compaction at every second step, each with a summary of a summary; a warning."""
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), features=1)
+
+    def step(tokens: int) -> bool:
+        reply = calls("look", first=thread.state.steps.count)
+        thread.reply(reply.model_copy(update={"usage": Usage(prompt_tokens=tokens)}))
+        thread.finish(thread.state.calls.count)
+        return thread.summarizing()
+
+    assert [step(1_200 + 200 * count) for count in range(7)] == [False] * 6 + [True]
+    assert "1,200 tokens of 1,000 (compaction_tokens)" in thread.state.view()["warning"]
+    assert "### Warning" in current_details(thread.state)
+    thread.reply(says("so far"))
+    assert thread.state.view()["warning"] == "", "not known before the next request"
+    assert not step(1_300)
+    assert "1,300 tokens of 1,000" in thread.state.view()["warning"]
+    thread.refuse(CONTEXT_TOO_LONG)
+    assert thread.summarizing()
+    thread.reply(says("so far"))
+    assert [step(300), step(900), step(1_000)] == [False, False, True], "compaction helps again"
+    assert thread.state.view()["warning"] == ""
+    thread.check_consistent()
+
+
+def test_people_ask_for_a_compaction() -> None:
+    """`compact` is made at the end of the step, once, by whom is in the log; below its level it means nothing."""
+    thread = loaded_thread(features=1)
+    assert thread.update("compact", {"by": "bob"})["outcome"] == "nothing_to_compact"
+    thread.reply(calls("pay"))
+    assert thread.update("compact", {"by": "bob", "reason": "new topic"})["outcome"] == "accepted"
+    assert thread.update("compact", {"by": "eve"})["outcome"] == "duplicate"
+    assert not thread.calling_llm(), "a call waits for approval"
+    thread.decide("1", "deny", by="alice")
+    assert thread.summarizing()
+    thread.reply(says("so far"))
+    assert not thread.summarizing()
+    assert thread.calling_llm()
+    (asked,) = events_of(thread.log, CompactionRequested)
+    assert (asked.by, asked.reason) == ("bob", "new topic")
+    assert thread.update("compact", {"by": "bob"})["outcome"] == "nothing_to_compact"
+    thread.check_consistent()
+
+    older = loaded_thread()
+    older.reply(calls("pay"))
+    refused = older.run.refused("compact", {"by": "bob"}, at=older.at)
+    assert refused is not None
+    assert refused["outcome"] == "unknown_update"
+    older.signal("compact", {"by": "bob"})
+    assert events_of(older.log, SignalRejected)[-1].outcome == "unknown_signal"
+
+
+def test_a_run_that_waits_for_a_message_is_compacted_at_once_and_still_closes() -> None:
+    """The wait goes on meanwhile, and does not end in the middle of the compaction."""
+    thread = loaded_thread(agent_spec(limits=Limits(idle_limit=5)), features=1)
+    thread.reply(says("done"))
+    assert thread.update("compact", {"by": "bob"})["outcome"] == "accepted"
+    assert thread.summarizing()
+    thread.at += timedelta(seconds=60)
+    thread.signal("nonsense")
+    assert thread.state.status == "waiting_message"
+    thread.reply(says("so far"))
+    assert thread.state.context.summary == "so far"
+    thread.wake()
+    assert thread.state.outcome == "completed"
+
+
+@pytest.mark.parametrize("cause", [CONTEXT_TOO_LONG, LLM_REJECTED])
+def test_a_compaction_that_fails_while_a_run_waits_leaves_it_waiting(cause: str) -> None:
+    """It can be asked for again; the wait for a message ends as it would have."""
+    thread = loaded_thread(agent_spec(limits=Limits(idle_limit=5)), features=1)
+    thread.reply(says("done"))
+    thread.signal("compact", {"by": "bob"})
+    thread.refuse(cause)
+    assert not thread.calling_llm()
+    assert thread.state.awaits_message
+    assert thread.state.status == ("blocked" if cause == LLM_REJECTED else "waiting_message")
+    assert thread.update("compact", None)["outcome"] == "accepted"
+    if cause == LLM_REJECTED:
+        thread.signal("retry", {"by": "bob"})
+    assert thread.summarizing()
+    thread.reply(says("so far"))
+    thread.at += timedelta(seconds=60)
+    thread.wake()
+    assert thread.state.outcome == "completed"
+    thread.check_consistent()
 
 
 # Continue-as-new.

@@ -26,6 +26,11 @@ class Context:
 
     tokens: int = 0
     """Tokens of the last request and its reply, as the provider counted them; 0 after a compaction."""
+    floor: int = 0
+    """Tokens of the first request since the last compaction, or of the first one at all: no compaction leaves much
+    less. Kept from feature level 1 on, where it is over half of `Limits.compaction_tokens`; else 0."""
+    requested: bool = False
+    """A person asked for a compaction, which has not been made yet."""
     overflows: int = 0
     """How often in a row a request did not fit the LLM's context window."""
     oversized: bool = False
@@ -49,13 +54,28 @@ class Context:
         """Note how full the context is, and that the request fitted."""
         return replace(self, tokens=tokens, overflows=0, oversized=False)
 
+    def with_floor(self, tokens: int, limit: int) -> "Context":
+        """Note the tokens of the first request since the last compaction, where they bear on the next one."""
+        return replace(self, floor=tokens if 2 * tokens > limit else 0)
+
+    def is_full(self, limit: int) -> bool:
+        """Whether the context is to be compacted by size.
+
+        It has reached the limit, and is twice as long as what the last compaction left. Without the second condition, a
+        task that is itself as long as the limit would be compacted over and over, and each summary would replace one.
+
+        Args:
+            limit: `Limits.compaction_tokens`.
+        """
+        return self.tokens >= max(limit, 2 * self.floor)
+
     def exceeded(self) -> "Context":
-        """Note that a request did not fit."""
-        return replace(self, overflows=self.overflows + 1, oversized=True)
+        """Note that a request did not fit. A compaction that somebody asked for follows from that anyway."""
+        return replace(self, overflows=self.overflows + 1, oversized=True, requested=False)
 
     def compacted(self, summary: str, *, step: int) -> "Context":
         """Note that the context was compacted after this step."""
-        return replace(self, summary=summary, tokens=0, oversized=False, compacted_at=step)
+        return replace(self, summary=summary, tokens=0, floor=0, requested=False, oversized=False, compacted_at=step)
 
     def retried(self, *, step: int) -> "Context":
         """Prepare for a retry: where nothing was left to compact, the same request is made once more."""

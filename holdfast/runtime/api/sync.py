@@ -143,6 +143,7 @@ class SyncThread(_Face[Thread]):
     decide = Call(Thread.decide)
     say = Call(Thread.say)
     retry = Call(Thread.retry)
+    compact = Call(Thread.compact)
     cancel = Call(Thread.cancel)
 
 

@@ -205,6 +205,27 @@ class Thread:
         answer = await decisions.retry(self._threads, self.id, by=self._person(by), reason=reason)
         return self._counted(answer, f"retry of thread {self.id!r}")
 
+    async def compact(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
+        """Compact the agent's context: at once while it waits for a message, else at the end of the step.
+
+        A summary takes the messages' place; the log keeps them. The task, what people said, and calls that were denied
+        or whose outcome is unknown stay word for word.
+
+        Args:
+            by: Who asks for it; None for the client's `by`.
+            reason: Why; it is in the log.
+
+        Returns:
+            `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
+
+        Raises:
+            NotAccepted: Nothing is compacted; `outcome` is `nothing_to_compact`, `duplicate`, `too_late` for a closed
+                run, or `unknown_update` for a run that a worker before 0.2.0 began.
+            SettingsError: Nothing says who asks for it.
+        """
+        answer = await decisions.compact(self._threads, self.id, by=self._person(by), reason=reason)
+        return self._counted(answer, f"compaction of thread {self.id!r}")
+
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
 

@@ -120,6 +120,8 @@ class ThreadState(Frozen):
     """The LLM that the agent uses."""
     limits: ThreadLimits | None = None
     """What counts towards the agent's limits; None until a worker has loaded it."""
+    warning: str = ""
+    """What a person should change, though the run can continue; empty for nothing."""
     usage: Usage
     """Tokens of all LLM calls of the thread."""
     result: str | None

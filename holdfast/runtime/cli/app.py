@@ -28,7 +28,7 @@ HELP = """Start agent runs, look at them, and decide what they ask.
     \b
     Exit codes:
       0 ok · 1 the run failed, was cancelled or diverges · 2 usage · 3 not found
-      4 no server, or no worker · 5 refused
+      4 no server, or no worker · 5 refused · 6 the run waits for a person (`start --wait`)
     """
 
 _HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}

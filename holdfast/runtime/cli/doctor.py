@@ -36,7 +36,7 @@ from holdfast.runtime.client.connect import connect
 from holdfast.runtime.config.project import Project
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import read_stack
-from holdfast.runtime.programs import PACKAGE, WORKER
+from holdfast.runtime.programs import CLI, PACKAGE, WORKER
 from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
@@ -167,7 +167,7 @@ def _database(settings: Settings) -> Check:
     migrations = PACKAGE / "runtime/stores/migrations"
     wanted = {file.stem for file in migrations.glob("*.sql")}
     if left := sorted(wanted - {name for (name,) in rows}):
-        fix = "start a worker, which migrates it"
+        fix = CLI.command("migrate")
         return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", fix)
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
 

@@ -23,7 +23,8 @@ PROGRESS = frozenset(
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
-        *("run_reset", "message_taken", "message_awaited", "context_exceeded", "context_compacted"),
+        *("run_reset", "message_taken", "message_awaited"),
+        *("context_exceeded", "compaction_requested", "context_compacted"),
         *("run_blocked", "run_unblocked", "run_finished"),
     }
 )
@@ -109,6 +110,8 @@ def _summary(event: JSON) -> str:
             return brief(event["result"] or "nothing")
         case "context_exceeded":
             return brief(event["message"], 300)
+        case "compaction_requested":
+            return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
         case "context_compacted":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
             whole = f", {count(len(event['originals']), 'message')} kept in full" if event["originals"] else ""

@@ -9,8 +9,10 @@ FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
 UNREACHABLE = 4
-"""No server, or no worker."""
+"""No server or database, or no worker."""
 REFUSED = 5
+WAITING = 6
+"""`start --wait`: the run waits for a person, for an approval or a `retry`."""
 INTERRUPTED = 130
 
 _CODES = {
@@ -18,8 +20,8 @@ _CODES = {
     **dict.fromkeys(("TaskInvalid", "ThreadIdInvalid", "ThreadExists", "StatusInvalid"), USAGE),
     **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid"), USAGE),
     **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
-    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound"), NOT_FOUND),
-    "ServerUnreachable": UNREACHABLE,
+    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound"), NOT_FOUND),
+    **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable"), UNREACHABLE),
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }
 """By the name of the error's class or of a class above it: not all of them are imported where one is refused."""

@@ -1,7 +1,6 @@
 """Arguments and options that several verbs share, and how a function becomes a verb."""
 
 import inspect
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,23 +140,27 @@ class Verbs:
 
 
 def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
-    """What the user says: text, or the content blocks in a file.
+    """What the user says: text, which `-` reads from stdin, or the content blocks in a file.
 
     Args:
         text: What was typed.
-        blocks: The file.
+        blocks: The file; `-` for stdin.
         what: What it is, for errors: the argument's name.
     """
     if text is None and blocks is None:
         raise typer.BadParameter(f"{what} is missing: say it as text, or name a file with --content")
     if text is not None and blocks is not None:
         raise typer.BadParameter(f"{what} was given twice: say it as text, or name a file with --content, not both")
+    from holdfast.llm.content import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
+    from holdfast.runtime.cli.standard_input import read_stdin
+
     if blocks is None:
-        return text
+        return read_stdin(MAX_TEXT_BYTES) if text == "-" else text
     import json
 
     try:
-        given = json.loads(sys.stdin.read() if str(blocks) == "-" else blocks.read_text(encoding="utf-8"))
+        piped = str(blocks) == "-"
+        given = json.loads(read_stdin(2 * MAX_BLOCKS_BYTES) if piped else blocks.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--content {blocks} cannot be read: {error}") from None
     if not isinstance(given, list):

@@ -71,13 +71,14 @@ def show_screen(
     rows += [("Running", call) for call in running]
     at = now or datetime.now(UTC)
     rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
+    rows += [("Warning", visible(state.get("warning", "")))]
     rows += [("Tokens", tokens_words(usage)), ("Cost", cost_words(state) if "cost" in state else "")]
     rows += [("Limits", limits_words(state.get("limits"))), ("Web UI", ui or "")]
     for label, text in rows:
         if text:
             head, *rest = text.splitlines()
             screen.append(f"{label:<10} ", "dim").append(
-                head + "\n", "yellow" if label in ("Paused", "Retrying") else ""
+                head + "\n", "yellow" if label in ("Paused", "Retrying", "Warning") else ""
             )
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
     if blocked := state["blocked"]:

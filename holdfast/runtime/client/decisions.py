@@ -97,6 +97,20 @@ async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Upda
     return await send_update(threads, thread, "revoke", payload, signal="revoke")
 
 
+async def compact(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:
+    """Compact a run's context: at once while it waits for a message, else at the end of the step.
+
+    Returns:
+        `accepted`, or `sent`. Refused: `nothing_to_compact`, `duplicate`, `too_late` where the run is closed, or
+        `unknown_update` where it has a feature level without compactions on request.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    return await send_update(threads, thread, "compact", {"by": by, "reason": reason}, signal="compact")
+
+
 async def send_update(
     threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str
 ) -> UpdateResult:

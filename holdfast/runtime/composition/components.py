@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.reading.record import Evidence, OpenRecord
     from holdfast.runtime.stores.artifacts import FolderArtifacts
     from holdfast.seals.seals import Seals
-    from holdfast.stores import ThreadStore
+    from holdfast.stores import ArtifactStore, ThreadStore
 
 
 def load_catalog(settings: Settings) -> "Catalog":
@@ -198,7 +198,7 @@ class Components:
         return url
 
     async def migrated_pool(self) -> "AsyncConnectionPool":
-        """Connections to the required database, with its schema brought up to date.
+        """Connections to the required database. The embedded one is migrated; for another one, this waits until it is.
 
         Raises:
             StackError: The database cannot be used.
@@ -206,7 +206,7 @@ class Components:
         from holdfast.runtime.stores.pool import open_database
 
         if self._pool is None:
-            opening = open_database(self.require_database(), size=self._connections)
+            opening = open_database(self.require_database(), size=self._connections, migrating=self._stack is not None)
             self._pool = await self.cleanup.enter_async_context(opening)
         return self._pool
 
@@ -232,6 +232,10 @@ class Components:
 
         folder = self.artifacts_folder
         return choose_stores(self._stores_catalog, await self.pool(), artifacts=folder, embeddings=embeddings)
+
+    async def artifacts(self) -> "ArtifactStore | None":
+        """The store of artifacts: the catalog's own, the settings' folder, or the database; None for none."""
+        return (await self.stores()).artifacts
 
     def threads(self) -> "ThreadStore | None":
         """The permanent record, opened when it is first read; None where there is none."""

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.base.canonical import MAX_INTEGER
 from holdfast.base.digests import digest_of
-from holdfast.runtime.client.artifacts import artifacts_of
+from holdfast.runtime.client.artifacts import references
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.answers import ArtifactsPage, ListedArtifact
 from holdfast.runtime.gateway.authentication import Access, Authenticator
@@ -97,13 +97,11 @@ def artifacts_router(
         after: Annotated[int, Query(ge=-1, le=MAX_INTEGER, description="The `next` of the page before.")] = -1,
         limit: PageLimit = 100,
     ) -> ArtifactsPage:
-        """The artifacts that the thread's events refer to: full texts of results and replies that were too long."""
-        found = (
-            asdict(each) async for each in artifacts_of(threads, access.thread, note=note) if each.position > after
-        )
-        page, more = await take(found, limit=limit)
+        """What the thread's events refer to: full results and replies, images and files left out of them, skills."""
+        found = (asdict(each) async for each in references(threads, access.thread, note=note))
+        page, more = await take(found, limit=limit, skip=after + 1)
         listed = [ListedArtifact.model_validate(each) for each in page]
-        return ArtifactsPage(artifacts=listed, next=listed[-1].position if more else None)
+        return ArtifactsPage(artifacts=listed, next=after + len(listed) if more else None)
 
     @routes.get(
         "/threads/{thread}/artifacts/{address}",
@@ -144,7 +142,7 @@ async def _check_referred(threads: Threads, thread: str, address: str) -> None:
     Raises:
         HTTPProblem: 404: none does, whether there is such an artifact or not.
     """
-    async for reference in artifacts_of(threads, thread, note=note):
+    async for reference in references(threads, thread, note=note):
         if reference.address == address:
             return
     raise HTTPProblem(404, f"no event of thread {thread!r} refers to this artifact; GET its /artifacts lists those")

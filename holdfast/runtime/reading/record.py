@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError, RecordUnavailable
 from holdfast.log.stored_lines import read_lines
+from holdfast.runtime.programs import CLI
 from holdfast.stores import ArtifactStore, EffectRow, ThreadStore
 
 _T = TypeVar("_T")
@@ -104,5 +105,9 @@ async def call_store(call: Awaitable[_T]) -> _T:
         raise
     # Each kind of store has its own exceptions for being unavailable.
     except Exception as error:
+        if type(error).__name__ in ("UndefinedTable", "UndefinedColumn", "UndefinedFunction"):
+            raise RecordUnavailable(
+                f"the database lacks tables of this release: run `{CLI.command('migrate')}`"
+            ) from error
         words = one_line(str(error), 200) or type(error).__name__
         raise RecordUnavailable(f"the permanent record cannot be read ({words}).") from error

@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.runtime.stores.blocks import Block, pack, unpack
+from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, insert_rows
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import aside_id, origin_of
 
@@ -39,6 +40,15 @@ _BLOCKS = """
     ) AS counted
     WHERE bytes_before < %(size)s ORDER BY position
 """
+
+_BEHIND = """
+    SELECT threads.id, threads.thread
+    FROM holdfast.threads JOIN holdfast.events ON events.thread = threads.id
+    GROUP BY threads.id
+    HAVING max(stop) > (SELECT count(*) FROM holdfast.event_rows WHERE event_rows.thread = threads.id)
+    ORDER BY threads.id
+"""
+"""The threads that have more events than rows for SQL."""
 
 _INSERT = "INSERT INTO holdfast.events (thread, position, stop, size, at, body) VALUES (%s, %s, %s, %s, %s, %s)"
 
@@ -73,6 +83,7 @@ class PostgresThreads:
                     fresh = lines[stored:]
                     blocks = await asyncio.to_thread(pack, length, fresh) if fresh else []
                 await _insert(connection, number, blocks)
+                await _insert_rows(connection, thread, number, length, lines[stored:])
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
         """Read a page of lines from position `start` on."""
@@ -110,6 +121,14 @@ class PostgresThreads:
                     stays = [line for position, line in _numbered(thread, block) if position < differs]
                     await _insert(connection, number, pack(block.position, stays))
                 await connection.execute(
+                    f"INSERT INTO holdfast.event_rows (thread, {COLUMNS}) "  # noqa: S608  # constants
+                    f"SELECT %s, {COLUMNS} FROM holdfast.event_rows WHERE thread = %s",
+                    [branch, number],
+                )
+                await connection.execute(
+                    "DELETE FROM holdfast.event_rows WHERE thread = %s AND position >= %s", [number, differs]
+                )
+                await connection.execute(
                     "INSERT INTO holdfast.artifact_threads (digest, thread) "
                     "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
                     [branch, number],
@@ -127,6 +146,47 @@ class PostgresThreads:
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 return await _length(connection, thread)
+
+
+async def fill_rows(url: str) -> int:
+    """Add the rows for SQL that an older release did not write (`event_rows`), thread by thread; return how many.
+
+    Workers may append meanwhile.
+
+    Args:
+        url: A migrated database.
+    """
+    count = 0
+    async with await psycopg.AsyncConnection.connect(url, connect_timeout=5, autocommit=True) as connection:
+        behind = await (await connection.execute(_BEHIND)).fetchall()
+        for number, thread in behind:
+            more = True
+            while more:
+                async with connection.transaction():
+                    await lock_thread(connection, thread, lock="NO KEY UPDATE")
+                    carried = await carried_of(connection, number)
+                    lines = await _lines(connection, thread, carried.length, carried.length + CATCH_UP)
+                    await insert_rows(connection, number, lines, carried)
+                    count, more = count + len(lines), bool(lines)
+    return count
+
+
+async def _insert_rows(
+    connection: psycopg.AsyncConnection, thread: str, number: int, length: int, lines: Sequence[bytes]
+) -> None:
+    """Add the rows for SQL of new events, and of those before that have none."""
+    carried = await carried_of(connection, number)
+    if length - carried.length > CATCH_UP:
+        return  # `holdfast migrate` adds them all
+    before = await _lines(connection, thread, carried.length, length) if carried.length < length else []
+    if before or lines:
+        await insert_rows(connection, number, [*before, *lines], carried)
+
+
+async def _lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> list[bytes]:
+    """The stored lines from position `start` up to `stop`."""
+    stored = await _stored_lines(connection, thread, start, stop)
+    return [stored[position] for position in range(start, stop) if position in stored]
 
 
 async def lock_thread(

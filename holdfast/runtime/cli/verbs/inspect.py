@@ -1,4 +1,7 @@
-"""Verbs that read threads: show, list, log, transcript, prompt, pending, watch, verify. Only `watch` also sends."""
+"""Verbs that read threads: show, list, log, transcript, artifact, prompt, pending, watch, verify.
+
+Only `watch` also sends.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -113,6 +116,49 @@ async def transcript(
 
     async for message in threads.messages(thread, active=active, note=session.note_silence):
         session.output.result(message, None if session.output.as_json else message_text(message))
+    return OK
+
+
+@verbs.verb("artifact rel-1.2 sha256:9f86…", "artifact rel-1.2 sha256:9f86… --output build.log")
+async def artifact(
+    session: Session,
+    thread: Thread,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="As a clipped result gives it: sha256:…")],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it to a new file, instead of stdout.")
+    ] = None,
+) -> int:
+    """Print an artifact that a thread's log refers to: a long result, or a large image.
+
+    Its content has the digest in its address, or it is not printed. A terminal gets text with control characters
+    written out, and nothing else; a pipe or FILE gets the bytes. --json gives size, digest and media type.
+    """
+    threads = await session.connect(thread)
+    from holdfast.runtime.client.artifacts import TEXT, read_artifact
+
+    found = await read_artifact(threads, await session.parts.artifacts(), thread, address, note=session.note_silence)
+    if output:
+        try:
+            with output.open("xb") as file:
+                file.write(found.content)
+        except OSError as error:
+            raise typer.BadParameter(f"--output {output} cannot be written: {error.strerror}") from None
+    if session.output.as_json:
+        digest = address.partition(":")[2]
+        size, kind = len(found.content), found.media_type
+        view = {"address": address, "size": size, "digest": digest, "media_type": kind, "position": found.position}
+        session.output.result(view)
+    elif not output and not sys.stdout.isatty():
+        sys.stdout.buffer.write(found.content)
+        sys.stdout.flush()
+    elif not output and found.media_type != TEXT:
+        raise typer.BadParameter(
+            f"it is {found.media_type} of {len(found.content):,} bytes, and stdout is a terminal: use --output FILE"
+        )
+    elif not output:
+        print(visible(found.content.decode()))
+    else:
+        session.output.note(f"{len(found.content):,} bytes of {found.media_type} in {output}")
     return OK
 
 

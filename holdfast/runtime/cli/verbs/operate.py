@@ -1,4 +1,4 @@
-"""Verbs that operate Holdfast: replay, prune, doctor."""
+"""Verbs that operate Holdfast: replay, prune, migrate, doctor."""
 
 import re
 import sys
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.errors import SettingsError
-from holdfast.runtime.cli.exits import OK, USAGE
+from holdfast.runtime.cli.exits import FAILED, OK, USAGE
 from holdfast.runtime.cli.options import Verbs
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import count, visible
+from holdfast.runtime.programs import CLI
 
 if TYPE_CHECKING:
     from holdfast.runtime.reading.record import EndedThread
@@ -97,6 +98,31 @@ async def prune(
             if not removed:
                 session.output.note(f"{visible(one.thread)} stays: it was continued meanwhile, or is gone.")
     return OK
+
+
+@verbs.verb("migrate", "migrate --check")
+async def migrate(
+    session: Session,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if there is something to do.")] = False,
+) -> int:
+    """Bring the database's schema up to date, before the workers of a new release start.
+
+    Safe to repeat, and to run twice at once. Workers, gateways and this command line need no right to change tables.
+    """
+    from rich.text import Text
+
+    from holdfast.runtime.composition.migrating import bring_up_to_date
+
+    done = await bring_up_to_date(session.parts.database_url, check=check)
+    rows = f"; {count(done.rows, 'row')} added for SQL" if done.rows else ""
+    words = f"The schema is up to date: {done.after}{rows}"
+    if done.applied:
+        words = f"Migrated from {done.before or 'nothing'} to {done.after}{rows}"
+    view = {"from": done.before, "to": done.after, "applied": done.applied, "rows": done.rows, "missing": done.missing}
+    session.output.result(view, None if done.missing else Text(words))
+    if done.advice:
+        session.output.note(f"{CLI.name}: {done.advice}")
+    return FAILED if done.missing else OK
 
 
 @verbs.verb("doctor", "doctor --hardened")

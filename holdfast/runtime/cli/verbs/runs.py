@@ -1,11 +1,11 @@
-"""Verbs that start runs and change them: start, say, retry, cancel."""
+"""Verbs that start runs and change them: start, say, retry, compact, cancel."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from holdfast.runtime.cli.exits import FAILED, OK, REFUSED
+from holdfast.runtime.cli.exits import FAILED, OK, REFUSED, WAITING
 from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
 from holdfast.runtime.cli.reports import print_state, report_outcome
 from holdfast.runtime.cli.session import Session, normalized_name
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 verbs = Verbs()
 
+Until = Literal["attention", "end"]
+
 
 @verbs.verb(
     'start "Publish 1.2"',
     'start "Fix the failing test" --workspace . --wait',
+    "start - --wait < task.md",
     'start "And now 1.3" --thread rel-1.2    # continues a closed thread, with all it contains',
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
     farewell="Not waiting any longer; the run continues.",
 )
 async def start(
     session: Session,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What the agent is to do.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What the agent is to do; - reads stdin.")] = None,
     agent: Annotated[
         str | None, typer.Option(metavar="NAME", help="[default: the thread's, or the catalog's first]")
     ] = None,
@@ -50,8 +53,15 @@ async def start(
         typer.Option(metavar="NAME", help="Who gives the task: the person it is for. [default: HOLDFAST_BY]"),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the run ends or waits for a message; exit 1 if it fails.")
+        bool,
+        typer.Option(
+            "--wait", help="Wait until the run ends or waits for somebody; exit 1 if it fails, 6 if it waits."
+        ),
     ] = False,
+    until: Annotated[
+        Until,
+        typer.Option(help="With --wait: return where a person is needed, or wait on until the end."),
+    ] = "attention",
 ) -> int:
     """Start a run, or continue a closed thread."""
     content = read_content(task, blocks, what="TASK")
@@ -82,18 +92,21 @@ async def start(
             f"No worker has picked it up yet; start one with `{WORKER.command('--dev')}` "
             f"(task queue {session.settings.task_queue!r})."
         )
-    return await (_wait(session, threads, started) if wait else _report(session, threads, started, state))
+    return await (_wait(session, threads, started, until) if wait else _report(session, threads, started, state))
 
 
 @verbs.verb(
     'say rel-1.2 "Also update the notes"',
     'say rel-1.2 "Stop, that is the wrong branch" --when-busy interrupt',
+    "say rel-1.2 - < review.md",
     "say rel-1.2 --content picture.json",
 )
 async def say(
     session: Session,
     thread: Thread,
-    message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="What you have to say.")] = None,
+    message: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE", help="What you have to say; - reads stdin.")
+    ] = None,
     when_busy: Annotated[
         Literal["queue", "interrupt", "reject"],
         typer.Option(help="While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse."),
@@ -133,6 +146,16 @@ async def retry(session: Session, thread: Thread, by: By = None, reason: Reason 
     return report_outcome(session, thread, await decisions.retry(threads, thread, by=name, reason=reason))
 
 
+@verbs.verb('compact rel-1.2 --reason "a new topic"')
+async def compact(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
+    """Compact a run's context: at once while it waits for a message, else at the end of the step."""
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import decisions
+
+    name = session.person(by)
+    return report_outcome(session, thread, await decisions.compact(threads, thread, by=name, reason=reason))
+
+
 @verbs.verb("cancel rel-1.2")
 async def cancel(session: Session, thread: Thread) -> int:
     """Stop a run, after the tools under way have stopped."""
@@ -163,37 +186,63 @@ async def _report(session: Session, threads: "Threads", started: "Started", stat
     return OK
 
 
-async def _wait(session: Session, threads: "Threads", started: "Started") -> int:
-    """Wait until the run ends or waits for a message, and show its progress."""
+async def _wait(session: Session, threads: "Threads", started: "Started", until: Until) -> int:
+    """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress."""
     from holdfast.runtime.client.follow import follow
 
     thread, begun = started.thread, False
+    shown: set[str] = set()
     with session.output.err.status(f"{thread} is running"):
         async for event in follow(threads, thread, patient=True, note=session.output.note):
             # A closed thread has events of earlier runs; they are not progress.
             begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
-            if begun and await _show_progress(session, threads, thread, event):
-                break
+            if begun:
+                await _show_progress(session, threads, thread, event, shown)
+                if event["type"] in _PAUSING and await _is_over(threads, thread, until):
+                    break
     found = await threads.runs.describe(thread)
     state = await threads.state(thread, found=found)
     print_state(session, threads, state, found, running=[])
+    if state["status"] in _ATTENTION:
+        await _show_requests(session, threads, thread, shown)
+        session.output.note(f"It waits for a person. To see how it goes on after that: {CLI.command('watch', thread)}")
+        return WAITING
     return OK if state["status"] in ("completed", "waiting_message") else FAILED
 
 
-async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON") -> bool:
-    """Show an event; returns whether nothing follows unless somebody sends a message."""
-    from holdfast.runtime.cli.event_lines import PROGRESS, event_line
-    from holdfast.runtime.cli.screens import request_screen
+_PAUSING = frozenset(
+    {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "tool_call_finished"}
+)
+"""The events after which a run may wait for somebody."""
+
+_ATTENTION = ("waiting_approval", "blocked")
+
+
+async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
+    """Whether nothing follows unless somebody does something."""
     from holdfast.runtime.reading.states import CLOSED
+
+    waits = ("waiting_message", *_ATTENTION) if until == "attention" else ("waiting_message",)
+    return (await threads.state(thread))["status"] in (*waits, *CLOSED)
+
+
+async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:
+    """Show an event, and what it asks of people."""
+    from holdfast.runtime.cli.event_lines import PROGRESS, event_line
 
     if event["type"] in PROGRESS:
         session.output.progress(event_line(event))
     if event["type"] in ("approval_requested", "reconcile_requested"):
-        for request in await threads.pending(thread):
-            if request["request"] == event["request"]["id"]:
-                session.output.note(request_screen(request))
+        await _show_requests(session, threads, thread, shown)
     if event["type"] == "run_blocked":
         session.output.note(f"It is blocked. Fix the cause, then: {CLI.command('retry', thread)}")
-    if event["type"] == "message_awaited":
-        return (await threads.state(thread))["status"] in ("waiting_message", *CLOSED)
-    return False
+
+
+async def _show_requests(session: Session, threads: "Threads", thread: str, shown: set[str]) -> None:
+    """Show the open requests that were not shown yet."""
+    from holdfast.runtime.cli.screens import request_screen
+
+    for request in await threads.pending(thread):
+        if request["request"] not in shown:
+            shown.add(request["request"])
+            session.output.note(request_screen(request))

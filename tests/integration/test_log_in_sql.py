@@ -1,0 +1,191 @@
+"""The record in SQL, and migrations: the queries and grants of the documentation, on a database with real runs."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from holdfast.base.canonical import canonical
+from holdfast.log.event_log import event_line
+from holdfast.run.commands import Call
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.runtime.stores.event_rows import TEXT_CHARS, fit
+from holdfast.runtime.stores.pool import migrate, open_database, open_pool, schema_of
+from holdfast.runtime.stores.threads import PostgresThreads, fill_rows
+from tests.unit.runs import calls, loaded_thread, says
+
+DOCS = Path(__file__).parents[2] / "docs/how-to"
+
+
+def sql_of(page: str) -> list[str]:
+    """Return the SQL of a page, a block each."""
+    return re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def at(url: str, name: str, *, user: str | None = None) -> str:
+    """Return the URL of another database of the same server, for another user."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(path=f"/{name}", netloc=f"{user}@{host}" if user else parts.netloc).geturl()
+
+
+@pytest.fixture
+async def url(database_url: str) -> AsyncIterator[str]:
+    """A database of its own, without tables, and without roles of the documentation afterwards."""
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as admin:
+        await admin.execute("CREATE DATABASE sql_log")
+        try:
+            yield at(database_url, "sql_log")
+        finally:
+            await admin.execute("DROP DATABASE sql_log WITH (FORCE)")
+            for role in ("auditor", "holdfast_worker"):
+                await admin.execute(f"DROP ROLE IF EXISTS {role}")
+
+
+def a_run() -> list[bytes]:
+    """Return the lines of a run: a call that failed, one that alice approved and one that she denied."""
+    thread = loaded_thread()
+    thread.reply(calls("look", "pay", "pay", "wipe"))
+    thread.finish(1, "no such file", status="failed")
+    thread.decide("1", by="alice", reason="fine")
+    (paying,) = (call for call in thread.waiting(ToolRequest) if isinstance(call, Call) and call.number == 2)
+    thread.end(paying, ToolOutcome(status="ok", content="paid", duration_ms=1_500))
+    thread.decide("2", "deny", by="alice", reason="not twice")
+    thread.reply(says("done"))
+    return [event_line(event) for event in thread.log]
+
+
+async def test_the_documented_queries_answer_a_role_that_may_read_the_view_alone(url: str) -> None:
+    """Who approved, what failed, what it cost, what was slow, what was denied; and no table can be read."""
+    await migrate(url)
+    lines = a_run()
+    async with open_pool(url, size=2) as pool:
+        await PostgresThreads(pool).append("t", 0, lines)
+    grants, *queries = sql_of("query-the-record.md")
+    assert len(queries) == 5
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as owner:
+        await owner.execute("CREATE ROLE auditor LOGIN")
+        await owner.execute(grants)
+        await owner.execute("UPDATE holdfast.event_rows SET at = now()")
+        await owner.execute("SET ROLE auditor")
+        approved, failed, cost, slow, denied = [await (await owner.execute(each)).fetchall() for each in queries]
+        for forbidden in ("event_rows", "events", "threads", "effects", "migrations"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await owner.execute(f"SELECT * FROM holdfast.{forbidden}")
+        with pytest.raises(psycopg.Error):
+            await owner.execute("DELETE FROM holdfast.log")
+    assert [(row[1], row[2], row[3], row[4]) for row in approved] == [("t", "pay", 2, "fine")]
+    assert failed == [("look", 1, 1)]
+    assert [(agent, prompt, completion) for agent, prompt, completion, _ in cost] == [("agent", 20, 2)]
+    assert slow == [(1_500, "pay", "ok", "t", 2)]
+    assert {(row[2], row[4]) for row in denied} == {("pay", "alice"), ("wipe", None)}
+
+
+async def test_rows_follow_the_record_through_retries_resets_and_older_releases(url: str) -> None:
+    """The view has each stored event once; what a reset sets aside is a thread of its own; gaps are filled."""
+    await migrate(url)
+    lines = a_run()
+
+    async def positions() -> dict[str, list[int]]:
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            rows = await connection.execute("SELECT thread, position FROM holdfast.log ORDER BY thread, position")
+            found: dict[str, list[int]] = {}
+            for thread, position in await rows.fetchall():
+                found.setdefault(thread, []).append(position)
+            return found
+
+    async with open_pool(url, size=2) as pool:
+        threads = PostgresThreads(pool)
+        await threads.append("t", 0, lines[:6])
+        await threads.append("t", 0, lines[:6])
+        await threads.append("t", 4, lines[4:9])
+        assert await positions() == {"t": list(range(9))}
+        async with pool.connection() as connection:  # as an older release leaves it
+            await connection.execute("DELETE FROM holdfast.event_rows WHERE position >= 3")
+        await threads.append("t", 9, lines[9:])
+        assert await positions() == {"t": list(range(len(lines)))}
+        async with pool.connection() as connection:
+            await connection.execute("DELETE FROM holdfast.event_rows")
+        assert await fill_rows(url) == len(lines)
+        assert await fill_rows(url) == 0
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT tool, call, status FROM holdfast.log WHERE type = 'decision_received'"
+            )
+            assert await rows.fetchall() == [("pay", 2, "accepted"), ("pay", 3, "accepted")]
+        aside = await threads.set_aside("t", 5, [canonical({"type": "other"})])
+        assert await positions() == {"t": list(range(5)), aside: list(range(len(lines)))}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b'"text"',
+        b"[" * 5_000,
+        canonical({"type": "user_message_received", "content": "\x00" * 10, "by": "a\x00b", "at": "never"}),
+        b'{"type":"x\\ud800","n":1' + b"0" * 4_000 + b',"number":-1,"call":7,"request":[1]}',
+        canonical({"type": ["x"], "request": {"id": 5, "number": True}, "spec": "x", "status": {}}),
+        b'{"type":"deep","x":' + b"[" * 900 + b"]" * 900 + b"}",
+    ],
+)
+async def test_nothing_in_an_event_keeps_it_out_of_the_record(url: str, line: bytes) -> None:
+    """Whoever writes a text that jsonb refuses stops no run."""
+    await migrate(url)
+    async with open_pool(url, size=2) as pool:
+        threads = PostgresThreads(pool)
+        await threads.append("t", 0, [line])
+        assert await threads.read("t") == [line]
+        async with pool.connection() as connection:
+            assert len(await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()) == 1
+
+
+def test_long_texts_are_cut() -> None:
+    """A row is for reading; the record has the whole text."""
+    assert fit({"a": ["x" * (TEXT_CHARS + 5)]}) == {"a": ["x" * TEXT_CHARS + "… (5 more characters)"]}
+
+
+async def test_workers_wait_for_the_migration_and_need_no_right_to_change_tables(url: str) -> None:
+    """A worker of a new release starts when somebody has migrated; its role owns nothing."""
+
+    async def started() -> None:
+        async with open_database(url, size=1, migrating=False):
+            pass
+
+    waiting = asyncio.create_task(started())
+    done, _ = await asyncio.wait([waiting], timeout=0.5)
+    assert not done
+    assert "run `" in (await schema_of(url)).advice()
+    both = await asyncio.gather(migrate(url), migrate(url))
+    assert sorted(map(bool, both)) == [False, True]
+    await waiting
+    (grants,) = sql_of("migrate.md")
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as owner:
+        await owner.execute(grants)
+    async with open_database(at(url, "sql_log", user="holdfast_worker"), size=1, migrating=False) as pool:
+        await PostgresThreads(pool).append("t", 0, a_run())
+        async with pool.connection() as connection:
+            for forbidden in (
+                "DROP TABLE holdfast.events",
+                "CREATE TABLE holdfast.x ()",
+                "DELETE FROM holdfast.migrations",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    await connection.execute(forbidden)
+
+
+async def test_a_database_of_a_later_release_is_used_and_said(url: str) -> None:
+    """A rolling start migrates first: workers of the release before may restart meanwhile."""
+    await migrate(url)
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as owner:
+        await owner.execute("INSERT INTO holdfast.migrations (name) VALUES ('9999_later')")
+    assert await migrate(url) == []
+    schema = await schema_of(url)
+    assert (schema.missing, schema.unknown) == ((), ("9999_later",))
+    assert "a later release" in schema.advice()
+    async with open_database(url, size=1, migrating=False):
+        pass

@@ -107,7 +107,7 @@ async def doctor(
 ) -> int:
     """Check what Holdfast needs, and the hardening profile.
 
-    docs/security.md explains the profile.
+    docs/how-to/harden.md explains the profile.
     """
     from holdfast.runtime.cli.doctor import examine, exit_code, report
 

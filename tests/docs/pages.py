@@ -59,6 +59,15 @@ def links(page: Path) -> Iterator[str]:
                     yield unquote(str(target))
 
 
+def headings(page: Path) -> set[str]:
+    """Return the headings of a page, below its title."""
+    return {
+        inline.content
+        for heading, inline in pairwise(tokens(page))
+        if heading.type == "heading_open" and heading.tag != "h1"
+    }
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     seen: Counter[str] = Counter()

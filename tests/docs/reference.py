@@ -18,7 +18,7 @@ from holdfast.log import events
 from holdfast.runtime.cli.app import add_program
 from holdfast.runtime.programs import GATEWAY, WORKER
 from holdfast.starter import app
-from tests.docs.pages import DOCS, heading_slug
+from tests.docs.pages import DOCS, heading_slug, headings
 
 CLI_HEAD = """\
 # Command line
@@ -56,6 +56,46 @@ them.
 
 An event's JSON omits fields that have their default.
 """
+
+
+ERRORS_HEAD = """\
+# Errors
+
+Each entry says what happened, why, and what to do. Find it by the place where you met it, or by [name](#all-names). Errors of
+Holdfast all derive from `HoldfastError`; the command line prints the message without the name (`--debug` shows both).
+
+| where you met it | page |
+|---|---|
+| a worker, the gateway or a command does not start | [Setting up](setup.md) |
+| a command or program cannot reach a server or a worker | [Connecting](connecting.md) |
+| starting a run is refused | [Starting a run](starting.md) |
+| a thread, its log or its artifacts cannot be read | [Reading threads](reading.md) |
+| a decision, message or request is refused | [Decisions and messages](decisions.md) |
+| `show` says `blocked` | [Blocked runs](blocked-runs.md), [blocked loops](blocked-loops.md) |
+| `show` says `failed` | [Failed runs](failed-runs.md) |
+| Temporal's Web UI shows a failed attempt or task | [Failed attempts](failed-attempts.md) |
+| a memory tool or command reports it | [Memory and files](memory.md) |
+| an HTTP response with `application/problem+json` | [Gateway problems](gateway.md) |
+| the exit code of a command | [Command line](../cli.md) |
+
+## All names
+
+"""
+
+
+def errors_page() -> str:
+    """The page of errors and causes, with all their names."""
+    folder = DOCS / "reference/errors"
+    names: dict[str, list[str]] = {}
+    for page in sorted(folder.glob("*.md")):
+        for name in headings(page) if page.name != "index.md" else ():
+            if re.fullmatch(r"[A-Z]\w+[a-z]", name):
+                names.setdefault(name, []).append(f"{page.name}#{heading_slug(name)}")
+    lines = []
+    for name, places in sorted(names.items()):
+        links = [f"[{name}]({places[0]})", *(f"[{place.partition('.')[0]}]({place})" for place in places[1:])]
+        lines.append(f"- {', '.join(links)}")
+    return ERRORS_HEAD + "\n".join(lines) + "\n"
 
 
 def cli_page() -> str:
@@ -160,7 +200,11 @@ def _fields(kind: type[events.Event]) -> Iterator[tuple[str, str, str]]:
                 yield node.target.id, ast.unparse(node.annotation).replace("|", "\\|"), says
 
 
-PAGES = {"reference/cli.md": cli_page, "reference/events.md": events_page}
+PAGES = {
+    "reference/cli.md": cli_page,
+    "reference/errors/index.md": errors_page,
+    "reference/events.md": events_page,
+}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

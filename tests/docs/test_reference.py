@@ -6,7 +6,6 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -23,7 +22,7 @@ from holdfast.run import contracts
 from holdfast.runtime.gateway.actions import STATUS
 from holdfast.runtime.gateway.problems import TITLES
 from tests.docs import reference
-from tests.docs.pages import DOCS, ROOT, tokens
+from tests.docs.pages import DOCS, ROOT, headings
 
 ERRORS = DOCS / "reference/errors"
 TYPE = re.compile(r"[A-Z][a-z]+(?:[A-Z]{2,}|[A-Z][a-z]+)*[A-Za-z]*")
@@ -34,15 +33,6 @@ TYPE = re.compile(r"[A-Z][a-z]+(?:[A-Z]{2,}|[A-Z][a-z]+)*[A-Za-z]*")
 def test_pages_are_what_the_code_says(page: str) -> None:
     """`python -m tests.docs.reference` would change nothing."""
     assert reference.PAGES[page]() == (DOCS / page).read_text(encoding="utf-8")
-
-
-def headings(page: Path) -> set[str]:
-    """Return the headings of a page, below its title."""
-    return {
-        inline.content
-        for heading, inline in pairwise(tokens(page))
-        if heading.type == "heading_open" and heading.tag != "h1"
-    }
 
 
 def words(page: Path) -> set[str]:

@@ -61,8 +61,9 @@ An event's JSON omits fields that have their default.
 ERRORS_HEAD = """\
 # Errors
 
-Each entry says what happened, why, and what to do. Find it by the place where you met it, or by [name](#all-names). Errors of
-Holdfast all derive from `HoldfastError`; the command line prints the message without the name (`--debug` shows both).
+Each entry says what happened, why, and what to do. Find it by the place where you met it, or by [name](#all-names).
+Errors of Holdfast all derive from `HoldfastError`; the command line prints the message without the name (`--debug` shows
+both).
 
 | where you met it | page |
 |---|---|

@@ -14,7 +14,7 @@ COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet $(UPGRADE) 
 SIDE_BY_SIDE := -n 4 --dist worksteal
 KILLS := 500
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all test-package demo demo-loop worker bench bench-long kill-matrix bench-peers sbom lock histories up down clean help
+.PHONY: setup check fix test test-all test-package demo demo-loop worker bench bench-long kill-matrix bench-peers docs sbom lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
@@ -56,8 +56,12 @@ lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps t
 	$(COMPILE) --extra embedded -c requirements/runtime.lock -o requirements/bench.lock
 	$(COMPILE) --extra embedded --group package -c requirements/runtime.lock -o requirements/package.lock
 	$(COMPILE) --extra embedded --group peers -c requirements/runtime.lock -o requirements/peers.lock
+	$(COMPILE) --extra all --group docs -c requirements/runtime.lock -o requirements/docs.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
+docs: ## Build the documentation as a site: build/docs/index.html; a warning fails
+	@$(MAKE) --no-print-directory setup VENV=.venv-docs LOCK=requirements/docs.lock
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html -c docs . build/docs
 sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
 	@$(MAKE) --no-print-directory setup VENV=.venv-sbom LOCK=requirements/sbom.lock
 	@mkdir -p build
@@ -71,7 +75,7 @@ up: ## Start the team stack in Docker: PostgreSQL, Temporal, Web UI, workers
 down: ## Stop the team stack; its data stays
 	docker compose down
 clean: ## Remove caches and build output; .venv and .holdfast stay
-	rm -rf dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name '.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F '|' '{ printf "  %-12s %s\n", $$1, $$2 }'

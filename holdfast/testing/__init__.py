@@ -3,7 +3,7 @@
 from holdfast.testing import ScriptedLLM, say
 
 with ScriptedLLM(lambda conversation: say("Hello.")) as llm:
-print(llm.base_url)  # set OPENAI_BASE_URL to this
+    print(llm.base_url)  # set OPENAI_BASE_URL to this
 """
 
 from holdfast.runtime.llm.script import (

@@ -215,5 +215,5 @@ async def test_events_of_a_terminated_run_are_recovered(worker: Any) -> None:
         await Threads(r.client, task_queue=r.task_queue).start("more", thread=run.id)
         assert "ANSWER-MARK" in str(await r.client.get_workflow_handle(run.id).result())
         record = b"\n".join(await r.threads.read(run.id))
-        assert b"TASK-MARK" in record, "it is not encrypted, and says so in docs/operating.md"
+        assert b"TASK-MARK" in record, "it is not encrypted, and says so in docs/how-to/encrypt.md"
         assert b"TASK-MARK" in r.llm.requests[-1].body

@@ -22,7 +22,7 @@ assert SECTION
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", SECTION[1], re.DOTALL | re.MULTILINE)
 FILES = {text.split()[1]: text for kind, text in BLOCKS if kind == "python"}
 """The first line of each is a comment: its path."""
-COMMANDS = [shlex.split(line) for kind, text in BLOCKS if not kind for line in text.splitlines()]
+COMMANDS = [shlex.split(line) for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
 
 
 @pytest.fixture(params=["developed", "clean"])
@@ -67,7 +67,7 @@ def test_the_readmes_own_agent_runs_from_an_empty_folder(installation: Installat
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    _, serve, *commands = COMMANDS
+    serve, *commands = COMMANDS
     assert [words[:2] for words in commands] == [["holdfast", verb] for verb in ("start", "approve", "verify")]
     with worker(installation, "env", *serve, folder=tmp_path) as printed:
         assert 'Ready.     holdfast start "…"' in printed

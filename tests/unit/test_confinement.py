@@ -174,7 +174,7 @@ def test_without_confinement_only_the_plain_tool_is_offered(unconfinable: str) -
 
 def test_a_worker_that_requires_confinement_does_not_start_without_it(unconfinable: str) -> None:
     """`require` refuses to make a catalog and gives the reason."""
-    with pytest.raises(CatalogError, match=r"cannot be confined on this machine: .*operating\.md") as raised:
+    with pytest.raises(CatalogError, match=r"cannot be confined on this machine: .*work-with-files\.md") as raised:
         workspace_tools(confine="require")
 
     assert unconfinable in str(raised.value)

@@ -181,7 +181,7 @@ def _llm(settings: Settings) -> Check:
 
 def _commands() -> Check:
     if reason := unavailable_reason(DEFAULT):
-        fix = "optional; see docs/operating.md, Confined commands"
+        fix = "optional; see docs/how-to/work-with-files.md"
         return Check("confined commands", "open", f"do not work on this machine: {reason}", fix)
     return Check("confined commands", "ok", "work on this machine")
 

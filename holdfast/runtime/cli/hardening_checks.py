@@ -1,4 +1,4 @@
-"""`doctor` on the hardening profile (docs/security.md): what weakens a guarantee here. Never prints a secret."""
+"""`doctor` on the hardening profile (docs/how-to/harden.md): what weakens a guarantee here. Never prints a secret."""
 
 import os
 import stat
@@ -94,7 +94,7 @@ def _policies(settings: Settings) -> Iterator[tuple[str, Policy]]:
 def _encryption(settings: Settings) -> Check:
     if not settings.encryption_keys:
         detail = "everybody who reads Temporal or its database reads the payloads"
-        return Check("encryption", "weak", detail, "HOLDFAST_ENCRYPTION_KEYS (docs/operating.md)")
+        return Check("encryption", "weak", detail, "HOLDFAST_ENCRYPTION_KEYS (docs/how-to/encrypt.md)")
     if split_plain(settings.encryption_keys.get_secret_value())[1]:
         detail = "on, but sealed plain text is still accepted"
         return Check(

@@ -23,7 +23,7 @@ _SIGNED = APIKeyHeader(
     name=SIGNATURE,
     auto_error=False,
     scheme_name="signature",
-    description="Ed25519, with Holdfast-Key, Holdfast-Timestamp and Holdfast-Nonce (docs/operating.md, Webhooks).",
+    description="Ed25519, with Holdfast-Key, Holdfast-Timestamp and Holdfast-Nonce (docs/how-to/gateway.md).",
 )
 
 FindCaller = Callable[..., Awaitable[Caller]]

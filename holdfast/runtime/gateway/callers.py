@@ -165,7 +165,7 @@ def read_callers(tokens: Path | None, policy: Path | None) -> Callers:
     if not callers.scopes:
         raise SettingsError(
             "no caller could use the gateway: it has no token and no approver's key. "
-            "Name a file with tokens in HOLDFAST_GATEWAY_TOKENS (docs/operating.md, Webhooks)."
+            "Name a file with tokens in HOLDFAST_GATEWAY_TOKENS (docs/how-to/gateway.md)."
         )
     return callers
 

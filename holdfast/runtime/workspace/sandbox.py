@@ -54,7 +54,7 @@ class NotConfined(Exception):
 
 
 class Confinement(Frozen):
-    """The limits of a confined command. The tool limits its time; docs/operating.md lists what is not limited."""
+    """The limits of a confined command. The tool limits its time. docs/how-to/work-with-files.md lists what is not."""
 
     cpu_seconds: int = Field(default=600, ge=1)
     """CPU time of each process."""

@@ -38,7 +38,7 @@ def command_tools(confine: Confine, confinement: Confinement) -> list[Tool]:
     if confine == "require":
         raise CatalogError(
             f'workspace_tools(confine="require"): commands cannot be confined on this machine: {reason}. '
-            "docs/operating.md lists the requirements."
+            "docs/how-to/work-with-files.md lists the requirements."
         )
     description = f"{run_command.spec.description}\nCommands cannot be confined on this machine: {reason}."
     return [dataclasses.replace(run_command, spec=run_command.spec.model_copy(update={"description": description}))]

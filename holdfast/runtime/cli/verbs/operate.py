@@ -134,7 +134,7 @@ async def doctor(
 ) -> int:
     """Check what Holdfast needs, and the hardening profile.
 
-    docs/security.md explains the profile.
+    docs/how-to/harden.md explains the profile.
     """
     from holdfast.runtime.cli.checks import Check
     from holdfast.runtime.cli.doctor import examine, exit_code, report

@@ -1,10 +1,9 @@
-"""docs/client.md: its programs run as they are printed there, and its contract is what is frozen."""
+"""The page about the client: its programs run as they are printed there. The contract for other clients is frozen."""
 
 import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -19,13 +18,11 @@ from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.run.contracts import RunInput
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, say
+from tests.docs.pages import DOCS, ROOT, snippets
 from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs/client.md").read_text(encoding="utf-8")
-PROGRAMS = {
-    re.sub(r"^# ", "", code.splitlines()[0]): code for code in re.findall(r"```python\n(# \w+\.py\n.*?)```", TEXT, re.S)
-}
+PROGRAMS = {each.file: each.code for each in snippets(DOCS / "how-to/use-the-client.md") if each.file}
+CONTRACT = (DOCS / "reference/temporal-clients.md").read_text(encoding="utf-8")
 
 
 @tool(effect="unsafe")
@@ -142,22 +139,10 @@ async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> Non
         ]
 
 
-def test_the_programs_are_typed(tmp_path: Path) -> None:
-    """The three programs pass a type checker in strict mode."""
-    assert list(PROGRAMS) == ["web.py", "batch.py", "chat.py"]
-    for name, code in PROGRAMS.items():
-        (tmp_path / name).write_text(code, encoding="utf-8")
-    files = [str(tmp_path / name) for name in PROGRAMS]
-    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path / 'cache'}", *files]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
 def test_the_contract_is_what_is_frozen() -> None:
     """The contract names the fields of a plain start, and every signal, update, query and search attribute."""
     frozen = json.loads((ROOT / "tests/replay/frozen/0.1.0.json").read_text(encoding="utf-8"))
-    table = TEXT.partition("## The contract")[2]
-    rows = {row.split("|")[1].strip(): row for row in table.splitlines() if row.startswith("| ")}
+    rows = {row.split("|")[1].strip(): row for row in CONTRACT.splitlines() if row.startswith("| ")}
     run = frozen["workflows"]["AgentRunWorkflow"]
 
     def named(kind: str) -> set[str]:

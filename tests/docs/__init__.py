@@ -1,0 +1,1 @@
+"""Tests of the documentation: links, snippets, and agreement with the code."""

@@ -1,0 +1,210 @@
+"""Every snippet of the pages is checked: Python runs and has types, commands exist, YAML and JSON parse.
+
+1. Python blocks of a page run in their order, in one namespace and in a folder of their own. A block whose first line
+   is a comment such as `# mycompany/agents.py` is a file there. A page that awaits something runs beside a worker.
+2. Files that need more than to be imported are run by a test of their page (`DRIVEN`); those in `TYPED` are only
+   type-checked, because they would take minutes.
+3. All Python is type-checked in strict mode.
+4. `sh` holds commands alone: bash parses them, and ours are parsed by the command line itself. Tutorials are carried
+   out as a whole (`test_tutorials.py`).
+5. Output, templates and sessions are `text` or `console`.
+"""
+
+import json
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import textwrap
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer import BadParameter
+from typer.core import TyperGroup
+
+from holdfast.runtime.config.policy_file import read_policy
+from holdfast.runtime.config.settings import variables
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.testing import default_script
+from tests.docs.pages import PAGES, ROOT, Snippet, snippets
+from tests.docs.reference import command
+from tests.docs.test_client_page import CATALOG
+from tests.rig import StartRig, environ_of
+
+ALL = [snippet for page in PAGES for snippet in snippets(page)]
+PYTHON = [snippet for snippet in ALL if snippet.language == "python"]
+LANGUAGES = {"console", "json", "markdown", "python", "sh", "text", "yaml", "{eval-rst}"}
+DRIVEN = {"web.py", "batch.py", "chat.py", "agents.py", "mycompany/agents.py"}
+"""Files that `test_client_page.py`, `test_tutorials.py` or `tests/package/test_own_agent.py` run."""
+TYPED = {"test_kills.py", "test_mystores.py"}
+ELSEWHERE = {"init"}
+"""Verbs of the first tutorial that come with it."""
+
+
+def test_the_languages_are_known() -> None:
+    """Each block says what it is; a block that only shows something is `text` or `console`."""
+    assert not [snippet.place for snippet in ALL if snippet.language not in LANGUAGES]
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(each.page for each in PYTHON), ids=lambda page: page.stem)
+async def test_python_runs(
+    page: Path, rig: StartRig, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files can be imported, and the other blocks run in the order of the page."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    own = [snippet for snippet in PYTHON if snippet.page == page]
+    for snippet in own:
+        if snippet.file:
+            (folder / snippet.file).parent.mkdir(exist_ok=True)
+            (folder / snippet.file).write_text(snippet.code, encoding="utf-8")
+    before = set(sys.modules)
+    try:
+        for snippet in own:
+            if snippet.file and snippet.file not in DRIVEN | TYPED:
+                runpy.run_path(snippet.file)
+        code = "".join(snippet.code for snippet in own if not snippet.file)
+        if not awaits(code):
+            exec(compile(code, str(page), "exec"), {"__name__": page.stem})
+            return
+        async with rig(CATALOG, default_script) as worker:
+            environ = {
+                **environ_of(stack),
+                "DATABASE_URL": stack.database_url,
+                "HOLDFAST_TASK_QUEUE": worker.task_queue,
+            }
+            for name, value in environ.items():
+                monkeypatch.setenv(name, value)
+            namespace: dict[str, Any] = {}
+            exec(compile(in_function(code), str(page), "exec"), namespace)
+            await namespace["page"]()
+    finally:
+        for name in set(sys.modules) - before:
+            if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
+def awaits(code: str) -> bool:
+    """Whether code awaits something outside a function."""
+    try:
+        compile(code, "", "exec")
+    except SyntaxError:
+        return True
+    return False
+
+
+def in_function(code: str) -> str:
+    """Put code that awaits something into a function."""
+    return f"async def page() -> None:\n{textwrap.indent(code, '    ')}"
+
+
+def test_python_has_types(tmp_path: Path) -> None:
+    """All Python passes a type checker in strict mode."""
+    for number, page in enumerate(dict.fromkeys(snippet.page for snippet in PYTHON)):
+        name = f"page{number}_{re.sub(r'[^a-z]', '_', page.stem.lower())}"
+        own = [snippet for snippet in PYTHON if snippet.page == page]
+        files = {snippet.file: snippet.code for snippet in own if snippet.file}
+        if code := "".join(snippet.code for snippet in own if not snippet.file):
+            files["inline.py"] = in_function(code) if awaits(code) else code
+        modules = {file.partition("/")[0].removesuffix(".py") for file in files}
+        for file, code in files.items():
+            for module in modules:  # the pages' modules share names; each page becomes a package
+                code = re.sub(rf"^(from|import) {module}\b", rf"\1 {name}.{module}", code, flags=re.MULTILINE)
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_text(code, encoding="utf-8")
+    ran = subprocess.run(  # with the settings of `make check`, whose cache makes it quick
+        [sys.executable, "-m", "mypy", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    "snippet", [each for each in ALL if each.language in ("yaml", "json")], ids=lambda snippet: snippet.place
+)
+def test_data_parses(snippet: Snippet) -> None:
+    """YAML and JSON parse; a policy is a valid policy."""
+    data = json.loads(snippet.code) if snippet.language == "json" else yaml.safe_load(snippet.code)
+    if isinstance(data, dict) and {"rules", "approvers"} & data.keys():
+        read_policy(snippet.code.encode(), name=snippet.place)
+
+
+SHELL = [snippet for snippet in ALL if snippet.language == "sh"]
+
+
+@pytest.mark.parametrize("snippet", SHELL, ids=lambda snippet: snippet.place)
+def test_commands_exist(snippet: Snippet) -> None:
+    """Bash parses the block; the verbs, options, variables and targets in it exist."""
+    parsed = subprocess.run(["bash", "-n"], input=snippet.code, capture_output=True, text=True, check=False)
+    assert parsed.returncode == 0, parsed.stderr
+    for line in snippet.code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        settings = {word.partition("=")[0] for word in words if re.match(r"HOLDFAST_\w+=", word)}
+        assert settings <= set(variables().values()), line
+        while words and (re.match(r"\w+=", words[0]) or words[0] == "export"):
+            words.pop(0)
+        simple = words[: next((at for at, word in enumerate(words) if word in ("|", ">", "&&", "&")), None)]
+        if simple[:1] == ["holdfast"]:
+            parse(simple[1:])
+        elif simple[:1] == ["make"]:
+            assert simple[1] in targets(), line
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command of ours, and run nothing.
+
+    Raises:
+        UsageError: There is no such option, or an argument is missing.
+        KeyError: There is no such verb.
+    """
+    if words[0] in ELSEWHERE:
+        return
+    verb: Any = command()
+    while isinstance(verb, TyperGroup):
+        name, *words = words
+        verb = verb.commands[name]
+    try:
+        verb.make_context("holdfast", [word for word in words if word != "--help"])
+    except BadParameter as error:
+        if "does not exist" not in str(error):  # as the files of an example do not
+            raise
+
+
+@cache
+def targets() -> set[str]:
+    """The targets of the Makefile."""
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_the_elsewhere_is_not_here() -> None:
+    """A verb that is excused does not exist; once it does, its commands are parsed like all others."""
+    assert not ELSEWHERE & command().commands.keys()
+
+
+def test_stores_pass_their_suite(tmp_path: Path) -> None:
+    """The thread store of the page keeps the rules, as its own test says."""
+    page = ROOT / "docs/how-to/use-your-own-stores.md"
+    for snippet in snippets(page):
+        if snippet.file:
+            (tmp_path / snippet.file).write_text(snippet.code, encoding="utf-8")
+    options = ["-q", "-p", "no:cacheprovider", "--asyncio-mode=auto", "--rootdir=."]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

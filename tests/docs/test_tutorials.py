@@ -1,0 +1,151 @@
+"""The tutorials, carried out as they are printed: their files, and their commands in their order.
+
+A command that starts the worker runs until `pkill` or the end of the page, as it does in a first terminal. `pkill` is
+played by the test, which kills its own worker and no other. `pip install` is left out.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, snippets
+from tests.integration.processes import reserve_ports
+
+SECONDS = 60.0
+
+
+class Terminals:
+    """Carries out a page's commands in a folder, as a reader does.
+
+    Args:
+        folder: An empty folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.printed = ""
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._path = folder / "bin"
+        self._path.mkdir()
+        command = self._path / "holdfast"
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast "$@"\n')
+        command.chmod(0o700)
+        reserve_ports(folder / ".holdfast")
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of a reader who has installed Holdfast."""
+        path = f"{self._path}{os.pathsep}{os.environ['PATH']}"
+        keys = {"HOLDFAST_HOME": str(self.folder / ".holdfast"), "PYTHONPATH": str(ROOT), "PATH": path}
+        return {**os.environ, **keys, "HOLDFAST_ANSWER_SECONDS": "1"}
+
+    def run(self, line: str) -> None:
+        """Carry out a command."""
+        if " worker --dev" in line:
+            self._start(line)
+        elif line.startswith("pkill"):
+            self.kill(signal.SIGKILL)
+        elif not line.startswith("pip install"):
+            self.printed += self.output(line)
+            if found := re.search(r"\bcd (\w+)$", line):
+                self.folder = self.folder / found[1]
+
+    def output(self, line: str) -> str:
+        """Carry out a command; return what it prints."""
+        ran = subprocess.run(
+            line, shell=True, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=SECONDS
+        )
+        assert ran.returncode == 0, f"{line}\n{ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def _start(self, line: str) -> None:
+        log = self._path / "worker.log"
+        words = shlex.split(line)
+        with log.open("wb") as output:
+            self._worker = subprocess.Popen(
+                ["env", *words],
+                cwd=self.folder,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        until(lambda: "\nReady" in log.read_text() or self._worker is None or self._worker.poll() is not None)
+        assert self._worker.poll() is None, log.read_text()
+
+    def kill(self, number: signal.Signals) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.send_signal(number)
+            self._worker.wait(SECONDS)
+            self._worker = None
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def terminals(tmp_path: Path) -> Iterator[Terminals]:
+    """Terminals in an empty folder, whose servers are stopped at the end."""
+    opened = Terminals(tmp_path)
+    try:
+        yield opened
+    finally:
+        opened.kill(signal.SIGINT)
+
+
+def carry_out(terminals: Terminals, page: str, waits: Mapping[str, Callable[[], object]]) -> None:
+    """Carry out a tutorial; before a command, wait for what its reader would wait for."""
+    for snippet in snippets(DOCS / page):
+        if snippet.file:
+            (terminals.folder / snippet.file).write_text(snippet.code, encoding="utf-8")
+        elif snippet.language == "sh":
+            for line in snippet.code.splitlines():
+                until(waits.get(line, lambda: True))
+                terminals.run(line)
+
+
+@pytest.mark.slow
+def test_approvals_and_recovery(terminals: Terminals) -> None:
+    """The worker is killed twice, the decision is kept, and the invoice is paid once."""
+
+    def paid() -> bool:
+        file = terminals.folder / "payments.txt"
+        return file.exists() and file.read_text() != ""
+
+    waits = {
+        "holdfast pending pay-1": lambda: "running" not in terminals.output("holdfast show pay-1"),
+        "cat payments.txt": paid,
+        "holdfast show pay-1": lambda: "completed" in terminals.output("holdfast show pay-1"),
+    }
+    carry_out(terminals, "tutorial/approvals-and-recovery.md", waits)
+    assert "Request 1 of pay-1: may this run?" in terminals.printed
+    assert "the next worker will process it" in terminals.printed
+    assert "found done already: 12500 cents for 2026-17" in terminals.printed
+    assert len((terminals.folder / "payments.txt").read_text().splitlines()) == 1
+    assert re.search(r"^ok +pay-1", terminals.printed, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_loop(terminals: Terminals) -> None:
+    """Each task is done once, and what the reader added is a commit of its own."""
+    carry_out(terminals, "tutorial/loop.md", {})
+    words = terminals.folder / "words"
+    assert {path.stem for path in words.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
+    assert (words / "TASKS.md").read_text().count("- [x]") == 3
+    authors = [line.partition(": ")[0] for line in terminals.output("git -C words log --format='%an: %s'").splitlines()]
+    assert authors[0] == "writer (Holdfast)"
+    assert authors[1] != authors[0]

@@ -27,6 +27,7 @@ from temporalio.converter import (
 
 from holdfast.run.features import require_features
 from holdfast.seals.seals import Place, Seals, Unsealed
+from holdfast.temporal.failures import LenientFailureConverter
 
 SEAL = "seal"
 """The metadata key of a payload's seal."""
@@ -89,23 +90,9 @@ class LeanPayloadConverter(CompositePayloadConverter):
         for payload, hint in zip_longest(payloads, type_hints or []):
             if getattr(hint, "SEALED", False):
                 values.append(self._opened(payload, hint))
-            elif hint is None:
-                values.append(self._untyped(payload))
             else:
-                values += super().from_payloads([payload], [hint])
+                values += super().from_payloads([payload], None if hint is None else [hint])
         return values
-
-    def _untyped(self, payload: Payload) -> Any:
-        """Decode what no type is known of: the details of an error, or arguments of a wrong number.
-
-        Anybody may have sent it, and an exception would fail the workflow task for ever: so it is text where it does
-        not decode.
-        """
-        try:
-            (value,) = super().from_payloads([payload])
-        except Exception:  # each converter raises its own
-            return payload.data.decode("utf-8", "replace")
-        return value
 
     def _opened(self, payload: Payload, hint: Any) -> Any:
         metadata = payload.metadata
@@ -175,7 +162,9 @@ def place_of(context: SerializationContext) -> Place | None:
     return Place(namespace, workflow_id) if namespace and workflow_id else None
 
 
-data_converter = PlacedDataConverter(payload_converter_class=LeanPayloadConverter)
+data_converter = PlacedDataConverter(
+    payload_converter_class=LeanPayloadConverter, failure_converter_class=LenientFailureConverter
+)
 """The data converter for reading only: it seals nothing and verifies nothing."""
 
 

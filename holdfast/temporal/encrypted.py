@@ -56,7 +56,7 @@ def _parts(message: Message) -> Iterator[Message]:
 
 
 def _restore(failure: Failure) -> None:
-    """Restore the texts that `DefaultFailureConverterWithEncodedAttributes` moved into a payload."""
+    """Restore the texts that `EncodingFailureConverter` moved into a payload."""
     try:
         attributes = json.loads(failure.encoded_attributes.data)
         message, stack_trace = str(attributes["message"]), str(attributes["stack_trace"])

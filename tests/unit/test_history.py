@@ -56,6 +56,10 @@ EXPECTED = {
     + 8 * STEP
     + ("llm_replied " + ASKED + 12 * "signal_rejected " + "decision_received " + RAN + DONE),
     "compacted": LOADED + 3 * STEP + "context_compacted " + STEP + DONE,
+    "compacted_on_request": LOADED
+    + STEP
+    + "llm_replied message_awaited compaction_requested signal_rejected context_compacted "
+    + ("user_message_received message_taken " + STEP + "llm_replied message_awaited run_finished"),
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

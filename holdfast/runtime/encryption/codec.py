@@ -19,7 +19,6 @@ from pydantic import SecretStr
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     DataConverter,
-    DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
     SerializationContext,
     WithSerializationContext,
@@ -31,6 +30,7 @@ from holdfast.runtime.config.encryption_keys import PLAIN, EncryptionKey, parse_
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, data_converter, place_of, sealing
 from holdfast.temporal.encrypted import ENCRYPTED
+from holdfast.temporal.failures import EncodingFailureConverter
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -156,7 +156,7 @@ def build_converter(codec: EncryptionCodec, seals: Seals) -> DataConverter:
     made = dataclasses.replace(data_converter, payload_codec=codec, payload_converter_class=sealing(seals))
     if not codec.encrypts:
         return made
-    return dataclasses.replace(made, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+    return dataclasses.replace(made, failure_converter_class=EncodingFailureConverter)
 
 
 def _bound(key_id: bytes, place: bytes) -> bytes:

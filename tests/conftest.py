@@ -1,5 +1,6 @@
 """Shared fixtures: one embedded stack for the session, and workers that each have their own task queue."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,8 +36,9 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A Temporal server and a PostgreSQL for the session, on free ports."""
+    """A Temporal server and a migrated PostgreSQL for the session, on free ports."""
     with open_stack(tmp_path_factory.mktemp("stack")) as stack:
+        asyncio.run(migrate(stack.database_url))
         yield stack
 
 

@@ -19,6 +19,7 @@ from holdfast.runtime.cli.app import add_program
 from holdfast.runtime.programs import GATEWAY, WORKER
 from holdfast.starter import app
 from tests.docs.pages import DOCS, heading_slug, headings
+from tests.docs.settings_page import settings_page
 
 CLI_HEAD = """\
 # Command line
@@ -27,14 +28,7 @@ In a checkout, `holdfast worker` is `python worker.py`, `holdfast gateway` is `p
 `holdfast` is `python starter.py`. `--help` prints what is here. `--json` prints one JSON object, or one a line for
 lists.
 
-| exit code | meaning |
-|--:|---|
-| 0 | done |
-| 1 | the run failed, was cancelled or diverges; or an error that has no code of its own |
-| 2 | wrong usage, or an invalid setting |
-| 3 | not found |
-| 4 | no server, or no worker |
-| 5 | refused |
+[Exit codes](exit-codes.md) says what each code means.
 """
 
 EVENTS_HEAD = """\
@@ -62,8 +56,8 @@ ERRORS_HEAD = """\
 # Errors
 
 Each entry says what happened, why, and what to do. Find it by the place where you met it, or by [name](#all-names).
-Errors of Holdfast all derive from `HoldfastError`; the command line prints the message without the name (`--debug` shows
-both).
+All errors of Holdfast derive from `HoldfastError`. The command line prints the message without the name; `--debug`
+shows both.
 
 | where you met it | page |
 |---|---|
@@ -77,7 +71,7 @@ both).
 | Temporal's Web UI shows a failed attempt or task | [Failed attempts](failed-attempts.md) |
 | a memory tool or command reports it | [Memory and files](memory.md) |
 | an HTTP response with `application/problem+json` | [Gateway problems](gateway.md) |
-| the exit code of a command | [Command line](../cli.md) |
+| the exit code of a command | [Exit codes](../exit-codes.md) |
 
 ## All names
 
@@ -205,6 +199,7 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/errors/index.md": errors_page,
     "reference/events.md": events_page,
+    "reference/settings.md": settings_page,
 }
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ tree of pages follows from the lists in the index pages: see `add_tree`.
 """
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ release = version = __version__
 project_copyright = "The Holdfast authors. Apache License 2.0"
 
 root_doc = "docs/index"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+sys.path.append(str(Path(__file__).parent))
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "readable_types"]
 include_patterns = [
     "docs/**",
     "CHANGELOG.md",

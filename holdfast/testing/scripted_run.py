@@ -1,10 +1,10 @@
 """Your own agent in a test: a real run on a real Temporal server, with a scripted LLM and stores in memory.
 
-    async def test_a_refund_asks() -> None:
-        async with agent(catalog, [call("refund", order=7), say("Refunded.")]) as run:
-            assert (await run.task("Refund order 7.")).status == "waiting_approval"
-            assert (await run.approve()).text == "Refunded."
-            assert [effect.tool for effect in await run.effects()] == ["refund"]
+async def test_a_refund_asks() -> None:
+async with agent(catalog, [call("refund", order=7), say("Refunded.")]) as run:
+assert (await run.task("Refund order 7.")).status == "waiting_approval"
+assert (await run.approve()).text == "Refunded."
+assert [effect.tool for effect in await run.effects()] == ["refund"]
 """
 
 import asyncio

@@ -28,6 +28,8 @@ include_patterns = [
     "examples/*/README.md",
 ]
 exclude_patterns = [".*", "build", "dist", "holdfast", "requirements", "tests"]
+smartquotes_action = "qe"
+"""Quotes and ellipses; `--wait` keeps both hyphens."""
 default_role = "code"
 """Docstrings are written in plain Markdown: one backtick is code."""
 
@@ -36,10 +38,12 @@ myst_heading_anchors = 4
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {"members": True, "exclude-members": "model_config"}
 
 html_theme = "furo"
 html_title = f"Holdfast {version}"
+html_static_path = ["style"]
+html_css_files = ["tables.css"]
 html_extra_path = [str(Path(__file__).parent / "site")]
 html_show_sourcelink = False
 html_copy_source = False

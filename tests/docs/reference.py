@@ -28,7 +28,7 @@ In a checkout, `holdfast worker` is `python worker.py`, `holdfast gateway` is `p
 `holdfast` is `python starter.py`. `--help` prints what is here. `--json` prints one JSON object, or one a line for
 lists.
 
-[Exit codes](exit-codes.md) says what each code means.
+[Exit codes](exit-codes.md) says what each code means. The commands are:
 """
 
 EVENTS_HEAD = """\
@@ -98,7 +98,9 @@ def cli_page() -> str:
     group = command()
     context = typer.Context(group, info_name="holdfast")
     sections = [_verb(group.commands[name], (name,), context) for name in group.list_commands(context)]
-    return "\n".join([CLI_HEAD, *sections])
+    names = re.findall(r"^## (.+)$", "\n".join(sections), re.MULTILINE)
+    links = " · ".join(f"[{name}](#{heading_slug(name)})" for name in names)
+    return "\n".join([CLI_HEAD, f"{links}\n", *sections])
 
 
 @cache
@@ -137,7 +139,7 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
     ]
     rows = [_row(param, context) for param in verb.params]
     if found := [row for row in rows if row]:
-        lines += ["| | |", "|---|---|", *found, ""]
+        lines += ["| argument or option | meaning |", "|---|---|", *found, ""]
     if examples.strip():
         lines += ["```sh", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     return "\n".join(lines)
@@ -168,7 +170,7 @@ def _event(kind: type[events.Event]) -> str:
     paragraphs = (re.sub(r"\s+", " ", each) for each in meaning.split("\n\n"))
     lines = [f"## {name}", "", _linked("\n\n".join(each.strip() for each in paragraphs if each.strip())), ""]
     rows = [f"| `{field}` | `{type_}` | {says} |" for field, type_, says in _fields(kind)]
-    return "\n".join([*lines, *(["| field | type | |", "|---|---|---|", *rows, ""] if rows else [])])
+    return "\n".join([*lines, *(["| field | type | meaning |", "|---|---|---|", *rows, ""] if rows else [])])
 
 
 def _linked(text: str) -> str:

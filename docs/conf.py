@@ -6,6 +6,7 @@ tree of pages follows from the lists in the index pages: see `add_tree`.
 
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ include_patterns = [
     "examples/*/README.md",
 ]
 exclude_patterns = [".*", "build", "dist", "holdfast", "requirements", "tests"]
-smartquotes_action = "qe"
-"""Quotes and ellipses; `--wait` keeps both hyphens."""
 default_role = "code"
 """Docstrings are written in plain Markdown: one backtick is code."""
 
@@ -90,7 +89,21 @@ def keep_colons(app: Any, what: str, name: str, described: Any, options: Any, li
         lines[:0] = ["..", ""]  # an empty comment, which has no colon
 
 
+def mark_code(app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]) -> None:
+    """Show indented examples in docstrings as code; an indented part of a section such as `Args:` is none."""
+    last, marked = "", []
+    for before, line in pairwise(["", *lines]):
+        if line.startswith("    ") and not before.strip() and last and not last.endswith(":"):
+            marked += ["::", ""]
+            last = ""  # once for each example
+        elif line.strip() and not line.startswith(" "):
+            last = line
+        marked.append(line)
+    lines[:] = marked
+
+
 def setup(app: Any) -> None:
-    """Register both handlers; `keep_colons` before napoleon's own."""
+    """Register the handlers, those of docstrings before napoleon's own."""
     app.connect("source-read", add_tree)
+    app.connect("autodoc-process-docstring", mark_code, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)

@@ -1,5 +1,6 @@
 """A Sphinx extension: in the Python API, types are shown as a reader would write them."""
 
+from collections.abc import Callable
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_origin
 
@@ -21,7 +22,9 @@ def readable(annotation: Any) -> Any:
         return readable(get_args(annotation)[0])
     if isinstance(annotation, UnionType) or get_origin(annotation) is Union:
         return Union[tuple(map(readable, get_args(annotation)))]  # noqa: UP007 -- of a tuple
-    if hasattr(annotation, "copy_with") and get_origin(annotation) is not Literal:
+    if get_origin(annotation) in (Callable, Literal):
+        return annotation
+    if hasattr(annotation, "copy_with"):
         return annotation.copy_with(tuple(map(readable, get_args(annotation))))
     if isinstance(annotation, GenericAlias):
         return GenericAlias(get_origin(annotation), tuple(map(readable, get_args(annotation))))

@@ -57,8 +57,6 @@ class Provider:
 def resource(*, secrets: Sequence[str]) -> Callable[[Callable[..., Any]], Provider]:
     """Make a provider that may read secrets; one without can go into the catalog as it is.
 
-    For example::
-
         @resource(secrets=("BANK_KEY",))
         @asynccontextmanager
         async def bank(secrets: Secrets) -> AsyncIterator[Bank]:

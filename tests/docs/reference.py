@@ -154,6 +154,7 @@ def _row(param: Any, context: Any) -> str:
     if record is None or param.name == "help":
         return ""
     name, says = (re.sub(r"\s+", " ", part).strip().replace("|", "\\|") for part in record)
+    says = re.sub(r"(?<![\w`-])--[a-z][a-z-]*", r"`\g<0>`", says)
     return f"| `{name}` | {says} |"
 
 

@@ -43,8 +43,8 @@ ALL = [snippet for page in PAGES for snippet in snippets(page)]
 PYTHON = [snippet for snippet in ALL if snippet.language == "python"]
 LANGUAGES = {"console", "js", "json", "markdown", "python", "sh", "sql", "text", "toml", "yaml", "{eval-rst}"}
 DATA: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-DRIVEN = {"web.py", "batch.py", "chat.py", "agents.py", "mycompany/agents.py"}
-"""Files that `test_client_page.py`, `test_tutorials.py` or `tests/package/test_own_agent.py` run."""
+DRIVEN = {"web.py", "batch.py", "chat.py", "agents.py"}
+"""Files that `test_client_page.py`, `test_tutorials.py` or `tests/package/test_newcomer.py` run."""
 TYPED = {"test_kills.py", "test_mystores.py"}
 
 

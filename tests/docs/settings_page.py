@@ -28,19 +28,17 @@ def descriptions() -> dict[str, str]:
     return found
 
 
-def default(field: str) -> str:
-    """A field's default; empty if its description says what applies."""
+def meaning(field: str) -> str:
+    """A field's description, with its default and its name in `holdfast.toml`, if it has them."""
     value = Settings.model_fields[field].default
-    return "" if value in (None, PydanticUndefined) else f"`{str(value).lower() if value in (True, False) else value}`"
+    shown = str(value).lower() if isinstance(value, bool) else value
+    default = "" if value in (None, PydanticUndefined) else f" Default: `{shown}`."
+    return f"{descriptions()[field]}{default}{f' In `holdfast.toml`: `{field}`.' if field in IN_TOML else ''}"
 
 
 def tables() -> dict[str, list[str]]:
     """Each table of the page, by its marker."""
-    words = descriptions()
-    rows = [
-        f"| `{variable}` | {f'`{field}`' if field in IN_TOML else ''} | {default(field)} | {words[field]} |"
-        for field, variable in variables().items()
-    ]
+    rows = [f"| `{variable}` | {meaning(field)} |" for field, variable in variables().items()]
     ports = Ports()
     used = {
         ports.grpc: "Temporal, of `worker --dev`",
@@ -49,7 +47,7 @@ def tables() -> dict[str, list[str]]:
         Settings.model_fields["gateway_port"].default: "the gateway (`HOLDFAST_GATEWAY_PORT`)",
     }
     return {
-        "settings": ["| variable | `holdfast.toml` | default | what it is |", "|---|---|---|---|", *rows],
+        "settings": ["| variable | what it is |", "|---|---|", *rows],
         "temporal": [", ".join(f"`{name}`" for name in TEMPORAL) + "."],
         "ports": ["| port | used by |", "|---|---|", *(f"| {port} | {what} |" for port, what in used.items())],
     }

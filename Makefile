@@ -24,7 +24,7 @@ setup: ## Create .venv and install the locked packages; does nothing while the l
 	$(INSTALL) --require-hashes -r $(LOCK) && cp $(LOCK) $(VENV)/installed.lock; }
 check: setup ## Formatting, lint and types
 	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
-fix: setup ## Mend what the linter can mend, and format
+fix: setup ## Fix what the linter can fix, and format
 	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package

@@ -5,6 +5,8 @@ tree of pages follows from the lists in the index pages: see `add_tree`.
 """
 
 import re
+import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ release = version = __version__
 project_copyright = "The Holdfast authors. Apache License 2.0"
 
 root_doc = "docs/index"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+sys.path.append(str(Path(__file__).parent))
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "readable_types"]
 include_patterns = [
     "docs/**",
     "CHANGELOG.md",
@@ -34,10 +37,12 @@ myst_heading_anchors = 4
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {"members": True, "exclude-members": "model_config"}
 
 html_theme = "furo"
 html_title = f"Holdfast {version}"
+html_static_path = ["style"]
+html_css_files = ["tables.css"]
 html_extra_path = [str(Path(__file__).parent / "site")]
 html_show_sourcelink = False
 html_copy_source = False
@@ -84,7 +89,21 @@ def keep_colons(app: Any, what: str, name: str, described: Any, options: Any, li
         lines[:0] = ["..", ""]  # an empty comment, which has no colon
 
 
+def mark_code(app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]) -> None:
+    """Show indented examples in docstrings as code; an indented part of a section such as `Args:` is none."""
+    last, marked = "", []
+    for before, line in pairwise(["", *lines]):
+        if line.startswith("    ") and not before.strip() and last and not last.endswith(":"):
+            marked += ["::", ""]
+            last = ""  # once for each example
+        elif line.strip() and not line.startswith(" "):
+            last = line
+        marked.append(line)
+    lines[:] = marked
+
+
 def setup(app: Any) -> None:
-    """Register both handlers; `keep_colons` before napoleon's own."""
+    """Register the handlers, those of docstrings before napoleon's own."""
     app.connect("source-read", add_tree)
+    app.connect("autodoc-process-docstring", mark_code, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)

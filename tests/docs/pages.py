@@ -34,7 +34,7 @@ class Snippet(NamedTuple):
     @property
     def file(self) -> str:
         """The path in a first line such as `# mycompany/agents.py`; empty if there is none."""
-        found = re.match(r"# ([\w/]+\.py)\n", self.code)
+        found = re.match(r"(?:#|//) ([\w/]+\.\w+)\n", self.code)
         return found[1] if found else ""
 
 
@@ -48,6 +48,11 @@ def snippets(page: Path) -> list[Snippet]:
     """Return a page's fenced blocks."""
     found = (token for token in tokens(page) if token.type == "fence")
     return [Snippet(page, (token.map or [0])[0] + 1, token.info.strip(), token.content) for token in found]
+
+
+def files(page: Path) -> dict[str, str]:
+    """Return the files that a page prints, with their paths."""
+    return {snippet.file: snippet.code for snippet in snippets(page) if snippet.file}
 
 
 def links(page: Path) -> Iterator[str]:

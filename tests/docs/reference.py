@@ -19,6 +19,7 @@ from holdfast.runtime.cli.app import add_program
 from holdfast.runtime.programs import GATEWAY, WORKER
 from holdfast.starter import app
 from tests.docs.pages import DOCS, heading_slug, headings
+from tests.docs.settings_page import settings_page
 
 CLI_HEAD = """\
 # Command line
@@ -27,14 +28,7 @@ In a checkout, `holdfast worker` is `python worker.py`, `holdfast gateway` is `p
 `holdfast` is `python starter.py`. `--help` prints what is here. `--json` prints one JSON object, or one a line for
 lists.
 
-| exit code | meaning |
-|--:|---|
-| 0 | done |
-| 1 | the run failed, was cancelled or diverges; or an error that has no code of its own |
-| 2 | wrong usage, or an invalid setting |
-| 3 | not found |
-| 4 | no server, or no worker |
-| 5 | refused |
+[Exit codes](exit-codes.md) says what each code means. The commands are:
 """
 
 EVENTS_HEAD = """\
@@ -62,8 +56,8 @@ ERRORS_HEAD = """\
 # Errors
 
 Each entry says what happened, why, and what to do. Find it by the place where you met it, or by [name](#all-names).
-Errors of Holdfast all derive from `HoldfastError`; the command line prints the message without the name (`--debug` shows
-both).
+All errors of Holdfast derive from `HoldfastError`. The command line prints the message without the name; `--debug`
+shows both.
 
 | where you met it | page |
 |---|---|
@@ -77,7 +71,7 @@ both).
 | Temporal's Web UI shows a failed attempt or task | [Failed attempts](failed-attempts.md) |
 | a memory tool or command reports it | [Memory and files](memory.md) |
 | an HTTP response with `application/problem+json` | [Gateway problems](gateway.md) |
-| the exit code of a command | [Command line](../cli.md) |
+| the exit code of a command | [Exit codes](../exit-codes.md) |
 
 ## All names
 
@@ -104,7 +98,9 @@ def cli_page() -> str:
     group = command()
     context = typer.Context(group, info_name="holdfast")
     sections = [_verb(group.commands[name], (name,), context) for name in group.list_commands(context)]
-    return "\n".join([CLI_HEAD, *sections])
+    names = re.findall(r"^## (.+)$", "\n".join(sections), re.MULTILINE)
+    links = " · ".join(f"[{name}](#{heading_slug(name)})" for name in names)
+    return "\n".join([CLI_HEAD, f"{links}\n", *sections])
 
 
 @cache
@@ -143,7 +139,7 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
     ]
     rows = [_row(param, context) for param in verb.params]
     if found := [row for row in rows if row]:
-        lines += ["| | |", "|---|---|", *found, ""]
+        lines += ["| argument or option | meaning |", "|---|---|", *found, ""]
     if examples.strip():
         lines += ["```sh", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     return "\n".join(lines)
@@ -158,6 +154,7 @@ def _row(param: Any, context: Any) -> str:
     if record is None or param.name == "help":
         return ""
     name, says = (re.sub(r"\s+", " ", part).strip().replace("|", "\\|") for part in record)
+    says = re.sub(r"(?<![\w`-])--[a-z][a-z-]*", r"`\g<0>`", says)
     return f"| `{name}` | {says} |"
 
 
@@ -174,7 +171,7 @@ def _event(kind: type[events.Event]) -> str:
     paragraphs = (re.sub(r"\s+", " ", each) for each in meaning.split("\n\n"))
     lines = [f"## {name}", "", _linked("\n\n".join(each.strip() for each in paragraphs if each.strip())), ""]
     rows = [f"| `{field}` | `{type_}` | {says} |" for field, type_, says in _fields(kind)]
-    return "\n".join([*lines, *(["| field | type | |", "|---|---|---|", *rows, ""] if rows else [])])
+    return "\n".join([*lines, *(["| field | type | meaning |", "|---|---|---|", *rows, ""] if rows else [])])
 
 
 def _linked(text: str) -> str:
@@ -205,6 +202,7 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/errors/index.md": errors_page,
     "reference/events.md": events_page,
+    "reference/settings.md": settings_page,
 }
 
 if __name__ == "__main__":

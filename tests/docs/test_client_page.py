@@ -18,10 +18,10 @@ from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.run.contracts import RunInput
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, say
-from tests.docs.pages import DOCS, ROOT, snippets
+from tests.docs.pages import DOCS, ROOT, files
 from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
 
-PROGRAMS = {each.file: each.code for each in snippets(DOCS / "how-to/use-the-client.md") if each.file}
+PROGRAMS = files(DOCS / "how-to/use-the-client.md")
 CONTRACT = (DOCS / "reference/temporal-clients.md").read_text(encoding="utf-8")
 
 

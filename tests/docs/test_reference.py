@@ -19,10 +19,12 @@ from holdfast.authority.follow_ups import MessageOutcome
 from holdfast.authority.policy import Approver, Gateway, Policy, Rule, Terms
 from holdfast.errors import HoldfastError
 from holdfast.run import contracts
+from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.gateway.actions import STATUS
 from holdfast.runtime.gateway.problems import TITLES
 from tests.docs import reference
 from tests.docs.pages import DOCS, ROOT, headings
+from tests.docs.settings_page import descriptions
 
 ERRORS = DOCS / "reference/errors"
 TYPE = re.compile(r"[A-Z][a-z]+(?:[A-Z]{2,}|[A-Z][a-z]+)*[A-Za-z]*")
@@ -33,6 +35,11 @@ TYPE = re.compile(r"[A-Z][a-z]+(?:[A-Z]{2,}|[A-Z][a-z]+)*[A-Za-z]*")
 def test_pages_are_what_the_code_says(page: str) -> None:
     """`python -m tests.docs.reference` would change nothing."""
     assert reference.PAGES[page]() == (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_every_setting_is_described() -> None:
+    """A setting without a text below it would be in no table."""
+    assert descriptions().keys() == Settings.model_fields.keys()
 
 
 def words(page: Path) -> set[str]:
@@ -107,5 +114,5 @@ def test_every_field_of_a_policy_is_described() -> None:
 def test_every_public_name_is_documented() -> None:
     """The API page has each name of `holdfast` and `holdfast.testing`, and no other."""
     page = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\.\. auto\w+:: (\w+)$", page, re.MULTILINE)
+    shown = re.findall(r"^\.\. auto\w+:: (\w+)(?:\(\))?$", page, re.MULTILINE)
     assert sorted(shown) == sorted([*holdfast.__all__, *holdfast.testing.__all__])

@@ -8,6 +8,7 @@
 4. `sh` holds commands alone: bash parses them, and ours are parsed by the command line itself. Tutorials are carried
    out as a whole (`test_tutorials.py`).
 5. Output, templates and sessions are `text` or `console`.
+6. `js` and `sql` are run by tests of their pages: `test_http_api_page.py`, `tests/integration/test_log_in_sql.py`.
 """
 
 import json
@@ -18,6 +19,8 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,12 +41,11 @@ from tests.rig import StartRig, environ_of
 
 ALL = [snippet for page in PAGES for snippet in snippets(page)]
 PYTHON = [snippet for snippet in ALL if snippet.language == "python"]
-LANGUAGES = {"console", "json", "markdown", "python", "sh", "text", "yaml", "{eval-rst}"}
-DRIVEN = {"web.py", "batch.py", "chat.py", "agents.py", "mycompany/agents.py"}
-"""Files that `test_client_page.py`, `test_tutorials.py` or `tests/package/test_own_agent.py` run."""
+LANGUAGES = {"console", "js", "json", "markdown", "python", "sh", "sql", "text", "toml", "yaml", "{eval-rst}"}
+DATA: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+DRIVEN = {"web.py", "batch.py", "chat.py", "agents.py"}
+"""Files that `test_client_page.py`, `test_tutorials.py` or `tests/package/test_newcomer.py` run."""
 TYPED = {"test_kills.py", "test_mystores.py"}
-ELSEWHERE = {"init"}
-"""Verbs of the first tutorial that come with it."""
 
 
 def test_the_languages_are_known() -> None:
@@ -130,12 +132,10 @@ def test_python_has_types(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize(
-    "snippet", [each for each in ALL if each.language in ("yaml", "json")], ids=lambda snippet: snippet.place
-)
+@pytest.mark.parametrize("snippet", [each for each in ALL if each.language in DATA], ids=lambda snippet: snippet.place)
 def test_data_parses(snippet: Snippet) -> None:
-    """YAML and JSON parse; a policy is a valid policy."""
-    data = json.loads(snippet.code) if snippet.language == "json" else yaml.safe_load(snippet.code)
+    """YAML, JSON and TOML parse; a policy is a valid policy."""
+    data = DATA[snippet.language](snippet.code)
     if isinstance(data, dict) and {"rules", "approvers"} & data.keys():
         read_policy(snippet.code.encode(), name=snippet.place)
 
@@ -154,7 +154,7 @@ def test_commands_exist(snippet: Snippet) -> None:
         assert settings <= set(variables().values()), line
         while words and (re.match(r"\w+=", words[0]) or words[0] == "export"):
             words.pop(0)
-        simple = words[: next((at for at, word in enumerate(words) if word in ("|", ">", "&&", "&")), None)]
+        simple = words[: next((at for at, word in enumerate(words) if word in ("|", "<", ">", "&&", "&")), None)]
         if simple[:1] == ["holdfast"]:
             parse(simple[1:])
         elif simple[:1] == ["make"]:
@@ -168,8 +168,6 @@ def parse(words: list[str]) -> None:
         UsageError: There is no such option, or an argument is missing.
         KeyError: There is no such verb.
     """
-    if words[0] in ELSEWHERE:
-        return
     verb: Any = command()
     while isinstance(verb, TyperGroup):
         name, *words = words
@@ -185,11 +183,6 @@ def parse(words: list[str]) -> None:
 def targets() -> set[str]:
     """The targets of the Makefile."""
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-
-
-def test_the_elsewhere_is_not_here() -> None:
-    """A verb that is excused does not exist; once it does, its commands are parsed like all others."""
-    assert not ELSEWHERE & command().commands.keys()
 
 
 def test_stores_pass_their_suite(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, ROOT, snippets
+from tests.docs.pages import DOCS, ROOT, files, snippets
 from tests.integration.processes import reserve_ports
 
 SECONDS = 60.0
@@ -116,6 +116,15 @@ def carry_out(terminals: Terminals, page: str, waits: Mapping[str, Callable[[], 
             for line in snippet.code.splitlines():
                 until(waits.get(line, lambda: True))
                 terminals.run(line)
+
+
+def test_the_readme_is_the_first_tutorial() -> None:
+    """The README's commands and files are those of the first tutorial, which `tests/package/test_newcomer.py` plays."""
+    tutorial = DOCS / "tutorial/first-agent.md"
+    typed = {line for each in snippets(tutorial) if each.language == "sh" for line in each.code.splitlines()}
+    readme = ROOT / "README.md"
+    assert {line for each in snippets(readme) if each.language == "sh" for line in each.code.splitlines()} <= typed
+    assert files(readme) == files(tutorial)
 
 
 @pytest.mark.slow

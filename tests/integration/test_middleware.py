@@ -47,10 +47,7 @@ from holdfast.runtime.in_memory.ledger import InMemoryLedger
 from holdfast.testing import KillMatrix, agent, call, fail, say, steps
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
-from tests.integration.snippets import Snippets
 from tests.rig import die
-
-PAGE = Snippets("docs/how-to/middleware.md")
 
 
 class Wrap(Middleware):
@@ -89,18 +86,6 @@ def catalog(*layers: Middleware, **limits: Any) -> Catalog:
     """A catalog with this middleware."""
     clerk = Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
     return Catalog(agents=[clerk], tools=[look, act], middleware=layers)
-
-
-def test_the_page(tmp_path: Path) -> None:
-    """The tests of the how-to page pass in plain pytest."""
-    passed = PAGE.passed(tmp_path, "test_desk.py")
-    assert passed == {"test_a_card_number_never_gets_in", "test_the_office_is_closed"}
-
-
-@pytest.mark.slow
-def test_the_page_is_typed(tmp_path: Path) -> None:
-    """Its files pass a type checker in strict mode."""
-    assert PAGE.type_errors(tmp_path) == ""
 
 
 class Observer(Middleware):

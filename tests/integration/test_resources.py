@@ -29,10 +29,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.worker import resources as opening
 from holdfast.runtime.worker.resources import open_resources
 from holdfast.testing import agent, call, say, together
-from tests.integration.snippets import Snippets
 from tests.rig import environ_of
-
-PAGE = Snippets("docs/how-to/resources.md")
 
 
 class Settings:
@@ -110,17 +107,6 @@ TOKEN = "t-secret-1"
 @pytest.fixture(autouse=True)
 def _log() -> None:
     LOG.clear()
-
-
-def test_the_page(tmp_path: Path) -> None:
-    """The test of the how-to page passes in plain pytest."""
-    assert PAGE.passed(tmp_path, "test_shop.py") == {"test_an_order_is_shipped"}
-
-
-@pytest.mark.slow
-def test_the_page_is_typed(tmp_path: Path) -> None:
-    """Its files pass a type checker in strict mode."""
-    assert PAGE.type_errors(tmp_path) == ""
 
 
 async def test_a_run_uses_them() -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,10 +17,7 @@ from holdfast.runtime.client.connect import connect
 from holdfast.testing import agent, call, fail, hang, say, steps
 from holdfast.testing.server import shared_server
 from tests.integration.own_stores import FileArtifacts, FileMemories, FileThreads
-from tests.integration.snippets import Snippets
 from tests.rig import eventually
-
-PAGE = Snippets("docs/how-to/test-your-agent.md")
 
 
 @tool(effect="unsafe", secrets=("BANK_KEY",))
@@ -45,29 +41,6 @@ CATALOG = Catalog(
     tools=[pay, ship],
 )
 SECRETS = {"BANK_KEY": "k-123456"}
-
-
-def test_the_page(tmp_path: Path) -> None:
-    """Each test of the how-to page passes in plain pytest."""
-    assert PAGE.passed(tmp_path, "test_support.py") == {
-        "test_a_refund_needs_approval",
-        "test_the_agent_reads_a_denial",
-        "test_a_request_expires",
-        "test_a_conversation",
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_kills_of_the_page(tmp_path: Path) -> None:
-    """So does the page's kill matrix."""
-    assert len(PAGE.passed(tmp_path, "test_kills.py")) == 2
-
-
-@pytest.mark.slow
-def test_the_page_is_typed(tmp_path: Path) -> None:
-    """Its files pass a type checker in strict mode."""
-    assert PAGE.type_errors(tmp_path) == ""
 
 
 async def test_calls_and_effects() -> None:

@@ -1,6 +1,5 @@
 """A newcomer types the commands of the first tutorial, in an empty folder, where the wheel is installed."""
 
-import re
 import shlex
 import signal
 import subprocess
@@ -12,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import DOCS, snippets
 from tests.integration.processes import reserve_ports
-from tests.package.installation import ROOT, Installation
+from tests.package.installation import Installation
 
-PAGE = (ROOT / "docs/tutorial/first-agent.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = snippets(DOCS / "tutorial/first-agent.md")
 SECONDS = 60.0
 FIVE_MINUTES = 300.0
 
@@ -108,11 +107,11 @@ def test_a_newcomer_has_an_agent_of_their_own(
     began = time.monotonic()
     newcomer = Newcomer(installation, tmp_path)
     with newcomer.workers:
-        for kind, text in BLOCKS:
-            if kind == "python":
-                (newcomer.folder / text.split()[1]).write_text(text)
-            elif not kind:
-                for line in text.splitlines():
+        for snippet in PAGE:
+            if snippet.file:
+                (newcomer.folder / snippet.file).write_text(snippet.code)
+            elif snippet.language == "sh":
+                for line in snippet.code.splitlines():
                     newcomer.type(line)
     seconds, said = time.monotonic() - began, newcomer.said
     assert "send_reminder" in said["holdfast pending"]

@@ -3,24 +3,27 @@
 import asyncio
 import json
 import os
-import re
 import shutil
 from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
-from tests.integration.test_client_docs import CATALOG, ROOT, script
+from tests.docs.pages import DOCS, files, snippets
+from tests.docs.test_client_page import CATALOG, script
 from tests.rig import PATIENCE, StartRig
 from tests.serving import served, sha256
 
-TEXT = (ROOT / "docs/how-to/http-api.md").read_text(encoding="utf-8")
-COMMANDS = dict(re.findall(r"```bash\n# (\w+)\n(.*?)```", TEXT, re.S))
-SCOPES: list[Scope] = re.findall(r"\w+", re.findall(r"scopes: \[(.*)\]\n```", TEXT)[0])
+PAGE = DOCS / "how-to/http-api.md"
+FILES = files(PAGE)
+COMMANDS = {each.code[2:].partition("\n")[0]: each.code for each in snippets(PAGE) if each.code.startswith("# ")}
+"""The blocks of commands, by the comment in their first line."""
+SCOPES: tuple[Scope, ...] = tuple(yaml.safe_load(FILES["tokens.yaml"])["tokens"][0]["scopes"])
 
 
 async def run(*command: str, **environ: str) -> str:
@@ -35,7 +38,7 @@ async def run(*command: str, **environ: str) -> str:
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 async def test_the_commands_and_the_program(rig: StartRig, tmp_path: Path) -> None:
     """Start, wait, approve, read with curl; then the same in JavaScript, where there is Node."""
-    tokens = CallersFile(tokens=(Token(name="shop", sha256=sha256("of-shop"), scopes=tuple(SCOPES)),))
+    tokens = CallersFile(tokens=(Token(name="shop", sha256=sha256("of-shop"), scopes=SCOPES),))
     async with rig(CATALOG, script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue)
         async with served(build_app(threads, Callers(tokens))) as url:
@@ -56,8 +59,7 @@ async def test_the_commands_and_the_program(rig: StartRig, tmp_path: Path) -> No
             assert [each["role"] for each in said["messages"]] == ["user", "assistant", "tool", "assistant"]
 
             if node := shutil.which("node"):
-                program = re.findall(r"```js\n(.*?)```", TEXT, re.S)[0]
-                (tmp_path / "refund.mjs").write_text(program, encoding="utf-8")
+                (tmp_path / "refund.mjs").write_text(FILES["refund.mjs"], encoding="utf-8")
                 order = str(int(worker.task_queue[-6:], 16))
                 printed = await run(node, str(tmp_path / "refund.mjs"), order, GATEWAY=url, TOKEN="of-shop")
                 assert printed == f"completed refunded 500 cents of order {order}\n"

@@ -1,9 +1,8 @@
-"""The reference page of settings is what the code does. `python -m tests.unit.test_settings_page` writes its tables."""
+"""The tables of the reference page of settings, made from the code."""
 
 import ast
 import inspect
 from itertools import pairwise
-from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
@@ -11,8 +10,9 @@ from holdfast.runtime.config import settings
 from holdfast.runtime.config.project import IN_TOML, TEMPORAL
 from holdfast.runtime.config.settings import Settings, variables
 from holdfast.runtime.devstack.ports import Ports
+from tests.docs.pages import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs/reference/settings.md"
+PAGE = DOCS / "reference/settings.md"
 
 
 def descriptions() -> dict[str, str]:
@@ -28,19 +28,17 @@ def descriptions() -> dict[str, str]:
     return found
 
 
-def default(field: str) -> str:
-    """A field's default; empty if its description says what applies."""
+def meaning(field: str) -> str:
+    """A field's description, with its default and its name in `holdfast.toml`, if it has them."""
     value = Settings.model_fields[field].default
-    return "" if value in (None, PydanticUndefined) else f"`{str(value).lower() if value in (True, False) else value}`"
+    shown = str(value).lower() if isinstance(value, bool) else value
+    default = "" if value in (None, PydanticUndefined) else f" Default: `{shown}`."
+    return f"{descriptions()[field]}{default}{f' In `holdfast.toml`: `{field}`.' if field in IN_TOML else ''}"
 
 
 def tables() -> dict[str, list[str]]:
     """Each table of the page, by its marker."""
-    words = descriptions()
-    rows = [
-        f"| `{variable}` | {f'`{field}`' if field in IN_TOML else ''} | {default(field)} | {words[field]} |"
-        for field, variable in variables().items()
-    ]
+    rows = [f"| `{variable}` | {meaning(field)} |" for field, variable in variables().items()]
     ports = Ports()
     used = {
         ports.grpc: "Temporal, of `worker --dev`",
@@ -49,30 +47,17 @@ def tables() -> dict[str, list[str]]:
         Settings.model_fields["gateway_port"].default: "the gateway (`HOLDFAST_GATEWAY_PORT`)",
     }
     return {
-        "settings": ["| variable | `holdfast.toml` | default | what it is |", "|---|---|---|---|", *rows],
+        "settings": ["| variable | what it is |", "|---|---|", *rows],
         "temporal": [", ".join(f"`{name}`" for name in TEMPORAL) + "."],
         "ports": ["| port | used by |", "|---|---|", *(f"| {port} | {what} |" for port, what in used.items())],
     }
 
 
-def rendered(page: str) -> str:
-    """The page with the tables as they must be."""
+def settings_page() -> str:
+    """The page as it is, with the tables as they must be."""
+    page = PAGE.read_text(encoding="utf-8")
     for name, lines in tables().items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, _, rest = page.partition(begin)
         page = "".join([before, begin, *(f"{line}\n" for line in lines), end, rest.partition(end)[2]])
     return page
-
-
-def test_the_page_has_every_setting_as_the_code_has_it() -> None:
-    """Names, defaults, what may be in `holdfast.toml`, and ports: all come from the code."""
-    assert rendered(PAGE.read_text()) == PAGE.read_text(), "run: python -m tests.unit.test_settings_page"
-
-
-def test_every_setting_is_described() -> None:
-    """A setting without a text below it is in no table."""
-    assert descriptions().keys() == Settings.model_fields.keys()
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text()))

@@ -1,44 +1,18 @@
-"""The README's own agent, from an empty folder to a verified log, by the command `holdfast` on the real servers."""
+"""The wheel, where nothing is set up: the example without a catalog, and the names that it must not take."""
 
-import re
-import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from tests.integration.processes import reserve_ports
-from tests.package.installation import ROOT, Installation
+from tests.package.installation import Installation
 
-_T = TypeVar("_T")
 SECONDS = 60.0
-SECTION = re.search(r"^## Your own agent\n(.*?)^## ", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-assert SECTION
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", SECTION[1], re.DOTALL | re.MULTILINE)
-FILES = {text.split()[1]: text for kind, text in BLOCKS if kind == "python"}
-"""The first line of each is a comment: its path."""
-COMMANDS = [shlex.split(line) for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
-
-
-@pytest.fixture(params=["developed", "clean"])
-def installation(request: pytest.FixtureRequest) -> Installation:
-    """The wheel beside the packages of these tests, and beside those of a user."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Installation)
-    return found
-
-
-def until(condition: Callable[[], _T]) -> _T:
-    """Wait for a condition, and return its value."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-    return found
 
 
 @contextmanager
@@ -60,28 +34,6 @@ def worker(installation: Installation, *words: str, folder: Path) -> Iterator[st
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 0, log.read_text()
-
-
-def test_the_readmes_own_agent_runs_from_an_empty_folder(installation: Installation, tmp_path: Path) -> None:
-    """Its files and commands, as they are printed: the worker, a start, an approval, and a log that is intact."""
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    serve, *commands = COMMANDS
-    assert [words[:2] for words in commands] == [["holdfast", verb] for verb in ("start", "approve", "verify")]
-    with worker(installation, "env", *serve, folder=tmp_path) as printed:
-        assert 'Ready.     holdfast start "…"' in printed
-        start, approve, verify = commands
-        started = installation.run(*start, folder=tmp_path)
-        assert (started.returncode, "holdfast watch dunning-1" in started.stdout) == (0, True), started
-        asked = until(lambda: installation.holdfast("pending", "dunning-1", "--json", folder=tmp_path).stdout)
-        assert "send_reminder" in asked
-        approved = installation.run(*approve, folder=tmp_path)
-        assert approved.returncode == 0, approved
-        until(lambda: "Reminded." in installation.holdfast("show", "dunning-1", folder=tmp_path).stdout)
-        verified = installation.run(*verify, folder=tmp_path)
-        assert (verified.returncode, verified.stderr) == (0, ""), verified
-    assert (tmp_path / ".holdfast").stat().st_mode & 0o067 == 0
 
 
 def test_the_example_is_there_without_a_catalog(developed: Installation, tmp_path: Path) -> None:

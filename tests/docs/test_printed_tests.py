@@ -1,0 +1,63 @@
+"""The tests that pages print, run as they are printed there, in plain pytest."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, files
+
+TESTS = {
+    ("resources.md", "test_shop.py"): {"test_an_order_is_shipped"},
+    ("middleware.md", "test_desk.py"): {"test_a_card_number_never_gets_in", "test_the_office_is_closed"},
+    ("test-your-agent.md", "test_support.py"): {
+        "test_a_refund_needs_approval",
+        "test_the_agent_reads_a_denial",
+        "test_a_request_expires",
+        "test_a_conversation",
+    },
+}
+"""Page and file → the tests in it."""
+
+
+@pytest.mark.parametrize(("page", "file"), TESTS)
+def test_they_pass(page: str, file: str, tmp_path: Path) -> None:
+    """Each test passes."""
+    assert passed(page, file, tmp_path) == TESTS[page, file]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_kill_matrix_passes(tmp_path: Path) -> None:
+    """So does the kill matrix."""
+    assert len(passed("test-your-agent.md", "test_kills.py", tmp_path)) == 2
+
+
+def passed(page: str, file: str, folder: Path) -> set[str]:
+    """Run a test file of a how-to page, in this process; return the names of the tests that passed."""
+    own = files(DOCS / "how-to" / page)
+    for name, code in own.items():
+        (folder / name).write_text(code, encoding="utf-8")
+    before, reports = set(sys.modules), Reports()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        off = [part for plugin in ("cacheprovider", "timeout", "xdist") for part in ("-p", f"no:{plugin}")]
+        settings = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
+        pytest.main(["-q", f"--rootdir={folder}", *off, *settings, file], plugins=[reports])
+    for module in set(sys.modules) - before:
+        if f"{module}.py" in own:
+            del sys.modules[module]
+    return reports.passed
+
+
+class Reports:
+    """A pytest plugin that notes which tests passed."""
+
+    def __init__(self) -> None:
+        self.passed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that passed."""
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid.partition("::")[2])

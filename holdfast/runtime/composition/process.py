@@ -41,7 +41,7 @@ def run_process(
         given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
         environ = os.environ | {variable: value for variable, value in given.items() if value}
         project = read_project(environ, folder=Path.cwd(), default_root=base_folder(), runs_code=True)
-        settings = Settings.from_env(project.environ, root=project.root)
+        settings = Settings.from_env(project.environ, root=project.root, files=project.files)
         os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings, project.environ))
         protect_process()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,5 +73,6 @@ def exit_now(code: int) -> NoReturn:
 
 
 def say(line: str) -> None:
-    """Print a line for people at once."""
-    print(line, flush=True)
+    """Print a line for people at once; to a terminal that was closed, nothing."""
+    with suppress(OSError):
+        print(line, flush=True)

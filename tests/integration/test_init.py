@@ -15,6 +15,10 @@ from holdfast.runtime.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "holdfast/runtime/cli/templates"
+FULL = """import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
+"""Runs a program that can write no file of more than 600 bytes, as on a disk that fills up."""
 
 
 def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -61,3 +65,20 @@ def test_init_overwrites_nothing(tmp_path: Path, name: str) -> None:
     assert f"there is already {name}" in ran.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_init_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """A file in the place of the folder is named in words, with what to do."""
+    (tmp_path / "hello").touch()
+    ran = init("hello", folder=tmp_path)
+    assert ran.returncode == 2
+    assert "nothing was written, because hello cannot be: File exists. Name a new folder" in ran.stderr
+
+
+def test_init_leaves_nothing_on_a_full_disk(tmp_path: Path) -> None:
+    """The next attempt does not find half a project in its way."""
+    command = [sys.executable, "-c", FULL, str(ROOT / "starter.py"), "init", "hello"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "File too large" in ran.stderr
+    assert list((tmp_path / "hello").iterdir()) == []

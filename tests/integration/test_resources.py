@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+import pty
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,13 @@ from holdfast import (
     tool,
 )
 from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.stores.pool import migrate
 from holdfast.runtime.worker import resources as opening
 from holdfast.runtime.worker.resources import open_resources
 from holdfast.testing import agent, call, say, together
 from tests.rig import environ_of
+
+ROOT = Path(__file__).parents[2]
 
 
 class Settings:
@@ -229,6 +233,7 @@ broken = Catalog(agents=[Agent(name="a", instructions="")], resources=[one, two]
 @pytest.mark.parametrize(("name", "code"), [("catalog", 0), ("broken", 2)])
 async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Path) -> None:
     """Stopped by SIGTERM, it closes them and ends with 0; one that cannot be opened ends it with 2 and a message."""
+    await migrate(stack.database_url)
     (tmp_path / "shop.py").write_text(WORKER)
     environ = {**os.environ, **environ_of(stack), "DATABASE_URL": stack.database_url, "HOLDFAST_LLM": "x"}
     environ |= {
@@ -254,3 +259,29 @@ async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Pa
     assert [line.strip() for line in lines if line.strip().endswith(" one")] == ["open one", "close one"]
     assert (b"resource 'two'" in errors and b"shop.py:17" in errors and b"no two" in errors) == bool(code)
     assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path: Path) -> None:
+    """It closes its resources as after Ctrl-C; under `nohup`, it keeps serving."""
+    asyncio.run(migrate(stack.database_url))
+    (tmp_path / "shop.py").write_text(WORKER.replace('print("close one", flush=True)', 'Path("closed").touch()'))
+    environ = {**os.environ, **environ_of(stack), "DATABASE_URL": stack.database_url, "HOLDFAST_LLM": "x"}
+    environ |= {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", "HOLDFAST_TASK_QUEUE": f"hangup-{nohup}"}
+    process, terminal = pty.fork()
+    if not process:
+        os.chdir(tmp_path)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
+        os.execve(sys.executable, [sys.executable, "-m", "holdfast.worker", "--catalog", "shop:catalog"], environ)
+    try:
+        said = b""
+        while b"Ready." not in said:
+            said += os.read(terminal, 4096)
+        os.close(terminal)
+        if nohup:
+            os.kill(process, signal.SIGTERM)  # it is there to be stopped
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    finally:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(process, signal.SIGKILL)
+    assert (tmp_path / "closed").exists()

@@ -102,6 +102,22 @@ def test_another_width_has_to_be_read_again() -> None:
     assert not all_seen(view)
 
 
+def test_why_a_key_did_nothing_is_shown_until_the_next_key() -> None:
+    """On a small terminal, old words would push the keys off the screen, and contradict them once all was read."""
+    view = waiting(("pay", {"command": "x" * 800}), width=40, height=12)
+    screen(view)
+    view.pressed = "a"
+    assert any("read all of it first" in row for row in screen(view))
+    while not all_seen(view):
+        view.pressed = " "
+        view.scroll(" ")
+        rows = screen(view)
+        assert not any("read all of it first" in row for row in rows)
+    assert any("[a] approve" in row for row in screen(view))
+    view.pressed = "a"
+    assert not any("read all of it first" in row for row in screen(view))
+
+
 def test_requests_are_walked() -> None:
     """Tab shows the next request and says which of how many it is; the decision is for the one on the screen."""
     view = waiting(("pay", {"n": 1}), ("pay", {"n": 2}), ("pay", {"n": 3}))

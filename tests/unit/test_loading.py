@@ -110,3 +110,17 @@ def test_an_object_of_another_type_is_refused(folder: Path) -> None:
     (folder / "agents.py").write_text("catalog = [1]\n")
 
     assert "'agents:catalog' is a list, not a dict." in message("agents:catalog")
+
+
+def test_an_error_of_a_library_is_placed_in_the_users_file(folder: Path) -> None:
+    """Who misuses a library, ours included, reads the line to change, and no values or links of pydantic."""
+    (folder / "rules.py").write_text("from holdfast import ask\n\nrule = ask('pay', when='arg.x > 1')\n")
+    (folder / "tools.py").write_text("from holdfast import tool\n\n@tool(effect='raed')\ndef pay() -> None: ...\n")
+    (folder / "data.py").write_text("import json\ncatalog = json.loads('{')\n")
+
+    rules = message("rules:catalog")
+    assert f"failed at {folder / 'rules.py'}, line 3: ValidationError: Rule: when: there is no variable 'arg'" in rules
+    assert "https://" not in rules
+    assert "input_value" not in rules
+    assert f"failed at {folder / 'tools.py'}, line 3: ToolSignatureError" in message("tools:catalog")
+    assert f"failed at {folder / 'data.py'}, line 2: JSONDecodeError" in message("data:catalog")

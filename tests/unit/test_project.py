@@ -106,3 +106,21 @@ def test_every_setting_is_either_for_toml_or_for_the_environment() -> None:
         "plain_starts",
     }
     assert set(IN_TOML) < variables().keys() - trust
+
+
+def test_a_line_of_env_that_sets_nothing_is_refused(tmp_path: Path) -> None:
+    """A key behind an open quotation mark is not skipped: the worker would run on the script. The text is not shown."""
+    with pytest.raises(SettingsError) as caught:
+        project(tmp_path, env='HOLDFAST_LLM=large\nOPENAI_API_KEY="sk-1\nfoo bar\n')
+    assert f"{tmp_path / ENV}, line 2, 3: write NAME=value there" in str(caught.value)
+    assert "sk-1" not in str(caught.value)
+
+
+def test_an_invalid_setting_names_its_file(tmp_path: Path) -> None:
+    """Who wrote the value into a file looks for it there, not in the environment."""
+    found = project(tmp_path, toml='catalog = "agents.catalog"\n', given={"HOLDFAST_LOG_LEVEL": "loud"})
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env(found.environ, root=found.root, files=found.files)
+    assert f"HOLDFAST_CATALOG=agents.catalog, set in {tmp_path / TOML}, is not valid" in str(caught.value)
+    assert "HOLDFAST_LOG_LEVEL=loud is not valid" in str(caught.value)
+    assert "Correct the file or the variable" in str(caught.value)

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -10,6 +11,9 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
+from holdfast.errors import LoadError
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.llm.client import llm_client
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -135,6 +139,32 @@ def test_errors(status: int, kind: type[openai.APIStatusError], llm: ScriptedLLM
         ask(client)
 
     assert (caught.value.code, caught.value.response.headers["retry-after"]) == ("some_code", "7")
+
+
+def test_a_script_that_fails_says_where(llm: ScriptedLLM, client: OpenAI) -> None:
+    """One line: the error, and the line of the script. A screen has no room for a stack."""
+
+    def script(conversation: Conversation) -> Reply:
+        return conversation.results[7]  # type: ignore[return-value]
+
+    llm.script = script
+    with pytest.raises(openai.InternalServerError) as caught:
+        ask(client)
+    line = script.__code__.co_firstlineno + 1
+    assert f"the script failed: IndexError: list index out of range (in {__file__}, line {line})" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_script_is_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of replies, which `holdfast.testing.agent` takes, is refused at the start, with what to write."""
+    (tmp_path / "replies_in_a_list.py").write_text("from holdfast.testing import say\nscript = [say('Hi')]\n")
+    monkeypatch.chdir(tmp_path)
+    settings = Settings.from_env({"HOLDFAST_SCRIPT": "replies_in_a_list:script"}, root=tmp_path)
+    with (
+        pytest.raises(LoadError, match=r"is a list, not a script.* write steps\("),
+        llm_client(settings, dev=True, say=print),
+    ):
+        pass
 
 
 def test_cut_off(llm: ScriptedLLM, client: OpenAI) -> None:

@@ -58,6 +58,8 @@ class View:
         self.scrolling = Scrolling()
         """The request on the screen."""
         self.note = ""
+        self.pressed = ""
+        """The last key. Why it did nothing is shown until the next one."""
         self.retrying: Sequence[Retrying] = ()
         self._console = console
         self._recent: list[JSON] = []
@@ -191,8 +193,8 @@ class View:
             yield Text(hints if seen else f"[space] read on, to approve   {hints}", "bold")
         if keys.composing:
             yield Text.assemble(("message: ", "bold"), f"(Enter sends, Esc cancels): {visible(keys.typed)}▌")
-        if self.note:
-            yield Text(brief(self.note, 300), "yellow")
+        if words := self.note or self.explain(self.pressed):
+            yield Text(brief(words, 300), "yellow")
         yield Text(self._hints(), "dim")
 
     def _hints(self) -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -43,10 +44,22 @@ def create_project(folder: Path, template: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     if repository:
         _create_repository(template, repository)
-    for path, content in contents.items():
-        with path.open("xb") as file:  # `x` also refuses what another process has created meanwhile
-            file.write(content)
+    _write(contents)
     return sorted([*contents, *([repository] if repository else [])])
+
+
+def _write(contents: Mapping[Path, bytes]) -> None:
+    """Write all files, or leave none: what is left would refuse the next attempt."""
+    written = []
+    try:
+        for path, content in contents.items():
+            with path.open("xb") as file:  # `x` also refuses what another process has created meanwhile
+                written.append(path)
+                file.write(content)
+    except OSError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _templates(name: str) -> list[Traversable]:

@@ -72,7 +72,7 @@ class Session:
         """
         from holdfast.runtime.config.settings import Settings
 
-        return Settings.from_env(self.project.environ, root=self.project.root)
+        return Settings.from_env(self.project.environ, root=self.project.root, files=self.project.files)
 
     @cached_property
     def output(self) -> "Output":

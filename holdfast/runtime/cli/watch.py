@@ -83,17 +83,15 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
 
         async def answer() -> None:
             while True:
-                key = await keyboard.key()
+                key = view.pressed = await keyboard.key()
                 if not view.scroll(key):
-                    why, result = view.explain(key), view.keys.key(key)
+                    result = view.keys.key(key)
                     if result == "leave":
                         return
                     if isinstance(result, Edit):
                         view.note = await _noted(edit(result))
                     elif result is not None:
                         view.note = await _noted(_send(threads, thread, result, by=by, private=private))
-                    elif why:
-                        view.note = why
                 live.refresh()
 
         return await _first(show, answer, look)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,7 +42,7 @@ def run_process(
         given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
         environ = os.environ | {variable: value for variable, value in given.items() if value}
         project = read_project(environ, folder=Path.cwd(), default_root=base_folder(), runs_code=True)
-        settings = Settings.from_env(project.environ, root=project.root)
+        settings = Settings.from_env(project.environ, root=project.root, files=project.files)
         os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings, project.environ))
         protect_process()
@@ -72,5 +73,6 @@ def exit_now(code: int) -> NoReturn:
 
 
 def say(line: str) -> None:
-    """Print a line for people at once."""
-    print(line, flush=True)
+    """Print a line for people at once; to a terminal that was closed, nothing."""
+    with suppress(OSError):
+        print(line, flush=True)

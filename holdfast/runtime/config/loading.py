@@ -2,12 +2,18 @@
 
 import importlib
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
 
 from holdfast.errors import LoadError
+from holdfast.runtime.programs import PACKAGE
+
+_INSTALLED: Final = (PACKAGE, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
 
 T = TypeVar("T")
 
@@ -54,16 +60,29 @@ def _import(name: str, reference: str) -> ModuleType:
             ) from error
         raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {error}.") from error
     except (Exception, SystemExit) as error:
-        words = f"{type(error).__name__}: {error}".rstrip(": ")
+        words = f"{type(error).__name__}: {_words(error)}".rstrip(": ")
         raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {words}.") from error
 
 
+def _words(error: BaseException) -> str:
+    """The message of an error; for one of pydantic's, without the values and the links that it adds."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problems = (
+        ": ".join([".".join(map(str, (error.title, *each["loc"]))), each["msg"].removeprefix("Value error, ")])
+        for each in error.errors(include_url=False, include_input=False)
+    )
+    return "; ".join(problems)
+
+
 def _place(error: BaseException) -> str:
-    """Return ` at FILE, line N` for where the import failed; empty without such a file."""
+    """Return ` at FILE, line N` for where the import failed, in the user's own files if it is there; or nothing."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {error.filename}, line {error.lineno}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_machinery(each.filename)]
-    return f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    own = [each for each in frames if not any(Path(each.filename).is_relative_to(path) for path in _INSTALLED)]
+    last = (own or frames)[-1:]
+    return f" at {last[0].filename}, line {last[0].lineno}" if last else ""
 
 
 def _is_machinery(filename: str) -> bool:

@@ -168,11 +168,14 @@ def _read_env(path: Path) -> dict[str, str]:
     """The variables in `.env`."""
     from io import StringIO
 
-    from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
 
-    text = _read(path, private=True)
-    # Without interpolation: `https://elsewhere/${OPENAI_API_KEY}` would send a secret of the environment.
-    found = dotenv_values(stream=StringIO(text), interpolate=False)
+    # Only parsed: with interpolation, `https://elsewhere/${OPENAI_API_KEY}` would send a secret of the environment.
+    bindings = list(parse_stream(StringIO(_read(path, private=True))))
+    if faults := [str(each.original.line) for each in bindings if each.error]:
+        # Refused, not skipped: without its key, a worker would run on the script.
+        raise SettingsError(f"{path}, line {', '.join(faults)}: write NAME=value there. Nothing of it was used.")
+    found = {each.key: each.value for each in bindings if each.key is not None}
     ours = (*variables().values(), *TEMPORAL)
     for name, value in found.items():
         _check_printable(path, name, value or "" if name in ours else "")

@@ -179,12 +179,15 @@ class Settings(BaseModel):
         return self.catalog == EXAMPLE
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str], *, root: Path) -> Self:
+    def from_env(
+        cls, environ: Mapping[str, str], *, root: Path, files: Mapping[Path, tuple[str, ...]] | None = None
+    ) -> Self:
         """Read the settings from environment variables; an empty or blank variable counts as unset.
 
         Args:
             environ: `Project.environ`, or `os.environ`.
             root: The folder that holds `.holdfast` by default (`Project.root`).
+            files: The files that some variables come from (`Project.files`), for errors.
 
         Raises:
             SettingsError: Some values are invalid; the error names all of them, and hides the secret ones.
@@ -194,7 +197,7 @@ class Settings(BaseModel):
             return cls.model_validate({"home": root / ".holdfast", **given})
         except ValidationError as error:
             # Without its cause: pydantic's error contains the values, including secrets.
-            raise SettingsError(_explain(error, given)) from None
+            raise SettingsError(_explain(error, given, files or {})) from None
 
 
 def variables() -> dict[str, str]:
@@ -203,12 +206,16 @@ def variables() -> dict[str, str]:
     return {name: name.upper() if name in foreign else f"HOLDFAST_{name.upper()}" for name in Settings.model_fields}
 
 
-def _explain(error: ValidationError, given: Mapping[str, str]) -> str:
-    lines = []
+def _explain(error: ValidationError, given: Mapping[str, str], files: Mapping[Path, tuple[str, ...]]) -> str:
+    sources = {variable: path for path, names in files.items() for variable in names}
+    lines, places = [], set()
     for problem in error.errors(include_url=False):
         field = str(problem["loc"][0])
+        variable = variables()[field]
         words = problem["msg"].removeprefix("Value error, ")
         words = words[0].lower() + words[1:]
         shown = "" if field in _SECRET else f"={given[field]}"
-        lines.append(f"{variables()[field]}{shown} is not valid: {words}.")
-    return "\n".join([*lines, "Correct the variable, or unset it to use the default."])
+        source = f", set in {sources[variable]}," if variable in sources else ""
+        lines.append(f"{variable}{shown}{source} is not valid: {words}.")
+        places.add("file" if source else "variable")
+    return "\n".join([*lines, f"Correct the {' or the '.join(sorted(places))}, or unset it to use the default."])

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import openai
 
-from holdfast.errors import SettingsError
+from holdfast.errors import LoadError, SettingsError
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.settings import EXAMPLE_SCRIPT, Settings
 from holdfast.runtime.llm.script import Script, default_script
@@ -43,4 +43,12 @@ def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> 
 def _script(settings: Settings) -> Script:
     """The configured script, or the example's for the example, or one that says how to configure an LLM."""
     reference = settings.script or (EXAMPLE_SCRIPT if settings.offers_example else None)
-    return load(reference, object) if reference else default_script  # type: ignore[return-value]  # no class to check
+    if reference is None:
+        return default_script
+    script = load(reference, object)
+    if not callable(script):
+        raise LoadError(
+            f"'{reference}' is a {type(script).__name__}, not a script. A script is a function of the conversation: "
+            "for a list of replies, write steps([…])."
+        )
+    return script

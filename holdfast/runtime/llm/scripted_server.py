@@ -218,8 +218,7 @@ class _Connection(BaseHTTPRequestHandler):
         except ConnectionError:
             raise
         except Exception as error:  # report any error of the script in the client's error
-            trace = "".join(traceback.format_exception(error))
-            self._send(fail(500, f"the script failed: {trace}"), body)
+            self._send(fail(500, f"the script failed: {_summary(error)}"), body)
 
     def _send(self, reply: Reply, asked: bytes, conversation: Conversation | None = None) -> None:
         if reply.seconds:
@@ -234,6 +233,12 @@ class _Connection(BaseHTTPRequestHandler):
         head += [f"{name}: {value}" for name, value in reply.headers]
         head += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
         self.wfile.write("\r\n".join(head).encode("latin-1") + body)  # one write: one segment, one wake-up
+
+
+def _summary(error: Exception) -> str:
+    """The error, and the line of the script that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} (in {last.filename}, line {last.lineno})"
 
 
 def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -> bytes:

@@ -111,10 +111,11 @@ async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: boo
 
 
 async def _stopped() -> bool:
-    """Wait for SIGINT or SIGTERM."""
+    """Wait for SIGINT, SIGTERM, or the end of the terminal; `nohup` has the worker outlive that."""
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return await stop.wait()
 
 

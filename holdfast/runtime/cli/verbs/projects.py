@@ -47,8 +47,13 @@ async def init(
     template = example or "agent"
     try:
         written = create_project(folder, template)
-    except (ProjectExists, OSError) as error:
+    except ProjectExists as error:
         raise typer.BadParameter(str(error)) from None
+    except OSError as error:
+        raise typer.BadParameter(
+            f"nothing was written, because {error.filename or folder} cannot be: {error.strerror}. "
+            "Name a new folder, in one that you can write to."
+        ) from None
     enter = f"cd {shlex.quote(str(folder))} && " if folder != Path() else ""
     screen = Text.assemble(
         "Wrote ",

@@ -26,7 +26,8 @@ from holdfast.version import __version__
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
-    "compaction on request; no compaction by size where less than half of the context can go",
+    "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
+    "call, constraints, and `lift`",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -43,6 +44,10 @@ COMPACTION_MUST_HELP = 1
 
 COMPACT_ON_REQUEST = 1
 """From this level on, a run has the signal and update `compact`."""
+
+CONSTRAINTS = 1
+"""From this level on, a tool's `Cannot` makes a constraint, which the signal and update `lift` lifts. Below it, the
+call has failed."""
 
 
 def require_features(level: int) -> None:

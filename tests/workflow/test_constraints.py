@@ -9,7 +9,8 @@ from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.screens import show_screen
 from holdfast.runtime.client.threads import Threads
-from tests.replay.scenarios import CATALOG, SCENARIOS, call, constrained, say, steps
+from holdfast.testing import call, say, steps
+from tests.replay.scenarios import CATALOG, SCENARIOS, constrained
 from tests.rig import StartRig, check_thread, status_of
 from tests.unit.test_history import EXPECTED
 

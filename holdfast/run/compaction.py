@@ -51,8 +51,8 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
     if context.unresolved_calls:
         lines = "\n".join(f"- {line}" for line in context.unresolved_calls)
         parts.append(f"## Denied, or of unknown outcome\n\n{lines}")
-    if state.constraints.all:
-        lines = "\n".join(f"- {constraint.line}" for constraint in state.constraints)
+    if state.constraints.kept:
+        lines = "\n".join(f"- {constraint.line}" for constraint in state.constraints.kept)
         parts.append(f"## Cannot be done: such calls are refused\n\n{lines}")
     parts.append(f"## Summary\n\n{summary or NO_SUMMARY}")
     return "\n\n".join(parts)

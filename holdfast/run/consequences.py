@@ -244,7 +244,7 @@ def on_start(state: RunState, number: int, *, at: datetime) -> ToolCallStarted |
     Where a constraint has come to refuse the call since it was allowed, the event ends it.
     """
     call = state.calls.get(number)
-    if not call.undo and (constraint := state.constraints.on(call.call, at=at)):
+    if not call.undo and (constraint := state.constraints.refusing(call.call, at=at)):
         return refused(number, constraint, call.past)
     key = state.effect_key(number, call.call)
     return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)

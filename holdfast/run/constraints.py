@@ -31,7 +31,7 @@ def refuse_call(
         past: The effect that the call had before the run was reset.
         at: Now.
     """
-    constraint = state.constraints.on(call, at=at)
+    constraint = state.constraints.refusing(call, at=at)
     if constraint is None:
         return []
     verdict = VerdictGiven(number=number, verdict="deny", rule=f"constraint {constraint.number}")
@@ -46,7 +46,7 @@ def refused(number: int, constraint: Constraint, past: PastEffect | None) -> Too
 
 def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
     """Return why people cannot let this call run now; None if they can."""
-    constraint = state.constraints.on(call, at=at)
+    constraint = state.constraints.refusing(call, at=at)
     if constraint is None:
         return None
     why = f"it cannot be done: {constraint.line}"
@@ -55,16 +55,9 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
 
 def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | None, list[AgentEvent]]:
     """Return the events that follow when a person lifts a constraint; and why that is refused, or None."""
-    refusal, speaker = None, verify_speaker(state, lift)
-    policy, constraint = policy_of(state), state.constraints.find(lift.constraint)
-    if isinstance(speaker, Refusal):
-        refusal = speaker
-    elif policy.approvers and not policy.approver(lift.by):
-        refusal = Refusal("not_entitled", f"the policy names no approver {lift.by!r}")
-    elif constraint is None or not constraint.stands(at):
-        standing = ", ".join(str(each.number) for each in state.constraints.unended(at)) or "none"
-        refusal = Refusal("unknown_request", f"no constraint {lift.constraint}; standing: {standing}")
-    if refusal or isinstance(speaker, Refusal):
+    speaker = verify_speaker(state, lift)
+    refusal = speaker if isinstance(speaker, Refusal) else _refuse_lift(state, lift, at=at)
+    if isinstance(speaker, Refusal) or refusal:
         assert refusal
         return refusal, [SignalRejected(signal="lift", explanation=refusal.explanation, outcome=refusal.outcome)]
     lifted = ConstraintLifted(
@@ -76,3 +69,14 @@ def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | Non
         signature=lift.signature,
     )
     return None, [lifted]
+
+
+def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:
+    """Why this person cannot lift this constraint; None if they can."""
+    policy, constraint = policy_of(state), state.constraints.find(lift.constraint)
+    if policy.approvers and not policy.approver(lift.by):
+        return Refusal("not_entitled", f"the policy names no approver {lift.by!r}")
+    if constraint is None or not constraint.stands(at):
+        others = ", ".join(str(each.number) for each in state.constraints.unended(at).kept) or "none"
+        return Refusal("unknown_request", f"no constraint {lift.constraint} refuses anything; those that do: {others}")
+    return None

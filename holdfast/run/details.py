@@ -155,11 +155,11 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
 
 def _constraints(state: RunState) -> list[str]:
     """What tools said cannot be done, and the signal that lifts it."""
-    if state.outcome or not state.constraints.all:
+    if state.outcome or not state.constraints.kept:
         return []
-    shown = state.constraints.all[-SHOWN_CONSTRAINTS:]
+    shown = state.constraints.kept[-SHOWN_CONSTRAINTS:]
     lines = ["### Cannot be done", "", *(f"- {plain(each.line, 1_000)}" for each in shown), ""]
-    if older := len(state.constraints.all) - len(shown):
+    if older := len(state.constraints.kept) - len(shown):
         lines += [f"{older:,} older ones: `{code(f'holdfast show {state.thread}')}`", ""]
     if state.spec and state.spec.policy.signatures == "required":
         return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]

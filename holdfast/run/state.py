@@ -161,7 +161,7 @@ class RunState:
             "pending": [request.view() for request in self.authority.requests],
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
-            "constraints": [constraint.view() for constraint in self.constraints],
+            "constraints": [constraint.view() for constraint in self.constraints.kept],
             "blocked": self.blocked.view() if self.blocked else None,
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),

@@ -98,6 +98,6 @@ def test_a_flood_of_constraints_is_bounded() -> None:
         for running in list(thread.running_calls):
             cannot(thread, running, why="\x00" * 5_000 + str(running))
     state = thread.state
-    assert 0 < len(state.constraints.all) <= 100
+    assert 0 < len(state.constraints.kept) <= 100
     assert len(RunSnapshot(state=state).model_dump_json(exclude_defaults=True).encode()) < MAX_BYTES / 5
     assert len(current_details(state)) < 100_000

@@ -321,7 +321,7 @@ class Play:
         rules = [rule.rule for rule in thread.state.authority.rules]
         what = {"remembered": chance.choice([*rules, 9])} if chance.random() < 0.6 else {"delegated_to": to}
         thread.signal("revoke", {"by": by, **what})
-        numbers = [constraint.number for constraint in thread.state.constraints]
+        numbers = [constraint.number for constraint in thread.state.constraints.kept]
         thread.signal("lift", {"by": by, "constraint": chance.choice([*numbers, 9])})
 
     def _say(self) -> None:

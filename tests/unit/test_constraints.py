@@ -98,7 +98,7 @@ def test_a_constraint_ends_with_its_time_and_needs_no_timer() -> None:
     thread.reply(calls("look"))
     thread.finish(3)
     assert ends(thread)[3] == "ok"
-    assert not thread.state.constraints.all
+    assert not thread.state.constraints.kept
     thread.check_consistent()
 
 
@@ -196,6 +196,18 @@ def test_an_approval_that_comes_by_itself_starts_nothing_while_a_constraint_stan
     thread.check_consistent()
 
 
+def test_a_call_of_unknown_outcome_does_not_run_again_while_a_constraint_stands() -> None:
+    """To say that the effect did not happen would start it; people can still give the call up."""
+    thread = loaded_thread(agent_spec(policy=Policy(rules=(allow("pay"),))), features=1)
+    thread.reply(reply(("pay", '{"n": 1}'), ("pay", '{"n": 2}')))
+    thread.finish(1, status="unknown")
+    cannot(thread, 2, "everywhere")
+    assert thread.decide("1", "absent") == "against_policy"
+    assert thread.decide("1", "abandon") == "accepted"
+    assert (ends(thread), thread.attempts.total()) == ({1: "unknown", 2: "cannot"}, 2)
+    thread.check_consistent()
+
+
 def test_edited_arguments_are_judged_anew_by_constraints() -> None:
     """A person cannot edit a call into one that cannot be made; into another one, they can."""
     thread = loaded_thread(features=1)
@@ -233,7 +245,7 @@ def test_an_effect_that_cannot_be_undone_makes_no_constraint() -> None:
     assert thread.decide("2", "undo") == "accepted"
     cannot(thread, 1)
     assert thread.state.authority.requests[0].kind == "reconcile"
-    assert not thread.state.constraints.all
+    assert not thread.state.constraints.kept
 
 
 def test_only_an_approver_lifts_a_constraint() -> None:
@@ -245,6 +257,8 @@ def test_only_an_approver_lifts_a_constraint() -> None:
     cannot(thread, 1)
     assert thread.update("lift", {"constraint": 1, "by": "mallory"})["outcome"] == "not_entitled"
     assert thread.update("lift", {"constraint": 1, "by": "alice"})["outcome"] == "accepted"
+    assert fault(thread.log) is None
+    assert fault(altered(thread, ConstraintLifted, 0, by="mallory")) is not None, "forged in the record"
 
 
 @given(SEEDS)
@@ -253,7 +267,7 @@ def test_no_call_starts_that_a_constraint_refuses(seed: int) -> None:
     thread, state = play(seed).thread, RunState()
     for event in thread.log:
         if isinstance(event, ToolCallStarted) and not event.undo:
-            assert state.constraints.on(state.calls.get(event.number).call, at=event.at) is None
+            assert state.constraints.refusing(state.calls.get(event.number).call, at=event.at) is None
         before, state = state, evolve(state, event)
         made = isinstance(event, ToolCallFinished) and event.status == "cannot" and event.scope
         ended = isinstance(event, ConstraintLifted | LLMReplied)
@@ -307,17 +321,17 @@ def test_constraints_are_bounded() -> None:
         call = ToolCall(id="", name="look", arguments=f'{{"id": {number}, "x": "{"é" * 5_000}"}}')
         until = NOW + timedelta(hours=1) if number % 2 else None
         held = held.add(number, call, scope="here", reason=hostile, until=until, at=at)
-    assert len(held.all) <= CONSTRAINTS
-    assert sum(len(each.model_dump_json().encode()) for each in held) <= CONSTRAINTS_BYTES
-    assert all(each.until is None for each in held), "those with an end made room"
-    last = held.all[-1]
+    assert len(held.kept) <= CONSTRAINTS
+    assert sum(len(each.model_dump_json().encode()) for each in held.kept) <= CONSTRAINTS_BYTES
+    assert all(each.until is None for each in held.kept), "those with an end made room"
+    last = held.kept[-1]
     assert (len(last.reason), len(last.arguments)) == (REASON_CHARS, ARGUMENT_CHARS)
     assert last.line.isprintable()
     same = held.add(999, ToolCall(id="", name="look", arguments=""), scope="everywhere", reason="r", until=None, at=at)
     again = same.add(
         1000, ToolCall(id="", name="look", arguments=""), scope="everywhere", reason="r", until=None, at=at
     )
-    assert (again.find(999), len(again.all)) == (None, len(same.all)), "the same again replaces what was said before"
+    assert (again.find(999), len(again.kept)) == (None, len(same.kept)), "the same again replaces what was said before"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 Where the list has to be bounded, a constraint is dropped: then the tool is called again, and can say it again.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.base.models import Frozen
-from holdfast.base.replacing import replace
 from holdfast.base.text import one_line, visible
 from holdfast.llm.blocks import ToolCall
 from holdfast.tools.cannot import Scope
@@ -56,12 +54,6 @@ class Constraint(Frozen):
         """The constraint on one line, as the LLM reads it."""
         return f"{self.what}, {self.end} (constraint {self.number}): {self.reason}"
 
-    def refuses(self, call: ToolCall, at: datetime) -> bool:
-        """Whether it refuses this call at this time."""
-        if self.tool != call.name or not self.stands(at):
-            return False
-        return not self.call_digest or self.call_digest == call.digest
-
     def stands(self, at: datetime) -> bool:
         """Whether it has not ended by itself."""
         return self.until is None or self.until > at
@@ -84,19 +76,19 @@ class Constraint(Frozen):
 class Constraints:
     """The constraints of a thread, oldest first."""
 
-    all: tuple[Constraint, ...] = ()
+    kept: tuple[Constraint, ...] = ()
+    """Some may have ended by themselves: they refuse nothing."""
 
-    def __iter__(self) -> Iterator[Constraint]:
-        return iter(self.all)
-
-    def on(self, call: ToolCall, *, at: datetime) -> Constraint | None:
+    def refusing(self, call: ToolCall, *, at: datetime) -> Constraint | None:
         """Return the constraint that refuses this call at this time, the one that ends last; None if none does."""
-        refusing = [each for each in self.all if each.refuses(call, at)]
+        of_tool = [each for each in self.kept if each.tool == call.name and each.stands(at)]
+        digests = ("", call.digest) if of_tool else ()
+        refusing = (each for each in of_tool if each.call_digest in digests)
         return max(refusing, key=lambda each: each.until or datetime.max.replace(tzinfo=UTC), default=None)
 
     def find(self, number: int) -> Constraint | None:
         """Return the constraint of that number; None if there is none."""
-        return next((each for each in self.all if each.number == number), None)
+        return next((each for each in self.kept if each.number == number), None)
 
     def add(
         self, number: int, call: ToolCall, *, scope: Scope, reason: str, until: datetime | None, at: datetime
@@ -112,7 +104,7 @@ class Constraints:
             until=until,
         )
         same = (added.tool, added.call_digest)
-        kept = [each for each in self.unended(at) if (each.tool, each.call_digest) != same]
+        kept = [each for each in self.unended(at).kept if (each.tool, each.call_digest) != same]
         kept.append(added)
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
@@ -120,13 +112,13 @@ class Constraints:
 
     def lift(self, number: int) -> "Constraints":
         """Remove the constraint of that number."""
-        return Constraints(tuple(each for each in self.all if each.number != number))
+        return Constraints(tuple(each for each in self.kept if each.number != number))
 
     def unended(self, at: datetime) -> "Constraints":
         """Return them without those that have ended by themselves."""
-        if all(each.stands(at) for each in self.all):
+        if all(each.stands(at) for each in self.kept):
             return self
-        return replace(self, all=tuple(each for each in self.all if each.stands(at)))
+        return Constraints(tuple(each for each in self.kept if each.stands(at)))
 
 
 def _kept(text: str, limit: int) -> str:

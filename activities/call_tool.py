@@ -99,7 +99,7 @@ class Tools:
             else:
                 guarded = Guarded(
                     attempt,
-                    Outcomes(self._artifacts, context.thread, request.clip, self._secrets),
+                    Outcomes(self._artifacts, context.thread, request.clip, self._secrets, request.cannot),
                     self._around,
                     RunReader(self._transcripts),
                     request,

@@ -5,6 +5,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import structlog
@@ -12,6 +13,7 @@ import structlog
 from holdfast.activities.blocked_loop import loop_watch
 from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_outcomes import Ended, returned
+from holdfast.tools.cannot import Cannot
 from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, bind
 from holdfast.tools.effects import Effect, second_attempt
 from holdfast.tools.results import error_text
@@ -63,7 +65,11 @@ class Attempt:
         if context.key in blocked:
             # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
             return Ended("failed", blocked[context.key], duration_ms=duration_ms())
-        ended = await returned(tool.spec, value)
+        if isinstance(value, Cannot):
+            until = value.ends_at(datetime.now(UTC))
+            ended = Ended("cannot", value.reason, scope=value.scope, until=until)
+        else:
+            ended = await returned(tool.spec, value)
         return replace(ended, duration_ms=duration_ms())
 
     async def undo(self) -> Ended:

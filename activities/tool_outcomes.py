@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar, get_args
 
 import structlog
@@ -14,6 +15,7 @@ from holdfast.log.events import ToolStatus
 from holdfast.log.references import left_out
 from holdfast.run.contracts import ToolOutcome
 from holdfast.stores import ArtifactStore
+from holdfast.tools.cannot import Scope
 from holdfast.tools.decorator import Labelled
 from holdfast.tools.effects import Effect
 from holdfast.tools.results import error_text, result_content
@@ -51,6 +53,10 @@ class Ended:
     adopted: bool = False
     """An earlier attempt had the effect."""
     duration_ms: int = 0
+    scope: Scope | None = None
+    """With the status `cannot`: which calls cannot be made."""
+    until: datetime | None = None
+    """With the status `cannot`: until when."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +68,15 @@ class Outcomes:
     limit: int
     """How many characters of each text are kept."""
     secrets: Secrets
+    cannot: bool = False
+    """The run takes the status `cannot`; else such a call has failed."""
 
     async def record(self, ended: Ended) -> ToolOutcome:
         """Make an outcome that is safe to record of how a call ended."""
-        more = {"trust": ended.trust, "adopted": ended.adopted, "duration_ms": ended.duration_ms}
-        return await self.build(ended.status, ended.content, **more)
+        more: dict[str, Any] = {"trust": ended.trust, "adopted": ended.adopted, "duration_ms": ended.duration_ms}
+        if ended.status == "cannot" and not self.cannot:
+            return await self.build("failed", ended.content, **more)
+        return await self.build(ended.status, ended.content, scope=ended.scope, until=ended.until, **more)
 
     async def redacted(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""

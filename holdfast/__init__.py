@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.workspace.sandbox import Confinement
     from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, aside_id
     from holdfast.temporal.history_reader import read_events
+    from holdfast.tools.cannot import Cannot
     from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, tool
     from holdfast.tools.effects import Effect
     from holdfast.tools.resources import Resource
@@ -81,6 +82,7 @@ __all__ = [
     "ArtifactStore",
     "AudioBlock",
     "CallRefused",
+    "Cannot",
     "Catalog",
     "CatalogError",
     "Client",
@@ -193,6 +195,7 @@ _MODULES = {
     "holdfast.runtime.workspace.sandbox": "Confinement",
     "holdfast.stores": "ArtifactStore SetsAside ThreadStore aside_id",
     "holdfast.temporal.history_reader": "read_events",
+    "holdfast.tools.cannot": "Cannot",
     "holdfast.tools.decorator": "Absent Found Tool ToolContext Unknown tool",
     "holdfast.tools.effects": "Effect",
     "holdfast.tools.resources": "Resource",

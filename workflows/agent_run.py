@@ -405,6 +405,15 @@ class AgentRunWorkflow:
     def _may_compact(self, payload: Any = None, *more: Any) -> None:
         self._refuse("compact", payload)
 
+    @workflow.update(name="lift")
+    async def lift_update(self, payload: Any = None, *more: Any) -> View:
+        """Lift a constraint, as the signal `lift` does, and return the outcome: {"constraint": 3, "by": "alice"}."""
+        return await self._answer("lift", payload)
+
+    @lift_update.validator
+    def _may_lift(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("lift", payload)
+
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
     @property

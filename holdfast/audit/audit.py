@@ -26,6 +26,7 @@ from holdfast.log.events import (
     AuthorityDelegated,
     BaselineRecorded,
     CompactionRequested,
+    ConstraintLifted,
     ContextCompacted,
     ContextExceeded,
     DecisionReceived,
@@ -65,6 +66,7 @@ from holdfast.run.consequences import (
     on_start,
     on_time,
 )
+from holdfast.run.constraints import on_lift
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.evolve import evolve
@@ -228,6 +230,8 @@ class Audit:
                 yield on_delegation(state, event.said, at=at)[1]
             case RuleRevoked() | DelegationRevoked():
                 yield on_revocation(state, event.said)[1]
+            case ConstraintLifted():
+                yield on_lift(state, event.said, at=at)[1]
             case UserMessageReceived(task=False):
                 yield on_message(state, event.said.model_dump(), name="say", at=at)[2]
             case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
@@ -278,7 +282,7 @@ class Audit:
         if on_loaded(state):
             raise _Wrong("it is not known who started the run, and the policy requires that")
         if isinstance(action, StartCalls) and event.number in action.numbers:
-            yield [on_start(state, event.number)]
+            yield [on_start(state, event.number, at=event.at)]
         elif call := state.calls.find(event.number):
             raise _Wrong(
                 f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
@@ -290,6 +294,9 @@ class Audit:
         number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
         if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls.current):
             yield on_outcome(state, number, as_outcome(event), at=event.at)
+        action = next_action(state, at=event.at)
+        if isinstance(action, StartCalls) and number in action.numbers:
+            yield [on_start(state, number, at=event.at)]  # refused, by a constraint
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
         if not isinstance(event, RunFinished) or event.outcome == "cancelled":
@@ -337,7 +344,7 @@ class Audit:
     def _finished(self, event: ToolCallFinished) -> None:
         effect = self._under_way.pop(event.number, None)
         returned = any(call.number == event.number and call.phase in _RETURNING for call in self.state.calls.current)
-        if effect and returned and event.status in ("ok", "failed"):
+        if effect and returned and event.status in ("ok", "failed", "cannot"):
             self.effects[effect] = replace(self.effects[effect], finished=event)
 
 

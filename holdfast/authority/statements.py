@@ -1,4 +1,4 @@
-"""Signed statements of people: decisions, delegations and revocations. `holdfast.authority.follow_ups` has messages.
+"""Signed statements of people: decisions, delegations, revocations, lifts; messages are in `follow_ups`.
 
 1. A signature covers the canonical JSON of the whole statement, and the thread.
 2. A signed statement that would take effect again if replayed has an expiry time; until then the run keeps its digest
@@ -121,6 +121,15 @@ class Revocation(Reasoned):
         if (self.remembered is None) == (self.delegated_to is None):
             raise ValueError("give `remembered`, or `delegated_to`")
         return self
+
+
+class Lift(Reasoned):
+    """An approver's removal of a constraint; the JSON of the signal `lift`. A constraint's number never comes again."""
+
+    FORMAT: ClassVar[str] = "lift/1"
+
+    constraint: int = Field(ge=1, le=1_000_000_000)
+    """The constraint's number, which is that of the call whose tool said that it cannot."""
 
 
 SignedT = TypeVar("SignedT", bound=Signed)

@@ -20,18 +20,20 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.follow_ups import Message, WhenBusy
 from holdfast.authority.policy import Terms, VerdictKind
-from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Proof, Revocation
+from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Lift, Proof, Revocation
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import Content, ToolCall, text_of
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
 from holdfast.memory.recalled import RecalledTier
+from holdfast.tools.cannot import Scope
 from holdfast.tools.effects import PastEffect
 from holdfast.trust import Trust
 
-ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled"]
+ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled", "cannot"]
 """How a call ended: returned · raised or timed out · could not be called so · was denied · a person answered in its
-place · its outcome is unknown · happened and was undone · was stopped."""
+place · its outcome is unknown · happened and was undone · was stopped · cannot be made: its tool, or a constraint, said
+so."""
 
 RunOutcome = Literal["completed", "failed", "cancelled"]
 
@@ -306,11 +308,12 @@ class ToolCallRequested(Event):
 
 
 class VerdictGiven(Event):
-    """The policy judged a call: it is allowed, approval is required (`ask`), or it is denied.
+    """A call was judged: it is allowed, approval is required (`ask`), or it is denied.
 
     Followed by: `tool_call_started` if allowed; `approval_requested` if approval is required; `tool_call_finished` with
-    the status `denied`.
-    Correlate: `number` is the call's; `rule` is a policy rule, or `remembered …` with the id of a `rule_remembered`.
+    the status `denied`, or `cannot` where a constraint refuses the call.
+    Correlate: `number` is the call's; `rule` is a policy rule, `remembered …` with the id of a `rule_remembered`, or
+    `constraint …` with the number of the call whose tool said that it cannot.
     """
 
     type: Literal["verdict_given"] = "verdict_given"
@@ -553,10 +556,12 @@ class ToolCallStarted(Event):
 
 
 class ToolCallFinished(Event):
-    """A call has its result, which the LLM reads.
+    """A call has its result, which the LLM reads. With the status `cannot` and a `scope`, a constraint stands from here
+    on: such calls are refused without being made.
 
     Followed by: `llm_replied`, when every call of the step has a result.
-    Correlate: `number` is the call's; an open request about the call is closed with it.
+    Correlate: `number` is the call's; an open request about the call is closed with it. A constraint has the number of
+    the call: in the `rule` of later `verdict_given`, and in `constraint_lifted`.
     """
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
@@ -572,11 +577,34 @@ class ToolCallFinished(Event):
     """Bytes of the full result; 0 where `content` is complete."""
     trust: Trust | None = None
     """How far the result can be trusted, where that differs from the tool's other results."""
+    scope: Scope | None = None
+    """With the status `cannot`: which calls are refused from here on. None where a constraint refused this call."""
+    until: datetime | None = None
+    """When they are no longer refused; None for when a person lifts the constraint."""
 
     @property
     def text(self) -> str:
         """The result's text, with the type of each other block in brackets."""
         return text_of(self.content)
+
+
+class ConstraintLifted(Event, Proven):
+    """A person lifted a constraint: the calls that it refused are judged again like any others. Recorded from feature
+    level 1 on.
+
+    Followed by: nothing of its own. Correlate: `constraint` is the `number` of the `tool_call_finished` that made it.
+    """
+
+    type: Literal["constraint_lifted"] = "constraint_lifted"
+    constraint: int
+    """The constraint's number, which is that of the call whose tool said that it cannot."""
+    by: str
+    reason: str = ""
+
+    @property
+    def said(self) -> Lift:
+        """The statement as it was sent, which the signature covers."""
+        return Lift(by=self.by, reason=self.reason, constraint=self.constraint, signature=self.signature)
 
 
 class RunBlocked(Event):
@@ -684,6 +712,7 @@ AgentEvent = Annotated[
     | StateVerified
     | ToolCallStarted
     | ToolCallFinished
+    | ConstraintLifted
     | RunBlocked
     | RunUnblocked
     | SignalRejected

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from holdfast.log.events import MessageTaken, RunBlocked
+from holdfast.log.events import MessageTaken, RunBlocked, ToolCallFinished
 from holdfast.run.archiving import Archiving
 from holdfast.run.consequences import (
     CLOSED_EARLY,
@@ -107,7 +107,10 @@ class Actions:
     def _start_call(self, number: int) -> None:
         before, position = self._run.state, self._run.log.length
         call, origin = before.calls.get(number), origin_of(before, number, position=position)
-        self._run.record(on_start(before, number))
+        started = on_start(before, number, at=self._run.at)
+        self._run.record(started)
+        if isinstance(started, ToolCallFinished):
+            return
         state = self._run.state
         request = tool_request(state, call.call, number=number, epoch=call.epoch, undo=call.undo, origin=origin)
         self._calls.call(request, state, number=number)

@@ -1,8 +1,8 @@
 """Context compaction: the request for a summary, and the summary message that stands in for the conversation so far.
 
 1. The request is the unchanged transcript with one instruction after it, so that a provider's prompt cache hits.
-2. The task, later messages from people and unresolved calls are handed on word for word; the rest is the LLM's summary.
-   The original messages stay in the log.
+2. The task, later messages from people, unresolved calls and constraints are handed on word for word; the rest is the
+   LLM's summary. The original messages stay in the log.
 3. A person's message that holds more than text (images, files) follows the summary message as it was sent. Where there
    is no room for it (`holdfast.transcript.transcript.ORIGINALS_BYTES`), the summary message has its text and names what
    is left out.
@@ -51,6 +51,9 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
     if context.unresolved_calls:
         lines = "\n".join(f"- {line}" for line in context.unresolved_calls)
         parts.append(f"## Denied, or of unknown outcome\n\n{lines}")
+    if state.constraints.kept:
+        lines = "\n".join(f"- {constraint.line}" for constraint in state.constraints.kept)
+        parts.append(f"## Cannot be done: such calls are refused\n\n{lines}")
     parts.append(f"## Summary\n\n{summary or NO_SUMMARY}")
     return "\n\n".join(parts)
 

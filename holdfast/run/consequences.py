@@ -28,6 +28,7 @@ from holdfast.log.events import (
 )
 from holdfast.run.approval_requests import new_request
 from holdfast.run.compaction import summary_message
+from holdfast.run.constraints import refuse_call, refused
 from holdfast.run.contracts import (
     CONTEXT_TOO_LONG,
     NAME_INVALID,
@@ -219,6 +220,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             problem = reply.problems.get(call.id) or f"there is no tool named {call.name!r}"
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
+        if cannot := refuse_call(state, number, call, past=past, at=at):
+            events += cannot
+            continue
         verdict = judge_call(state, call)
         lifted = verdict.terms if verdict.remembered else None
         events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted))
@@ -234,9 +238,14 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     return events
 
 
-def on_start(state: RunState, number: int) -> ToolCallStarted:
-    """Return the event that starts an allowed call: its intent, with the key of its one effect."""
+def on_start(state: RunState, number: int, *, at: datetime) -> ToolCallStarted | ToolCallFinished:
+    """Return the event that starts an allowed call: its intent, with the key of its one effect.
+
+    Where a constraint has come to refuse the call since it was allowed, the event ends it.
+    """
     call = state.calls.get(number)
+    if not call.undo and (constraint := state.constraints.refusing(call.call, at=at)):
+        return refused(number, constraint, call.past)
     key = state.effect_key(number, call.call)
     return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
@@ -269,6 +278,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             artifact=outcome.artifact,
             size=outcome.size,
             trust=outcome.trust,
+            scope=outcome.scope if status == "cannot" else None,
+            until=outcome.until if status == "cannot" else None,
         )
     ]
 

@@ -5,6 +5,7 @@ are claims instead: anybody who reaches Temporal can make one, and policy and si
 answers which request, and how it is called, is in `holdfast.run.activities`.
 """
 
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from temporalio.exceptions import ApplicationError, FailureError
@@ -21,6 +22,7 @@ from holdfast.memory.recalled import RecalledTier
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
+from holdfast.tools.cannot import Scope
 from holdfast.tools.effects import PastEffect
 from holdfast.transcript.transcript import TranscriptRef
 from holdfast.trust import Origin, Trust
@@ -208,6 +210,8 @@ class ToolRequest(Order):
     """Find out what became of the effect, and cause nothing."""
     origin: Origin | None = None
     """Where the call comes from, for tools that ask for it."""
+    cannot: bool = False
+    """The run takes the status `cannot`; one of a lower feature level takes `failed` in its place."""
 
 
 class WorkerDeaths(Answer):
@@ -230,6 +234,10 @@ class ToolOutcome(Answer):
     """Bytes of the full result; 0 where `content` is all of it."""
     trust: Trust | None = None
     """The trust level of this result; None for the level of all results of the tool."""
+    scope: Scope | None = None
+    """With the status `cannot`: which calls cannot be made."""
+    until: datetime | None = None
+    """With the status `cannot`: until when; None for no end."""
 
 
 Occasion = Literal[

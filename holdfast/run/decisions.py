@@ -27,6 +27,7 @@ from holdfast.log.events import (
     ToolCallFinished,
 )
 from holdfast.run.approval_requests import edited_request, new_request
+from holdfast.run.constraints import refuse_approval
 from holdfast.run.judge import judge_call
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.rights import Refusal, Speaker, right_of, verify_speaker
@@ -198,7 +199,13 @@ def _check(state: RunState, decision: Decision, request: ApprovalRequest | None,
         return right
     if decision.decision == "respond" and not decision.result:
         return Refusal("malformed", "give the answer as `result`")
-    return _editable(state, decision, state.calls.get(request.number)) or speaker._replace(right=right)
+    if refusal := _editable(state, decision, state.calls.get(request.number)):
+        return refusal
+    if decision.decision in ("approve", "absent"):
+        asked = request.call(request.edit(decision.arguments))
+        if refusal := refuse_approval(state, asked, at=at):
+            return refusal
+    return speaker._replace(right=right)
 
 
 def _without_request(state: RunState, decision: Decision) -> Refusal:

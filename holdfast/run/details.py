@@ -25,6 +25,9 @@ from holdfast.run.state import Blocked, RunState
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
 
+SHOWN_CONSTRAINTS = 20
+"""Constraints that are shown, the newest."""
+
 SHOWN_CHARS = 20_000
 """Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
 
@@ -97,6 +100,7 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         lines += [f"… and {more} more requests: `{code(f'holdfast pending {state.thread}')}`", ""]
     if refused:
         lines += ["### Refused", "", *map(_refusal, refused), ""]
+    lines += _constraints(state)
     if running := [call.call for call in state.calls.current if call.phase == "started"]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
@@ -147,6 +151,20 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
     below = f"**Its arguments are below ({extent}). Read all of them before you let it run.**"
     return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
+
+
+def _constraints(state: RunState) -> list[str]:
+    """What tools said cannot be done, and the signal that lifts it."""
+    if state.outcome or not state.constraints.kept:
+        return []
+    shown = state.constraints.kept[-SHOWN_CONSTRAINTS:]
+    lines = ["### Cannot be done", "", *(f"- {plain(each.line, 1_000)}" for each in shown), ""]
+    if older := len(state.constraints.kept) - len(shown):
+        lines += [f"{older:,} older ones: `{code(f'holdfast show {state.thread}')}`", ""]
+    if state.spec and state.spec.policy.signatures == "required":
+        return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]
+    payload = json.dumps({"constraint": shown[-1].number, "by": "your name", "reason": "why"}, indent=1)
+    return [*lines, f"To lift one, press {WHERE}: `lift`", "", f"```json\n{payload}\n```", ""]
 
 
 def _refusal(event: AgentEvent) -> str:

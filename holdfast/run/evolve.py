@@ -21,6 +21,7 @@ from holdfast.log.events import (
     AuthorityDelegated,
     BaselineRecorded,
     CompactionRequested,
+    ConstraintLifted,
     ContextCompacted,
     ContextExceeded,
     DecisionReceived,
@@ -160,6 +161,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, calls=state.calls.put(replace(call, phase=call.after("start"), grant="", begun=True)))
         case ToolCallFinished():
             return finish_call(state, event)
+        case ConstraintLifted():
+            return replace(state, constraints=state.constraints.lift(event.constraint))
 
         # Approval requests and decisions.
         case ApprovalRequested():
@@ -230,7 +233,7 @@ def _acts(state: RunState, event: AgentEvent) -> bool:
     """Whether the agent itself does something. What other parties send does not make a run look fresh."""
     if isinstance(event, LLMReplied | ToolCallStarted | AgentLoaded):
         return True
-    if not isinstance(event, ToolCallFinished) or event.status not in ("ok", "failed", "undone"):
+    if not isinstance(event, ToolCallFinished) or event.status not in ("ok", "failed", "undone", "cannot"):
         return False
     call = state.calls.find(event.number)
     return call is not None and call.phase == "started"

@@ -48,6 +48,7 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
         state,
         steps=replace(state.steps, count=step),
         calls=state.calls.next_step(),
+        constraints=state.constraints.unended(event.at),
         inbox=state.inbox.answered(),
         context=context,
         freshness=replace(state.freshness, baseline=()),
@@ -66,10 +67,15 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))
+    if event.scope:
+        constraints = after.constraints.add(
+            event.number, call.call, scope=event.scope, reason=event.text, until=event.until, at=event.at
+        )
+        after = replace(after, constraints=constraints)
     tool = state.spec.tool(call.call.name) if state.spec else None
-    if tool and event.status in ("ok", "failed", "undone"):
+    if tool and event.status in ("ok", "failed", "undone", "cannot"):
         # The message of a failed call may quote anything: it never counts as the LLM's own words.
-        label = least(tool.trust, "tool") if event.status == "failed" else tool.trust
+        label = least(tool.trust, "tool") if event.status in ("failed", "cannot") else tool.trust
         after = lower_trust(after, event.trust or label)
     return after
 

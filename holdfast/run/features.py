@@ -26,23 +26,30 @@ from holdfast.version import __version__
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
-    "compaction on request; no compaction by size where less than half of the context can go",
+    "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
+    "call, constraints, and `lift`",
 }
 """Feature level → what it adds, and in which release."""
 
 FEATURES = max(LEVELS)
 """The level of this release."""
 
+# What a run has from a level on.
+
 RESULT_NAMES_LLM = 1
 """A run's result names the LLM that it used."""
 
 INTERRUPT_NAMES_TOOLS = 1
 """The answer to a message that interrupts says which tools it waits for."""
+
 COMPACTION_MUST_HELP = 1
-"""From this level on, a context is compacted by size only where half of it can go (`Context.is_full`)."""
+"""A context is compacted by size only where half of it can go (`Context.is_full`)."""
 
 COMPACT_ON_REQUEST = 1
-"""From this level on, a run has the signal and update `compact`."""
+"""The signal and update `compact`."""
+
+CONSTRAINTS = 1
+"""A tool's `Cannot` makes a constraint, which the signal and update `lift` lifts. Below it, the call has failed."""
 
 
 def require_features(level: int) -> None:

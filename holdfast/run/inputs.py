@@ -16,11 +16,19 @@ from holdfast.authority.follow_ups import (
     MessageOutcome,
     read_message,
 )
-from holdfast.authority.statements import AuthorityDelegation, DecisionKind, Revocation, read_decision, read_signed
+from holdfast.authority.statements import (
+    AuthorityDelegation,
+    DecisionKind,
+    Lift,
+    Revocation,
+    read_decision,
+    read_signed,
+)
 from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
+from holdfast.run.constraints import on_lift
 from holdfast.run.decisions import Events, on_decision
-from holdfast.run.features import COMPACT_ON_REQUEST, INTERRUPT_NAMES_TOOLS
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, INTERRUPT_NAMES_TOOLS
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
     Refusal,
@@ -38,7 +46,7 @@ CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_lat
 
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
-) | {"compact": COMPACT_ON_REQUEST}
+) | {"compact": COMPACT_ON_REQUEST, "lift": CONSTRAINTS}
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
 
@@ -46,6 +54,14 @@ Those of level 0 have a handler each in `workflows/agent_run.py`. Later ones com
 names, as they did in older releases, which recorded them as unknown: a handler of their own would drop what the SDK
 cannot decode.
 """
+
+
+MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift]] = {
+    "delegate_authority": AuthorityDelegation,
+    "revoke": Revocation,
+    "lift": Lift,
+}
+"""The statements of approvers that are no decisions, by the name of their signal and update."""
 
 
 def in_level(table: Mapping[str, int], name: str, state: RunState) -> bool:
@@ -74,7 +90,7 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
                 return on_payload(state, signal, payload, decision=signal, at=at)
             case "reconcile":
                 return on_payload(state, signal, payload, at=at)
-            case "delegate_authority" | "revoke":
+            case "delegate_authority" | "revoke" | "lift":
                 return on_mandate(state, signal, payload, at=at)[2]
             case "retry":
                 by, reason = _asked(payload)
@@ -105,15 +121,15 @@ def on_payload(
 
 
 def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
-    """Return the outcome, explanation and events of a delegation (`delegate_authority`) or a revocation (`revoke`)."""
-    given = (
-        read_signed(payload, AuthorityDelegation) if name == "delegate_authority" else read_signed(payload, Revocation)
-    )
+    """Return the outcome, explanation and events of what `MANDATES` names."""
+    given = read_signed(payload, MANDATES[name])
     if isinstance(given, str):
         rejected = SignalRejected(signal=name, explanation=given, outcome="malformed")
         return "malformed", given[:2_000], bounded([rejected], payload)
     if isinstance(given, AuthorityDelegation):
         refusal, events = on_delegation(state, given, at=at)
+    elif isinstance(given, Lift):
+        refusal, events = on_lift(state, given, at=at)
     else:
         refusal, events = on_revocation(state, given)
     events = bounded(events, payload)

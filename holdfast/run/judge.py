@@ -2,7 +2,8 @@
 
 1. The policy judges every call, also with arguments that people have changed.
 2. A remembered rule lifts "approval required" and nothing else: what the policy denies stays denied.
-3. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+3. A constraint (`holdfast.run.constraints`) refuses a call before it is judged here.
+4. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate

@@ -51,6 +51,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.ReplyRejected()
             | events.ContextExceeded()
             | events.CompactionRequested()
+            | events.ConstraintLifted()
             | events.ContextCompacted()
             | events.ToolCallRequested()
             | events.VerdictGiven()

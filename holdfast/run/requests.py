@@ -3,6 +3,7 @@
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
+from holdfast.run.features import CONSTRAINTS
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
 from holdfast.trust import Origin
@@ -62,6 +63,7 @@ def tool_request(
         undo=undo,
         settle=settle,
         origin=origin,
+        cannot=number > 0 and state.features >= CONSTRAINTS,
     )
 
 

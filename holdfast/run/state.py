@@ -18,6 +18,7 @@ from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
 from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import Calls
+from holdfast.run.substates.constraints import Constraints
 from holdfast.run.substates.context import Context
 from holdfast.run.substates.freshness import Freshness
 from holdfast.run.substates.idle import Idle
@@ -63,6 +64,7 @@ class RunState:
     calls: Calls = field(default_factory=Calls)
     authority: Authority = field(default_factory=Authority)
     inbox: Inbox = field(default_factory=Inbox)
+    constraints: Constraints = field(default_factory=Constraints)
     context: Context = field(default_factory=Context)
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
@@ -159,6 +161,7 @@ class RunState:
             "pending": [request.view() for request in self.authority.requests],
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
+            "constraints": [constraint.view() for constraint in self.constraints.kept],
             "blocked": self.blocked.view() if self.blocked else None,
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.features import COMPACT_ON_REQUEST
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS
 from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
 from holdfast.run.refusals import is_refused
 from holdfast.run.state import RunState
 
 UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0) | {
-    "compact": COMPACT_ON_REQUEST
+    "compact": COMPACT_ON_REQUEST,
+    "lift": CONSTRAINTS,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -37,7 +38,7 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
 
     Args:
         state: The state before.
-        name: The update's: `say`, `decide`, `delegate_authority`, `revoke` or `compact`.
+        name: The update's: `say`, `decide`, `delegate_authority`, `revoke`, `lift` or `compact`.
         payload: What was sent.
         at: Now.
     """

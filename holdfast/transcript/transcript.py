@@ -197,6 +197,7 @@ class Transcript:
                 | events.MessageAwaited()
                 | events.ContextExceeded()
                 | events.CompactionRequested()
+                | events.ConstraintLifted()
                 | events.VerdictGiven()
                 | events.ToolCallStarted()
                 | events.ApprovalRequested()
@@ -278,7 +279,9 @@ class Transcript:
 
 def tool_message(call_id: str, tool: str, status: ToolStatus, content: Content) -> ToolMessage:
     """Return the message with the result of a call, which ended with `status`."""
-    return ToolMessage(tool_call_id=call_id, tool=tool, content=content, failed=status in ("failed", "invalid"))
+    return ToolMessage(
+        tool_call_id=call_id, tool=tool, content=content, failed=status in ("failed", "invalid", "cannot")
+    )
 
 
 # These texts enter transcripts: changing the wording changes the digests of runs recorded with the old one.

@@ -727,9 +727,9 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "init start say retry compact cancel approve deny respond reconcile delegate-authority revoke keygen show list "
-        "log transcript artifact prompt pending watch verify loop pause resume remember recall forget trust replay "
-        "prune migrate doctor policy"
+        "init start say retry compact cancel approve deny respond reconcile delegate-authority revoke lift keygen show "
+        "list log transcript artifact prompt pending watch verify loop pause resume remember recall forget trust "
+        "replay prune migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]

@@ -10,7 +10,7 @@ from uuid import uuid4
 import httpx2
 from temporalio.service import RPCError
 
-from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec import EncryptionCodec
@@ -36,6 +36,12 @@ def pay(amount: int) -> str:
 def page() -> str:
     """Read a long page."""
     return LONG
+
+
+@tool(effect="read")
+def fetch() -> Cannot:
+    """Fetch what is locked."""
+    return Cannot("it is locked", scope="everywhere")
 
 
 POLICY = Policy(
@@ -70,7 +76,9 @@ def script(conversation: Conversation) -> Reply:
     if conversation.messages[-1]["role"] == "tool":
         return say("Done.")
     said = conversation.last_user_message.strip()
-    return {"pay": call("pay", amount=7), "read": call("page")}.get(said) or say(f"You said: {said}")
+    return {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}.get(said) or say(
+        f"You said: {said}"
+    )
 
 
 @asynccontextmanager
@@ -78,7 +86,7 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
     """Run a worker and a gateway, and yield a client of Alice's and the worker."""
     catalog = Catalog(
         agents=[Agent(name="clerk", instructions="Work.", policy=POLICY)],
-        tools=[pay, page],
+        tools=[pay, page, fetch],
         artifacts=FolderArtifacts(folder / "artifacts"),
     )
     async with rig(catalog, script) as worker, gateway_of(worker, artifacts=catalog.artifacts, **options) as http:
@@ -318,6 +326,22 @@ async def test_authority_is_delegated_and_revoked(rig: StartRig, tmp_path: Any) 
         assert (delegated.status_code, revoked.status_code, both.status_code) == (200, 200, 422), delegated.text
         assert (delegation["by"], delegation["to"]) == ("alice", "bob")
         assert (await http.get(path)).json().get("delegated", []) == []
+
+
+async def test_a_constraint_is_read_and_lifted(rig: StartRig, tmp_path: Any) -> None:
+    """The thread's state lists it; a lift is in the name of the token's owner, and counts once."""
+    async with http_site(rig, tmp_path) as (http, _):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "fetch", "idle_limit": 60})
+        await settled(http, path.rpartition("/")[2])
+        (constraint,) = (await http.get(path)).json()["constraints"]
+        assert (constraint["constraint"], constraint["reason"]) == (1, "it is locked")
+        answers = [await http.post(f"{path}/lifts", json={"constraint": number}) for number in (1, 1, 0, "1")]
+        assert [answer.status_code for answer in answers] == [200, 404, 422, 422], answers[0].text
+        assert (await http.get(path)).json().get("constraints", []) == []
+        page = await http.get(f"{path}/events", headers={"Accept": "application/json"})
+        (lifted,) = (event for event in page.json()["events"] if event["type"] == "constraint_lifted")
+        assert lifted["by"] == "alice"
 
 
 async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: Any) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ from holdfast import (
     Absent,
     Agent,
     CallRefused,
+    Cannot,
     Catalog,
     CatalogError,
     Found,
@@ -496,6 +498,31 @@ async def test_middleware_that_cheats(
         with pytest.raises(RuntimeError, match="after it had returned"):
             await late
     assert effects(tmp_path) == happened
+
+
+async def test_a_tool_that_cannot(attempt: Attempts) -> None:
+    """Middleware sees that and may change the reason; the ledger has it; for a run of an older level, it has failed."""
+    seen: list[str] = []
+
+    async def note(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+        result = await proceed()
+        seen.append(f"{result.status}: {result.content}")
+        return ToolResult(f"{result.content}!")
+
+    @tool(effect="unsafe", name="act")
+    async def act() -> Cannot:
+        """Act."""
+        return Cannot("top-secret is locked", scope="everywhere", until=timedelta(hours=1))
+
+    first = await attempt(act, Wrap(note), cannot=True)
+    again = await attempt(effect("unsafe"), cannot=True)
+    older = await attempt(act, key="other")
+    assert seen == ["cannot: [secret KEY] is locked"]
+    assert (first.status, first.scope, first.content) == ("cannot", "everywhere", "[secret KEY] is locked!")
+    assert first.until
+    assert abs(first.until - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
+    assert again == first.model_copy(update={"adopted": True})
+    assert (older.status, older.scope, older.until, older.content) == ("failed", None, None, "[secret KEY] is locked")
 
 
 async def test_undo_and_settle(attempt: Attempts) -> None:

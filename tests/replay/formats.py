@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import workflow
 
 from holdfast.authority.follow_ups import Message
-from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation
+from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
 from holdfast.base.models import Frozen
 from holdfast.log.upcasters import CURRENT
 from holdfast.loop.activities import SETTLE, SURVEY
@@ -31,7 +31,7 @@ from tests.replay.schemas import EVENT_TYPES, fields_of
 
 CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
 
-STATEMENTS = (Decision, AuthorityDelegation, Revocation, Message)
+STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message)
 """What people send and may sign."""
 
 INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {

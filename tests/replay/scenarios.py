@@ -3,11 +3,26 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
-from holdfast import Agent, Approver, Catalog, Escalation, Limits, Memory, Policy, Terms, allow, ask, deny, tool
+from holdfast import (
+    Agent,
+    Approver,
+    Cannot,
+    Catalog,
+    Escalation,
+    Limits,
+    Memory,
+    Policy,
+    Terms,
+    allow,
+    ask,
+    deny,
+    tool,
+)
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
 from holdfast.run.compaction import INSTRUCTION
@@ -62,9 +77,18 @@ async def stall() -> str:
     return "never"
 
 
+@tool(effect="read")
+def fetch(id: int) -> str | Cannot:
+    """Fetch an invoice."""
+    if id < 10:
+        return f"invoice {id}"
+    until = timedelta(days=30) if id < 20 else None
+    return Cannot(f"invoice {id} is locked", scope="here" if id < 20 else "everywhere", until=until)
+
+
 def clerk(name: str = "clerk", **limits: Any) -> Agent:
     """Return an agent that asks to pay and may not wipe."""
-    policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall")))
+    policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall"), allow("fetch")))
     return Agent(name=name, instructions="Work.", policy=policy, limits=Limits(**{"max_steps": 4, **limits}))
 
 
@@ -106,7 +130,7 @@ CATALOG = Catalog(
         lender(),
         keeper(),
     ],
-    tools=[look, glance, pay, wipe, stall],
+    tools=[look, glance, pay, wipe, stall, fetch],
 )
 
 
@@ -297,6 +321,26 @@ async def asked(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+def meeting_constraints(conversation: Conversation) -> Reply:
+    """Fetch what cannot be fetched, twice, then after a message what nobody can, and another one."""
+    here, other = call("fetch", id=11), call("fetch", id=1)
+    replies = [here, together(here, other), say("locked"), here, call("fetch", id=21), other, say("all locked")]
+    return (*replies, other, say("done"))[conversation.replies]
+
+
+async def constrained(run: Handle, rig: Rig) -> None:
+    """Lift one constraint by update and another by signal; what is not there cannot be lifted."""
+    await status_of(run, "waiting_message")
+    await answer_of(run.execute_update("lift", {"constraint": 1, "by": "alice", "reason": "unlocked"}))
+    await answer_of(run.execute_update("lift", {"constraint": 1, "by": "alice"}))
+    await run.execute_update("say", {"message": "again", "by": "alice"})
+    await eventually(lambda: run.query("state"), lambda state: state["result"] == "all locked")
+    await run.signal("lift", {"constraint": 5, "by": "bob"})
+    await run.signal("lift", {"constraint": 99, "by": "bob"})
+    await run.execute_update("say", {"message": "and now", "by": "alice"})
+    await run.result()
+
+
 def too_long(conversation: Conversation) -> Reply:
     """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
@@ -333,6 +377,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "compacted": (at_length, plain, {"agent": "folder"}),
     "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
+    "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

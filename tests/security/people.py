@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle
 from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
+from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from tests.rig import Rig, answer_of, eventually
 
 KEYS = {
@@ -65,6 +65,11 @@ def delegation(thread: str, by: str, to: str, **until: float) -> dict[str, Any]:
 def revocation(thread: str, by: str, **what: Any) -> dict[str, Any]:
     """Return a signed revocation."""
     return signed(Revocation, thread, by=by, **what)
+
+
+def lift(thread: str, by: str, constraint: int, **more: Any) -> dict[str, Any]:
+    """Return a signed lift of a constraint."""
+    return signed(Lift, thread, by=by, constraint=constraint, **more)
 
 
 def message(thread: str, text: str, **said: Any) -> dict[str, Any]:

@@ -29,8 +29,32 @@ ODD += ['"\\ud800"', '{"\\udfff": 1}', '{"\\ufb33": 0, "😀": 5e-324}', "9" * 4
 ODD += ["[" * 150 + "]" * 150, "[" * 900 + "]" * 900]
 """JSON texts on which parsers differ, and some that none takes."""
 
-FIELDS = ["request", "by", "reason", "arguments", "digest", "result", "message", "to", "seconds", "until", "signature"]
-SIGNALS = ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say", "of_tomorrow"]
+FIELDS = [
+    "request",
+    "by",
+    "reason",
+    "arguments",
+    "digest",
+    "result",
+    "message",
+    "to",
+    "seconds",
+    "until",
+    "signature",
+    "constraint",
+]
+SIGNALS = [
+    "approve",
+    "deny",
+    "respond",
+    "reconcile",
+    "delegate_authority",
+    "revoke",
+    "lift",
+    "retry",
+    "say",
+    "of_tomorrow",
+]
 
 
 @tool(effect="unsafe")

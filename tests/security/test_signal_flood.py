@@ -40,7 +40,7 @@ SAID = ["request", "by", "reason", "digest", "arguments", "result", "remember", 
 FIELDS = st.sampled_from([*SAID, "to", "seconds", "message", "when_busy"])
 PAYLOADS = st.dictionaries(FIELDS, VALUES | st.fixed_dictionaries({"cents": BITS})) | VALUES | st.binary()
 NAMES = st.sampled_from(
-    ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "n" * 5_000]
+    ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "lift", "retry", "n" * 5_000]
 )
 
 

@@ -105,6 +105,7 @@ class Play:
             "long": self.chance.choice([0, 0.3]),
             "conflict": self.chance.choice([0, 0, 0, 0.05]),
             "end": self.chance.choice([0.02, 0.15]),
+            "cannot": self.chance.choice([0, 0.3]),
         }
         self.sent_messages: dict[str, str] = {}
         """The messages that the run accepted, with their outcomes."""
@@ -208,17 +209,21 @@ class Play:
                 self._reply_to_compaction()
             case LLMRequest():
                 self._reply()
-            case ToolRequest():
+            case ToolRequest() as request:
                 assert isinstance(call, Call)
                 if chance.random() < 0.1:
                     thread.fail(call, "TimeoutError", cancelled=chance.random() < 0.5)
                 else:
                     status = chance.choice(["ok", "ok", "failed", "unknown"])
                     content = f"result {call.number} {chance.choice(TEXTS)}"
-                    thread.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
-            case ArchiveRequest() as request:
+                    more: dict[str, Any] = {}
+                    if request.cannot and chance.random() < self.rates["cannot"]:
+                        until = chance.choice([None, thread.at + timedelta(seconds=chance.choice([-1, 60, HOUR]))])
+                        status, more = "cannot", {"scope": chance.choice(["here", "everywhere"]), "until": until}
+                    thread.end(call, ToolOutcome.model_validate({"status": status, "content": content, **more}))
+            case ArchiveRequest() as archiving:
                 if chance.random() < self.rates["refusal"]:
-                    thread.archive_unsettled(chance.randrange(request.stop - request.start))
+                    thread.archive_unsettled(chance.randrange(archiving.stop - archiving.start))
                 elif chance.random() < self.rates["conflict"]:
                     thread.archive_refused(RECORD_CONFLICT)
                 else:
@@ -309,13 +314,15 @@ class Play:
         self.accepted += [request] if outcome == "accepted" else []
 
     def _delegate(self) -> None:
-        """Delegate approval authority, or revoke something."""
+        """Delegate approval authority, or revoke or lift something."""
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
         thread.update("delegate_authority", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
         rules = [rule.rule for rule in thread.state.authority.rules]
         what = {"remembered": chance.choice([*rules, 9])} if chance.random() < 0.6 else {"delegated_to": to}
         thread.signal("revoke", {"by": by, **what})
+        numbers = [constraint.number for constraint in thread.state.constraints.kept]
+        thread.signal("lift", {"by": by, "constraint": chance.choice([*numbers, 9])})
 
     def _say(self) -> None:
         thread, chance = self.thread, self.chance

@@ -60,6 +60,14 @@ EXPECTED = {
     + STEP
     + "llm_replied message_awaited compaction_requested signal_rejected context_compacted "
     + ("user_message_received message_taken " + STEP + "llm_replied message_awaited run_finished"),
+    "constrained": LOADED
+    + STEP
+    + "llm_replied "
+    + ("tool_call_requested verdict_given tool_call_finished " + ALLOWED + RAN)
+    + ("llm_replied message_awaited constraint_lifted user_message_received message_taken ")
+    + 2 * STEP
+    + ("llm_replied " + ALLOWED + "tool_call_finished llm_replied message_awaited constraint_lifted signal_rejected ")
+    + ("user_message_received message_taken " + STEP + "llm_replied message_awaited run_finished"),
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

@@ -28,7 +28,7 @@ from tests.unit.plays import SEEDS, play
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
 HOUR = 3_600
-RETURNED = ("ok", "failed", "undone")
+RETURNED = ("ok", "failed", "undone", "cannot")
 SPEC = agent_spec(verify=("look",), limits=Limits(max_steps=50, stale_after=HOUR, idle_limit=30 * 86_400))
 
 

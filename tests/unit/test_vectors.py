@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
-from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
+from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.authority.votes import Seen
 from holdfast.base.canonical import canonical, exact_json
 from holdfast.base.digests import GENESIS, digest
@@ -31,6 +31,7 @@ STATEMENTS: list[Signed] = [
     Decision(decision="approve", request="1", by="alice", digest="0" * 64, arguments={"cents": 5.0}, remember=True),
     AuthorityDelegation(by="alice", to="bob", until=UNTIL),
     Revocation(by="alice", delegated_to="bob"),
+    Lift(by="alice", constraint=3),
     Message(by="dana", message="Publish ä 😀", id="m1", until=UNTIL),
 ]
 
@@ -89,7 +90,7 @@ def test_a_stranger_gets_the_same_from_what_is_shown() -> None:
 def test_each_signed_statement_names_its_own_format() -> None:
     """No two kinds of statement can be confused, and a kind without a format cannot be signed."""
     kinds = [kind for kind in _kinds(Signed) if "FORMAT" in vars(kind)]
-    assert {kind.FORMAT for kind in kinds} == {"decision/1", "delegation/1", "revocation/1", "message/1"}
+    assert {kind.FORMAT for kind in kinds} == {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1"}
     assert {type(each) for each in STATEMENTS} == set(kinds)
 
 

@@ -132,7 +132,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
     async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         state = await status_of(run, "waiting_approval")
-        names = ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "x" * 500]
+        names = ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "lift", "retry", "x" * 500]
 
         async def send() -> None:
             payload = hostile(chance)
@@ -140,7 +140,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
                 if chance.random() < 0.5:
                     await run.signal(chance.choice(names), payload)
                 else:
-                    name = chance.choice(["decide", "delegate_authority", "revoke"])
+                    name = chance.choice(["decide", "delegate_authority", "revoke", "lift"])
                     answer = await answer_of(run.execute_update(name, payload))
                     assert answer["outcome"] not in ("accepted", "waiting_for_quorum")
 

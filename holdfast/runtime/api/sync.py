@@ -144,6 +144,7 @@ class SyncThread(_Face[Thread]):
     say = Call(Thread.say)
     retry = Call(Thread.retry)
     compact = Call(Thread.compact)
+    lift = Call(Thread.lift)
     cancel = Call(Thread.cancel)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.authority.follow_ups import WhenBusy
-from holdfast.authority.statements import Decision, DecisionKind
+from holdfast.authority.statements import Decision, DecisionKind, Lift
 from holdfast.base.names import person_name
 from holdfast.errors import NotAccepted, Refused, SettingsError
 from holdfast.llm.blocks import Content
@@ -225,6 +225,33 @@ class Thread:
         """
         answer = await decisions.compact(self._threads, self.id, by=self._person(by), reason=reason)
         return self._counted(answer, f"compaction of thread {self.id!r}")
+
+    async def lift(
+        self, constraint: int, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+    ) -> UpdateResult:
+        """Lift a constraint: calls that a tool said it cannot make are judged again like any others.
+
+        The LLM does not read about it: send it a message with `say` if it should try again.
+
+        Args:
+            constraint: Its number, as `state` lists it in `constraints`.
+            by: Who lifts it; None for the client's `by`.
+            reason: Why; it is in the log.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, or `sent` where no worker has answered: Temporal keeps it for the next one.
+
+        Raises:
+            NotAccepted: It still stands; `outcome` is `unknown_request` where there is no such constraint, or
+                `not_entitled`, `unsigned` or `bad_signature` for a person who may not lift it.
+            SettingsError: Nothing says who lifts it.
+        """
+        payload: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
+        if path := Path(key) if key else self._key:
+            payload = signed(payload, Lift, thread=self.id, private=read_key(path))
+        answer = await decisions.lift(self._threads, self.id, payload)
+        return self._counted(answer, f"constraint {constraint} of thread {self.id!r}")
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

@@ -10,6 +10,7 @@ from holdfast.authority.statements import DecisionKind
 from holdfast.base.models import Frozen
 from holdfast.llm.messages import Usage
 from holdfast.run.state import Blocked, Status
+from holdfast.tools.cannot import Scope
 
 ThreadStatus = Status | Literal["paused"]
 """A thread's status; `paused` is Temporal's own pause, at any step."""
@@ -83,6 +84,21 @@ class Delegation(Frozen):
     until: datetime
 
 
+class Constraint(Frozen):
+    """Calls that the run refuses, because a tool said that it cannot make them (`holdfast.Cannot`)."""
+
+    constraint: int
+    """Its number, for `Thread.lift`."""
+    tool: str
+    scope: Scope
+    """`here`: the call with these arguments; `everywhere`: every call of the tool."""
+    arguments: str
+    """The beginning of the arguments; empty for every call of the tool."""
+    reason: str
+    until: datetime | None
+    """When it ends by itself, which is perhaps over; None for when a person lifts it."""
+
+
 class ThreadLimits(Frozen):
     """What counts towards an agent's limits, and the limits (`holdfast.Limits`)."""
 
@@ -114,6 +130,8 @@ class ThreadState(Frozen):
     pending: tuple[PendingRequest, ...]
     remembered: tuple[RememberedRule, ...] = ()
     delegated: tuple[Delegation, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    """What tools said cannot be done, oldest first."""
     blocked: Blocked | None
     """Why the run is blocked; `Thread.retry` resumes it."""
     llm: str | None = None

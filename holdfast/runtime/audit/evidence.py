@@ -131,13 +131,13 @@ def _disagreement(begun: Begun, row: EffectRow | None) -> str:
     # If a person has edited the arguments, the content in the log starts with a note about that.
     found, kept = finished.content, outcome.content
     same = _ends_with(found, kept) if begun.edited else found == kept
-    if not same or (finished.status, finished.artifact, finished.size) != (
-        outcome.status,
-        outcome.artifact,
-        outcome.size,
-    ):
+    if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
     return ""
+
+
+_RESULT = ("status", "artifact", "size", "scope", "until")
+"""What the log and the ledger both have of a result, besides its content."""
 
 
 def _ends_with(content: Content, end: Content) -> bool:

@@ -25,7 +25,7 @@ PROGRESS = frozenset(
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
         *("run_reset", "message_taken", "message_awaited"),
         *("context_exceeded", "compaction_requested", "context_compacted"),
-        *("run_blocked", "run_unblocked", "run_finished"),
+        *("constraint_lifted", "run_blocked", "run_unblocked", "run_finished"),
     }
 )
 """The events that `start --wait` shows as progress."""
@@ -54,6 +54,7 @@ _STATUS_STYLES = {
     "denied": "yellow",
     "answered": "green",
     "undone": "yellow",
+    "cannot": "yellow",
     "waiting_for_quorum": "yellow",
     "invalid": "yellow",
     "unknown": "bold yellow",
@@ -154,8 +155,11 @@ def _summary(event: JSON) -> str:
             adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             result = brief(text_of(read_content(event["content"])))
-            words = f"call {event['number']}: {event['status']}{adopted}{took}: {result}"
+            words = f"call {event['number']}: {event['status']}{_scope(event)}{adopted}{took}: {result}"
             return words + _clipped(event)
+        case "constraint_lifted":
+            why = f": {event['reason']}" if event["reason"] else ""
+            return brief(f"constraint {event['constraint']}, by {event['by']}{why}")
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
         case "run_unblocked":
@@ -170,6 +174,13 @@ def _summary(event: JSON) -> str:
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
         case _:
             raise KeyError(event["type"])
+
+
+def _scope(event: JSON) -> str:
+    """Which calls are refused from here on, and until when; empty where a constraint refused this one."""
+    if not event["scope"]:
+        return ""
+    return f" {event['scope']}" + (f", until {clock(event['until'])}" if event["until"] else "")
 
 
 def _findings(event: JSON) -> str:

@@ -101,6 +101,16 @@ def show_screen(
         who = f"{brief(delegation['by'])} to {brief(delegation['to'])}, until {clock(delegation['until'])}"
         screen.append("\nDelegated  ", "bold").append(f"by {who}\n")
         screen.append(f"  {CLI.command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
+    for constraint in state.get("constraints", ()):
+        if not _stands(constraint, at):
+            continue
+        number, what = str(constraint["constraint"]), f"every call of {constraint['tool']}"
+        if constraint["scope"] == "here":
+            what = f"{constraint['tool']}({constraint['arguments']})"
+        end = f", until {clock(constraint['until'])}" if constraint["until"] else ""
+        screen.append(f"\nConstraint {number}  ", "bold").append(f"refuses {brief(what, 300)}{end}\n")
+        screen.append(f"  {brief(constraint['reason'], 600)}\n")
+        screen.append(f"  {CLI.command('lift', thread, number)}\n", "dim")
     for request in state["pending"]:
         asked = request_screen if origin is None else _request_text
         screen.append("\n").append(asked({"thread": thread, **request}))
@@ -114,6 +124,11 @@ def show_screen(
         screen.append(f"\nIt is open for a message\n  {CLI.command('say', thread, 'MESSAGE')}\n", "bold")
     screen.rstrip()
     return screen
+
+
+def _stands(constraint: JSON, at: datetime) -> bool:
+    """Whether a constraint has not ended by itself."""
+    return not constraint["until"] or datetime.fromisoformat(constraint["until"]) > at
 
 
 def request_screen(request: JSON) -> Text:

@@ -1,4 +1,4 @@
-"""Change a run from outside: decide a request, delegate or revoke approval authority, retry a blocked run, cancel.
+"""Change a run from outside: decide a request, delegate or revoke authority, lift a constraint, retry, cancel.
 
 Each function returns the outcome. If no worker answers, it sends the same message as a signal, which Temporal keeps.
 Delivery twice is harmless: a request is decided once, and the run records a second decision as a duplicate.
@@ -95,6 +95,21 @@ async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> Upda
         ServerUnreachable: The server does not answer.
     """
     return await send_update(threads, thread, "revoke", payload, signal="revoke")
+
+
+async def lift(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
+    """Lift a constraint, and return the outcome.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        payload: The fields of `holdfast.authority.statements.Lift`: `{"by", "constraint"}`.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    return await send_update(threads, thread, "lift", payload, signal="lift")
 
 
 async def compact(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:

@@ -1,4 +1,4 @@
-"""Private keys in files, and signing with them: decisions, delegations, revocations, messages.
+"""Private keys in files, and signing with them: decisions, delegations, revocations, lifts, messages.
 
 A key file holds one line, `ed25519:…`, and only its owner may read it. The policy holds the public key.
 """
@@ -13,7 +13,7 @@ from uuid import uuid4
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import read_message
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, read_signed
+from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, read_signed
 from holdfast.errors import Refused, SettingsError
 from holdfast.runtime.programs import CLI
 
@@ -103,7 +103,7 @@ def check_shown(request: dict[str, Any]) -> None:
 
 def signed(
     payload: dict[str, Any],
-    kind: type[Decision] | type[AuthorityDelegation] | type[Revocation],
+    kind: type[Decision] | type[AuthorityDelegation] | type[Revocation] | type[Lift],
     *,
     thread: str,
     private: str,

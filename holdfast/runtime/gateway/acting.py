@@ -1,4 +1,4 @@
-"""The routes that change a run: decisions, messages, delegations, revocations, retries, cancellations.
+"""The routes that change a run: decisions, messages, delegations, revocations, lifts, retries, cancellations.
 
 Each authenticates the caller first, and reads the body only then.
 """
@@ -15,6 +15,7 @@ from holdfast.runtime.gateway.bodies import (
     Body,
     DecisionBody,
     DelegationBody,
+    LiftBody,
     MessageBody,
     ReasonBody,
     RevocationBody,
@@ -73,6 +74,8 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
     post("delegations", "delegate_authority", "delegate", DelegationBody, actions.delegate, words)
     words = "Revoke a remembered rule, or a delegation by the caller."
     post("revocations", "revoke_authority", "delegate", RevocationBody, actions.revoke, words)
+    words = "Lift a constraint: calls that a tool said it cannot make are judged again like any others."
+    post("lifts", "lift_constraint", "decide", LiftBody, actions.lift, words)
     words = "Resume a blocked run, once its cause is fixed."
     post("retries", "retry_run", "retry", ReasonBody, actions.retry, words)
     words = "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`."

@@ -7,14 +7,30 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, read_decision
+from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, read_decision
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.client.decisions import SENT, UpdateResult, cancel, decide, delegate_authority, retry, revoke
+from holdfast.runtime.client.decisions import (
+    SENT,
+    UpdateResult,
+    cancel,
+    decide,
+    delegate_authority,
+    lift,
+    retry,
+    revoke,
+)
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.gateway.answers import Outcome
-from holdfast.runtime.gateway.bodies import DecisionBody, DelegationBody, MessageBody, ReasonBody, RevocationBody
+from holdfast.runtime.gateway.bodies import (
+    DecisionBody,
+    DelegationBody,
+    LiftBody,
+    MessageBody,
+    ReasonBody,
+    RevocationBody,
+)
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.reading.runs import ENDED
 
@@ -121,6 +137,16 @@ class Actions:
         payload = {**body.model_dump(exclude_unset=True), "by": by}
         return await self._send_statement(thread, payload, Revocation, revoke, by=by)
 
+    async def lift(self, thread: str, body: LiftBody, *, by: str) -> tuple[int, Outcome]:
+        """Lift a constraint, in the name of `by`.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
+        """
+        payload = {**body.model_dump(exclude_unset=True), "by": by}
+        return await self._send_statement(thread, payload, Lift, lift, by=by)
+
     async def retry(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
         """Resume a blocked run, in the name of `by`.
 
@@ -145,7 +171,7 @@ class Actions:
         self,
         thread: str,
         payload: dict[str, Any],
-        kind: type[AuthorityDelegation] | type[Revocation],
+        kind: type[AuthorityDelegation] | type[Revocation] | type[Lift],
         send: Callable[[Threads, str, dict[str, Any]], Awaitable[UpdateResult]],
         *,
         by: str,

@@ -133,6 +133,15 @@ class RevocationBody(ReasonBody):
         return self
 
 
+class LiftBody(ReasonBody):
+    """A constraint to lift: the calls that it refuses are judged again like any others."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"constraint": 3, "reason": "the invoice is unlocked"}]})
+
+    constraint: int = Field(ge=1, le=1_000_000_000, examples=[3])
+    """Its number, as the thread's state lists it."""
+
+
 _Sent = TypeVar("_Sent", bound=Body)
 
 

@@ -1,4 +1,4 @@
-"""Verbs by which people decide: approve, deny, respond, reconcile, delegate-authority, revoke, keygen."""
+"""Verbs by which people decide: approve, deny, respond, reconcile, delegate-authority, revoke, lift, keygen."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -171,6 +171,27 @@ async def revoke(
         payload = signed(payload, Revocation, thread=thread, private=private)
     what = f"remembered rule {remembered}" if remembered is not None else f"delegation to {delegated_to}"
     return _report(session, f"{what} in {thread}", await decisions.revoke(threads, thread, payload))
+
+
+@verbs.verb('lift rel-1.2 3 --reason "the invoice is unlocked"', "lift rel-1.2 3 --by alice --key alice.key")
+async def lift(
+    session: Session,
+    thread: Thread,
+    constraint: Annotated[int, typer.Argument(metavar="CONSTRAINT", min=1, help="Its number, as `show` lists it.")],
+    by: By = None,
+    reason: Reason = "",
+    key: Key = None,
+) -> int:
+    """Lift a constraint: calls that a tool said it cannot make are judged again like any others."""
+    private, payload = session.private_key(key), _complete(session, by=by, reason=reason, constraint=constraint)
+    threads = await session.connect(thread)
+    from holdfast.authority.statements import Lift
+    from holdfast.runtime.client import decisions
+    from holdfast.runtime.encryption.signing_keys import signed
+
+    if private:
+        payload = signed(payload, Lift, thread=thread, private=private)
+    return _report(session, f"constraint {constraint} of {thread}", await decisions.lift(threads, thread, payload))
 
 
 @verbs.verb("keygen --out ~/.holdfast/alice.key", local=True)

@@ -1,0 +1,82 @@
+"""How constraints are enforced, and lifted by people. Pure functions over the run's state.
+
+1. A constraint stems from a tool's own result, `Cannot` (`holdfast.tools.cannot`): the LLM can neither make nor lift
+   one.
+2. It is looked at when a call is requested, when people let one run, and again when it would start. It takes
+   precedence over the policy, over approvals and over remembered rules, and gives no permission when it ends: the call
+   is judged as any other.
+3. Undoing an effect is not refused.
+"""
+
+from datetime import datetime
+
+from holdfast.authority.statements import Lift
+from holdfast.llm.blocks import ToolCall
+from holdfast.log.events import AgentEvent, ConstraintLifted, SignalRejected, ToolCallFinished, VerdictGiven
+from holdfast.run.rights import Refusal, policy_of, verify_speaker
+from holdfast.run.state import RunState
+from holdfast.run.substates.constraints import Constraint
+from holdfast.tools.effects import PastEffect, words_of
+
+
+def refuse_call(
+    state: RunState, number: int, call: ToolCall, *, past: PastEffect | None, at: datetime
+) -> list[AgentEvent]:
+    """Return the events that refuse a requested call which cannot be made; none if it can.
+
+    Args:
+        state: The state before.
+        number: The call's.
+        call: The call.
+        past: The effect that the call had before the run was reset.
+        at: Now.
+    """
+    constraint = state.constraints.refusing(call, at=at)
+    if constraint is None:
+        return []
+    verdict = VerdictGiven(number=number, verdict="deny", rule=f"constraint {constraint.number}")
+    return [verdict, refused(number, constraint, past)]
+
+
+def refused(number: int, constraint: Constraint, past: PastEffect | None) -> ToolCallFinished:
+    """Return the event that ends a call which this constraint refuses."""
+    content = words_of(f"Not called. It cannot be done: {constraint.line}", past)
+    return ToolCallFinished(number=number, status="cannot", content=content)
+
+
+def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
+    """Return why people cannot let this call run now; None if they can."""
+    constraint = state.constraints.refusing(call, at=at)
+    if constraint is None:
+        return None
+    why = f"it cannot be done: {constraint.line}"
+    return Refusal("against_policy", f"{why}; lift constraint {constraint.number} first")
+
+
+def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | None, list[AgentEvent]]:
+    """Return the events that follow when a person lifts a constraint; and why that is refused, or None."""
+    speaker = verify_speaker(state, lift)
+    refusal = speaker if isinstance(speaker, Refusal) else _refuse_lift(state, lift, at=at)
+    if isinstance(speaker, Refusal) or refusal:
+        assert refusal
+        return refusal, [SignalRejected(signal="lift", explanation=refusal.explanation, outcome=refusal.outcome)]
+    lifted = ConstraintLifted(
+        constraint=lift.constraint,
+        by=lift.by,
+        reason=lift.reason,
+        proof=speaker.proof,
+        key=speaker.key,
+        signature=lift.signature,
+    )
+    return None, [lifted]
+
+
+def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:
+    """Why this person cannot lift this constraint; None if they can."""
+    policy, constraint = policy_of(state), state.constraints.find(lift.constraint)
+    if policy.approvers and not policy.approver(lift.by):
+        return Refusal("not_entitled", f"the policy names no approver {lift.by!r}")
+    if constraint is None or not constraint.stands(at):
+        others = ", ".join(str(each.number) for each in state.constraints.unended(at).kept) or "none"
+        return Refusal("unknown_request", f"no constraint {lift.constraint} refuses anything; those that do: {others}")
+    return None

@@ -26,7 +26,8 @@ from holdfast.version import __version__
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
-    "compaction on request; no compaction by size where less than half of the context can go",
+    "compaction on request; no compaction by size where less than half of the context can go; `pause` and "
+    "`resume` by a person",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -43,6 +44,9 @@ COMPACTION_MUST_HELP = 1
 
 COMPACT_ON_REQUEST = 1
 """From this level on, a run has the signal and update `compact`."""
+
+PAUSE_BY_PERSON = 1
+"""From this level on, a run has the signals and updates `pause` and `resume`."""
 
 
 def require_features(level: int) -> None:

@@ -144,6 +144,8 @@ class SyncThread(_Face[Thread]):
     say = Call(Thread.say)
     retry = Call(Thread.retry)
     compact = Call(Thread.compact)
+    pause = Call(Thread.pause)
+    resume = Call(Thread.resume)
     cancel = Call(Thread.cancel)
 
 

@@ -39,7 +39,6 @@ STATUS = {
     "digest_mismatch": 409,
     "wrong_kind": 409,
     "not_paused": 409,
-    "unknown_update": 409,
     "busy": 409,
     "not_entitled": 403,
     "too_many": 429,

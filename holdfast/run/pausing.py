@@ -23,7 +23,7 @@ from holdfast.run.state import RunState
 PauseOutcome = Literal["accepted", "duplicate", "not_paused", "too_late", "too_many", "malformed"]
 """The outcome of a request to pause or to resume."""
 
-PAUSES = 100
+PAUSES = 20
 """Pauses, and changes of a pause, between two replies of the LLM; more are refused, so that a flood of them grows
 neither the log nor the permanent record."""
 

@@ -310,7 +310,6 @@ async def paused(run: Handle, rig: Rig) -> None:
     await run.signal("pause", {"by": "alice", "reason": "let me look again"})
     await run.signal("approve", {"request": "1", "by": "alice"})
     await run.signal("resume", {"by": "bob"})
-    await run.signal("resume", {"by": "bob"})
     await status_of(run, "waiting_message")
     await answer_of(run.execute_update("pause", {"by": "alice", "seconds": 0.5}))
     await run.execute_update("say", {"message": "and now?", "by": "alice"})

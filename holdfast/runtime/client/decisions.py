@@ -171,7 +171,7 @@ async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> 
         sent = await send_signal(threads.runs, thread, "retry", payload)
         waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
         return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
-    if not state["blocked"]:
+    if state["status"] != "blocked" and not (state.get("paused") and state["blocked"]):
         raise Refused(f"thread {thread!r} is {state['status']}, not blocked: there is nothing to retry")
     sent = await send_signal(threads.runs, thread, "retry", payload)
     then = "the run is not blocked any more, and stays paused" if state.get("paused") else "the run resumes"

@@ -414,6 +414,24 @@ class AgentRunWorkflow:
     def _may_lift(self, payload: Any = None, *more: Any) -> None:
         self._refuse("lift", payload)
 
+    @workflow.update(name="pause")
+    async def pause_update(self, payload: Any = None, *more: Any) -> View:
+        """Pause the run, as the signal `pause` does, and return the outcome: {"by": "alice", "seconds": 3600}."""
+        return await self._answer("pause", payload)
+
+    @pause_update.validator
+    def _may_pause(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("pause", payload)
+
+    @workflow.update(name="resume")
+    async def resume_update(self, payload: Any = None, *more: Any) -> View:
+        """Resume the run after a pause, as the signal `resume` does, and return the outcome: {"by": "alice"}."""
+        return await self._answer("resume", payload)
+
+    @resume_update.validator
+    def _may_resume(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("resume", payload)
+
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
     @property

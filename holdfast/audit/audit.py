@@ -44,7 +44,9 @@ from holdfast.log.events import (
     RunBlocked,
     RunContinued,
     RunFinished,
+    RunPaused,
     RunReset,
+    RunResumed,
     RunStarted,
     RunUnblocked,
     SignalRejected,
@@ -72,6 +74,7 @@ from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.evolve import evolve
 from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import StartCalls, TakeMessages
+from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.state import RunState
@@ -250,6 +253,11 @@ class Audit:
                 yield [event]
             case CompactionRequested():
                 yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
+            case RunPaused():
+                yield on_pause(state, event.model_dump(include={"by", "reason", "until"}), at=at)[2]
+            case RunResumed():
+                by_person = {"by": event.by, "reason": event.reason}
+                yield on_resume(state, by_person)[2] if event.by else on_due(state, at=at)
             case (
                 SignalRejected()
                 | RefusalsCounted()

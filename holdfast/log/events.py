@@ -633,6 +633,35 @@ class RunUnblocked(Event):
     reason: str = ""
 
 
+class RunPaused(Event):
+    """A person paused the run, or changed the reason or the end of its pause. Recorded from feature level 1 on.
+
+    What is under way ends, and is recorded; nothing else starts before the run resumes.
+    Followed by: the ends of what is under way; then `run_resumed`, or `run_finished` if the run is cancelled.
+    Correlate: the next `run_resumed` ends the pause.
+    """
+
+    type: Literal["run_paused"] = "run_paused"
+    by: str
+    reason: str = ""
+    until: datetime | None = None
+    """When the pause ends by itself; None for never."""
+
+
+class RunResumed(Event):
+    """The pause is over: a person resumed the run, or the `until` of the pause has come. Recorded from feature level 1
+    on.
+
+    Followed by: what was due before the pause; a wait for a message begins anew. Correlate: it belongs to the last
+    `run_paused`.
+    """
+
+    type: Literal["run_resumed"] = "run_resumed"
+    by: str = ""
+    """Who resumed it; empty where its `until` has come."""
+    reason: str = ""
+
+
 class SignalRejected(Event):
     """A signal or update was refused: its name is unknown, its payload malformed, or it may not do what it asks for.
 
@@ -715,6 +744,8 @@ AgentEvent = Annotated[
     | ConstraintLifted
     | RunBlocked
     | RunUnblocked
+    | RunPaused
+    | RunResumed
     | SignalRejected
     | RefusalsCounted
     | RunFinished,

@@ -1,15 +1,18 @@
 """Writing a run's events into the permanent record: how far it has come, and when it is due.
 
-1. Events are written when the run pauses, once for each pause; before it continues as new; and before it ends.
+1. Events are written when the run pauses, once for each pause; before it continues as new; and before it ends. Where a
+   person has paused it while calls are under way, they are written then and again when those have ended.
 2. What is written continues the record at `recorded`, a snapshot of the run at that position. The next Temporal run
    begins from there.
 3. A record that refuses the run's events for good is not written to again.
 """
 
-from holdfast.run.contracts import Archived, ArchiveRequest
+from holdfast.run.contracts import AgentRequest, Archived, ArchiveRequest, LLMRequest, ToolRequest
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.recorder import Recorder
 from holdfast.run.snapshot import RunSnapshot
+
+_NO_PAUSE = (-1, 0, False)
 
 
 class Archiving:
@@ -32,8 +35,8 @@ class Archiving:
         self._calls = calls
         self._next = RunSnapshot()
         """The run where the permanent record will end when the write under way has succeeded."""
-        self._paused_at = -1
-        """The step at whose pause the events were last written."""
+        self._paused_at = _NO_PAUSE
+        """The pause at which the events were last written."""
 
     def open(self, snapshot: RunSnapshot) -> None:
         """Begin where a snapshot stands; the events in its tail are not in the record."""
@@ -75,10 +78,12 @@ class Archiving:
     def write_at_pause(self) -> None:
         """Write the events where the run pauses, if it has not written them at this pause."""
         state = self._run.state
-        pausing = state.status in ("waiting_approval", "waiting_message", "blocked") and not self._calls.verifying
-        if pausing and self._paused_at != state.steps.count and self.due and not self.under_way:
-            self._paused_at = state.steps.count
-            self.write(pausing=True)
+        pausing = state.status in ("waiting_approval", "waiting_message", "paused", "blocked")
+        busy = state.pause is not None and bool(self._calls.under_way(AgentRequest, LLMRequest, ToolRequest))
+        pause = state.steps.count, state.pauses, busy
+        if pausing and not self._calls.verifying and self._paused_at != pause and self.due and not self.under_way:
+            self._paused_at = pause
+            self.write(pausing=not busy)
 
     def on_written(self, answer: Archived) -> None:
         """Note that the write under way has succeeded."""
@@ -87,4 +92,4 @@ class Archiving:
 
     def on_unsettled(self) -> None:
         """Note that the write under way failed, and is worth another attempt at this pause."""
-        self._paused_at = -1
+        self._paused_at = _NO_PAUSE

@@ -113,7 +113,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
-    if (state.idle.limit or 0) > 0:
+    if (state.idle.limit or 0) > 0 or state.pause:  # a paused run does not end
         return [*events, MessageAwaited(result=result)]
     return [*events, RunFinished(outcome="completed", result=result)]
 
@@ -132,7 +132,8 @@ def _on_filtered(state: RunState, reply: LLMReply) -> Events:
 
 def on_time(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
-    if state.awaits_message and not state.compacts_now and state.idle.until and state.idle.until <= at:
+    waits = state.awaits_message and not state.compacts_now and not state.pause
+    if waits and state.idle.until and state.idle.until <= at:
         return [RunFinished(outcome="completed", result=state.result)]
     return on_due(state, at=at)
 

@@ -4,6 +4,7 @@
 2. Calls that are allowed start at once; a call that awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
+4. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
 """
 
 from datetime import datetime
@@ -33,6 +34,8 @@ def next_action(state: RunState, *, at: datetime) -> Action:
         state: Where the run is.
         at: Now, which may be long after the last event.
     """
+    if state.pause:
+        return Wait()
     action = _without_looking(state)
     if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.paused(at):
         return Verify(state.spec.verify)

@@ -29,6 +29,7 @@ from holdfast.log.events import (
 from holdfast.run.approval_requests import edited_request, new_request
 from holdfast.run.constraints import refuse_approval
 from holdfast.run.judge import judge_call
+from holdfast.run.pausing import on_pause_due
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.rights import Refusal, Speaker, right_of, verify_speaker
 from holdfast.run.state import RunState
@@ -162,7 +163,9 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
 
 
 def on_due(state: RunState, *, at: datetime) -> Events:
-    """Return the events that are due about open requests: reminders, escalations, and decisions on expiry."""
+    """Return the events that are due: reminders, escalations and decisions on expiry of open requests, and the end of a
+    pause.
+    """
     events: Events = []
     for request in state.authority.requests:
         if request.expires_at and request.expires_at <= at:
@@ -178,7 +181,7 @@ def on_due(state: RunState, *, at: datetime) -> Events:
             events.append(ApprovalEscalated(request=request.id, by=step.by))
         if request.remind_at and request.remind_at <= at:
             events.append(ApprovalReminded(request=request.id))
-    return events
+    return events + on_pause_due(state, at=at)
 
 
 def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:

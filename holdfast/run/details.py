@@ -21,6 +21,7 @@ from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.state import Blocked, RunState
+from holdfast.run.substates.pause import Pause
 
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
@@ -90,6 +91,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     """
     agent = state.spec.name if state.spec else "loading…"
     lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}", ""]
+    if state.pause:
+        lines += paused_details(state.pause)
     if state.blocked:
         lines += blocked_details(state.blocked)
     if state.warning:
@@ -112,6 +115,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
 
 def _headline(state: RunState) -> str:
     """What the run waits for, first of all."""
+    if state.pause:
+        return f"Paused by {pause_words(state.pause)}"
     waiting = [request.id for request in state.authority.requests]
     if waiting and not state.outcome:
         which = f"request {waiting[0]}" if len(waiting) == 1 else f"{len(waiting)} requests"
@@ -214,6 +219,18 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
         words = f': "{one_line(result, 80)}"' if result else ""
         counts.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
     return "; ".join(counts) or f"0 of {quorum} have answered"
+
+
+def pause_words(pause: Pause) -> str:
+    """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
+    until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
+    return plain(pause.by, 100) + until + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+
+
+def paused_details(pause: Pause) -> list[str]:
+    """Return what a pause means, and the signal that ends it."""
+    since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
+    return ["", "### Paused", "", since, "", f"To resume it, press {WHERE}: the signal `resume` with", "", WHO, ""]
 
 
 def blocked_details(blocked: Blocked) -> list[str]:

@@ -38,7 +38,9 @@ from holdfast.log.events import (
     RunBlocked,
     RunContinued,
     RunFinished,
+    RunPaused,
     RunReset,
+    RunResumed,
     RunStarted,
     RunUnblocked,
     SignalRejected,
@@ -61,6 +63,7 @@ from holdfast.run.evolve_requests import close_decided, close_expired, count_vot
 from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
+from holdfast.run.substates.pause import Pause
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
@@ -102,6 +105,13 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, blocked=blocked, context=context)
         case RunUnblocked():
             return unblock_run(state)
+        case RunPaused():
+            since = state.pause.since if state.pause else event.at
+            pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until)
+            return replace(state, pause=pause, pauses=state.pauses + 1)
+        case RunResumed():
+            idle = state.idle.begin(event.at) if state.idle.awaiting else state.idle
+            return replace(state, pause=None, idle=idle)
         case RunFinished():
             return replace(
                 state,
@@ -109,6 +119,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
                 result=event.result,
                 failure=event.cause,
                 blocked=None,
+                pause=None,
                 authority=replace(state.authority, requests=()),
                 idle=state.idle.end(),
             )

@@ -47,6 +47,7 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
     return replace(
         state,
         steps=replace(state.steps, count=step),
+        pauses=0,
         calls=state.calls.next_step(),
         constraints=state.constraints.unended(event.at),
         inbox=state.inbox.answered(),

@@ -42,6 +42,8 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         context=replace(state.context, trust=trust),
         idle=Idle(limit=event.idle_limit),
         blocked=None,
+        pause=None,
+        pauses=0,
         outcome=None,
         result="",
         failure="",

@@ -27,7 +27,7 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`",
+    "call, constraints, and `lift`; `pause` and `resume` by a person",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -50,6 +50,9 @@ COMPACT_ON_REQUEST = 1
 
 CONSTRAINTS = 1
 """A tool's `Cannot` makes a constraint, which the signal and update `lift` lifts. Below it, the call has failed."""
+
+PAUSE_BY_PERSON = 1
+"""The signals and updates `pause` and `resume`."""
 
 
 def require_features(level: int) -> None:

@@ -28,11 +28,13 @@ from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.constraints import on_lift
 from holdfast.run.decisions import Events, on_decision
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, INTERRUPT_NAMES_TOOLS
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, INTERRUPT_NAMES_TOOLS, PAUSE_BY_PERSON
+from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
     Refusal,
     Speaker,
+    claimed,
     on_delegation,
     on_revocation,
     policy_of,
@@ -46,7 +48,7 @@ CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_lat
 
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
-) | {"compact": COMPACT_ON_REQUEST, "lift": CONSTRAINTS}
+) | {"compact": COMPACT_ON_REQUEST, "lift": CONSTRAINTS, "pause": PAUSE_BY_PERSON, "resume": PAUSE_BY_PERSON}
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
 
@@ -93,10 +95,14 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
             case "delegate_authority" | "revoke" | "lift":
                 return on_mandate(state, signal, payload, at=at)[2]
             case "retry":
-                by, reason = _asked(payload)
+                by, reason = claimed(payload)
                 return bounded(on_retry(state, by=by, reason=reason), payload)
             case "compact":
                 return on_compact(state, payload)[2]
+            case "pause":
+                return on_pause(state, payload, at=at)[2]
+            case "resume":
+                return on_resume(state, payload)[2]
     refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
     return bounded([refused], payload)
 
@@ -136,13 +142,6 @@ def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tup
     return (refusal.outcome, refusal.explanation, events) if refusal else ("accepted", "", events)
 
 
-def _asked(payload: Any) -> tuple[str, str]:
-    """Who asks for something that anybody may ask for, by their own claim, and why."""
-    given = payload if isinstance(payload, dict) else {}
-    by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
-    return by or "unknown", reason
-
-
 def on_compact(state: RunState, payload: Any) -> tuple[CompactOutcome, str, Events]:
     """Return the outcome of the request for a compaction, why, and the events that follow."""
     if state.outcome:
@@ -153,11 +152,13 @@ def on_compact(state: RunState, payload: Any) -> tuple[CompactOutcome, str, Even
         refused = "nothing_to_compact", "the LLM has said nothing since the run began or its context was compacted"
     else:
         when = "now"
-        if state.blocked:
+        if state.pause:
+            when = "when the run resumes, at the end of the step"
+        elif state.blocked:
             when = "once the run is not blocked any more (`retry`)"
         elif not state.awaits_message:
             when = "at the end of the step"
-        by, reason = _asked(payload)
+        by, reason = claimed(payload)
         return "accepted", f"the context is compacted {when}", [CompactionRequested(by=by, reason=reason)]
     outcome, why = refused
     return outcome, why, bounded([SignalRejected(signal="compact", explanation=why, outcome=outcome)], payload)
@@ -179,6 +180,8 @@ def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tup
     given = read_message(payload)
     judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
     if isinstance(judged, UserMessageReceived):
+        if state.pause:
+            return "queued", "the run is paused; the LLM is shown it after the run resumes", [judged]
         if state.idle.awaiting:
             return "accepted", "the run resumes with it", [judged]
         if judged.when_busy == "interrupt":
@@ -205,7 +208,7 @@ def _judge_message(
     speaker = _speaker(state, given, at=at)
     if not isinstance(speaker, Speaker):
         return speaker
-    if not state.idle.awaiting and given.when_busy == "reject":
+    if (state.pause or not state.idle.awaiting) and given.when_busy == "reject":
         return "busy", f"the run is {state.status}, and the sender asked for the message not to wait"
     inbox = state.inbox
     waiting = len(inbox.waiting) + inbox.unanswered

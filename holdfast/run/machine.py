@@ -178,6 +178,8 @@ class AgentRun:
         """Return what `update` would answer if it refused this update at that time, else None. Changes nothing."""
         if not in_level(UPDATES, name, self.state):
             why = f"this run began under a release without the update {name}, and has it when it continues as new"
+            if name in UPDATES and self.state.spec is None:
+                why = "the agent is being loaded: send it again in a moment"
             return {"outcome": "unknown_update", "explanation": why}
         if not self._recorder.loaded:
             if name != "say":

@@ -42,6 +42,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.RunContinued()
             | events.RunReset()
             | events.RunUnblocked()
+            | events.RunPaused()
+            | events.RunResumed()
             | events.UserMessageReceived()
             | events.MessageTaken()
             | events.MessageAwaited()

@@ -8,7 +8,7 @@
 """
 
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.policy import Policy, Terms
@@ -42,6 +42,13 @@ class Refusal(NamedTuple):
 
     outcome: DecisionOutcome
     explanation: str
+
+
+def claimed(payload: Any) -> tuple[str, str]:
+    """Return who asks for something that anybody may ask for, by their own claim, and why."""
+    given = payload if isinstance(payload, dict) else {}
+    by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
+    return by or "unknown", reason
 
 
 def policy_of(state: RunState) -> Policy:

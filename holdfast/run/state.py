@@ -24,12 +24,22 @@ from holdfast.run.substates.freshness import Freshness
 from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.inbox import Inbox
 from holdfast.run.substates.origin import RunOrigin
+from holdfast.run.substates.pause import Pause
 from holdfast.run.substates.steps import Steps
 from holdfast.tools.effects import PastEffect, effect_key
 
 Status = Literal[
-    "running", "waiting_approval", "waiting_message", "dormant", "blocked", "completed", "failed", "cancelled"
+    "running",
+    "waiting_approval",
+    "waiting_message",
+    "paused",
+    "dormant",
+    "blocked",
+    "completed",
+    "failed",
+    "cancelled",
 ]
+"""`paused`: a person has paused the run. A paused loop is `dormant`."""
 
 
 class Blocked(Frozen):
@@ -70,6 +80,10 @@ class RunState:
     idle: Idle = field(default_factory=Idle)
     usage: Usage = field(default_factory=Usage)
     blocked: Blocked | None = None
+    pause: Pause | None = None
+    """The run is paused by a person."""
+    pauses: int = 0
+    """Pauses, and changes of a pause, since the LLM's last reply."""
     outcome: RunOutcome | None = None
     result: str = ""
     failure: str = ""
@@ -83,6 +97,8 @@ class RunState:
         """One word for where the run is."""
         if self.outcome:
             return self.outcome
+        if self.pause:
+            return "paused"
         if self.blocked:
             return "blocked"
         if self.awaits_message:
@@ -101,14 +117,17 @@ class RunState:
         """When something is due though nothing arrives; None for never."""
         if self.outcome:
             return None
-        if self.awaits_message:
+        if self.awaits_message and not self.pause:
             return None if self.compacts_now else self.idle.until
-        return min((due for request in self.authority.requests if (due := request.due_at)), default=None)
+        due = [request.due_at for request in self.authority.requests]
+        due += [self.pause.until] if self.pause else []
+        return min((time for time in due if time), default=None)
 
     @property
     def compacts_now(self) -> bool:
         """Whether the context is compacted while the run waits for a message, because a person asked for it."""
-        return self.awaits_message and self.context.requested and not self.blocked and not self.outcome
+        held = self.pause or self.blocked or self.outcome
+        return self.awaits_message and self.context.requested and not held
 
     @property
     def warning(self) -> str:
@@ -163,6 +182,7 @@ class RunState:
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "constraints": [constraint.view() for constraint in self.constraints.kept],
             "blocked": self.blocked.view() if self.blocked else None,
+            "paused": self.pause.view() if self.pause else None,
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),
             "warning": self.warning,

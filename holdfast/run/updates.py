@@ -6,14 +6,17 @@ from typing import Any, NamedTuple
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, PAUSE_BY_PERSON
 from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
+from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import is_refused
 from holdfast.run.state import RunState
 
 UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0) | {
     "compact": COMPACT_ON_REQUEST,
     "lift": CONSTRAINTS,
+    "pause": PAUSE_BY_PERSON,
+    "resume": PAUSE_BY_PERSON,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -38,7 +41,7 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
 
     Args:
         state: The state before.
-        name: The update's: `say`, `decide`, `delegate_authority`, `revoke`, `lift` or `compact`.
+        name: The update's: one of `UPDATES`.
         payload: What was sent.
         at: Now.
     """
@@ -47,6 +50,10 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")
     if name == "compact":
         return UpdateOutcome(*on_compact(state, payload))
+    if name == "pause":
+        return UpdateOutcome(*on_pause(state, payload, at=at))
+    if name == "resume":
+        return UpdateOutcome(*on_resume(state, payload))
     if name != "decide":
         return UpdateOutcome(*on_mandate(state, name, payload, at=at))
     events = on_payload(state, name, payload, at=at)

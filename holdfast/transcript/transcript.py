@@ -192,6 +192,8 @@ class Transcript:
                 | events.RunContinued()
                 | events.RunBlocked()
                 | events.RunUnblocked()
+                | events.RunPaused()
+                | events.RunResumed()
                 | events.RunFinished()
                 | events.AgentLoaded()
                 | events.MessageAwaited()

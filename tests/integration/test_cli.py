@@ -353,13 +353,32 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
     assert [f"{len(events) - 1}"] == [line.split()[0] for line in tail.out.splitlines()]
 
 
-def test_pause_refuses_a_run(shell: Shell) -> None:
-    """`pause` is for loops; for a run, it is refused and nothing is sent."""
-    assert shell("start", "release", "--thread", "unpaused").code == 0
-    refused = shell("pause", "unpaused")
-    assert (refused.code, "only loops can be paused" in refused.err) == (5, True), refused
-    assert "signal_rejected" not in shell("log", "unpaused").out
-    assert shell("cancel", "unpaused").code == 0
+def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
+    """`show` and `log` say who paused it, why and until when; `resume --say` says something first."""
+    assert shell("start", "release", "--thread", "halted", "--wait").code == 6
+    assert shell("resume", "halted").code == 5
+    paused = shell("pause", "halted", "--reason", "let me look", "--until", "4h", "--by", "dana", "--json")
+    assert (paused.code, paused.json["outcome"]) == (0, "accepted")
+    wrong, state, shown, listed = shell.all(
+        ("pause", "halted", "--until", "tomorrow"),
+        ("show", "halted", "--json"),
+        ("show", "halted"),
+        ("list", "--status", "paused", "--json"),
+    )
+    assert (wrong.code, "neither a time nor a duration" in wrong.err) == (2, True)
+    assert (state.json["status"], state.json["paused"]["by"]) == ("paused", "dana")
+    assert "let me look" in shown.out
+    assert "resume halted" in shown.out
+    assert listed.code == 0
+    assert shell("approve", "halted", "1", "--by", "alice").code == 0
+    assert "tool_call_started" not in [event["type"] for event in shell("log", "halted", "--json").lines][-2:]
+    resumed = shell("resume", "halted", "--say", "carry on", "--by", "dana", "--json")
+    assert (resumed.code, resumed.json["outcome"]) == (0, "accepted")
+    lines = shell("log", "halted").out
+    assert "by dana until" in lines
+    assert "carry on" in lines
+    assert shell("resume", "halted", "--say", "too late").code == 5
+    assert shell("cancel", "halted").code in (0, 5)
 
 
 def test_list_and_pending_cover_all_threads(shell: Shell) -> None:

@@ -60,6 +60,7 @@ RUNS: tuple[Scope, ...] = (
     "say",
     "decide",
     "delegate",
+    "pause",
 )
 FILE = CallersFile(
     tokens=(
@@ -281,6 +282,32 @@ async def test_events_come_as_pages_or_as_a_stream(rig: StartRig, tmp_path: Any)
         assert found
         ids = [int(line[4:]) for line in stream.text.splitlines() if line.startswith("id: ")]
         assert ids == found[2:]
+
+
+async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """The state says who paused it, why and until when; what changes nothing is a conflict."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        path = f"/threads/{thread}"
+        await http.put(path, json={"task": "pay"})
+        await settled(http, thread)
+        early = await http.post(f"{path}/resume")
+        body = {"reason": "look", "seconds": 3_600}
+        first = await http.post(f"{path}/pause", json=body)
+        waited = await http.get(f"{path}/result", params={"wait": 5})
+        state = (await http.get(path)).json()
+        found = partial(http.get, "/threads", params={"status": "paused"})
+        await eventually(found, lambda answer: thread in answer.text)
+        forever = [await http.post(f"{path}/pause", json={"reason": "look"}) for _ in range(2)]
+        resumed = await http.post(f"{path}/resume", json={"reason": "seen"})
+
+        assert (early.status_code, early.json()["outcome"]) == (409, "not_paused")
+        assert (first.status_code, first.json()["by"]) == (200, "alice")
+        assert waited.json()["status"] == state["status"] == "paused"
+        assert (state["paused"]["by"], state["paused"]["reason"]) == ("alice", "look")
+        assert state["paused"]["until"]
+        assert [answer.status_code for answer in forever] == [200, 409]
+        assert (resumed.status_code, (await http.get(path)).json()["paused"]) == (200, None)
 
 
 async def test_a_run_is_cancelled_and_a_retry_needs_a_blocked_one(rig: StartRig, tmp_path: Any) -> None:

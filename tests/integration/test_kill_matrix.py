@@ -3,13 +3,17 @@
 The default tests run a sample; `make kill-matrix` runs all of it, and the random kills of `bench/kills.py`.
 """
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+from temporalio.client import Client
 
+from holdfast.runtime.client.connect import connect_stack
 from holdfast.testing import BOUNDARIES, KillMatrix, call, say, steps, together
 from holdfast.testing.kill_matrix.matrix import Victim
 from tests.integration.outside import Api, Outside
+from tests.rig import eventually
 
 SCRIPT = steps(
     [
@@ -68,6 +72,29 @@ async def test_a_server_is_killed(matrix: KillMatrix, victim: Victim, boundary: 
     """A server that is killed at the boundary and started again costs only time."""
     survival = await matrix.survive(boundary, victim=victim, most=1)
     assert len(survival.stops) == 1
+
+
+async def pause_for_a_while(matrix: KillMatrix) -> None:
+    """Pause the run that the matrix starts, once it has asked somebody; it resumes by itself."""
+    client = await connect_stack(matrix.stack)
+    query = "WorkflowId STARTS_WITH 'kill-' AND ExecutionStatus = 'Running' AND HoldfastPending > 0"
+    (run,) = await eventually(lambda: listed(client, query), bool)
+    await client.get_workflow_handle(run).signal("pause", {"by": "alice", "seconds": 1})
+
+
+async def listed(client: Client, query: str) -> list[str]:
+    """Return the ids of the workflows that match."""
+    return [each.id async for each in client.list_workflows(query)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_pause_survives_the_worker(matrix: KillMatrix) -> None:
+    """Killed when the run was paused, and before its pause ends: it stays paused, resumes, and each effect is there."""
+    pausing = asyncio.create_task(pause_for_a_while(matrix))
+    survival = await matrix.survive("after run_paused", "before run_resumed", most=2)
+    await pausing
+    assert [stop.boundary for stop in survival.stops] == ["after run_paused", "before run_resumed"]
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:
         await r.client.workflow_service.pause_workflow_execution(pausing)
         runs = Runs(r.client, answer_within=5)
         found = await runs.describe(run.id)
-        assert (found.status, status_of_run(found)) == (WorkflowExecutionStatus.RUNNING, "paused")
+        assert (found.status, status_of_run(found)) == (WorkflowExecutionStatus.RUNNING, "paused_in_temporal")
 
         async def listed() -> list[WorkflowExecution]:
             query = f"WorkflowId = '{run.id}' AND ExecutionStatus = 'Paused'"
@@ -59,14 +59,14 @@ async def test_a_paused_run_is_shown_as_paused_and_takes_a_decision_later(rig: S
         async def listed() -> dict[str, str]:
             return {row["thread"]: row["status"] for row in (await starter("list", "--json")).lines}
 
-        await eventually(listed, lambda rows: rows.get(run.id) == "paused")
+        await eventually(listed, lambda rows: rows.get(run.id) == "paused_in_temporal")
         shown = (await starter("show", run.id, "--json")).json
-        assert (shown["status"], [request["request"] for request in shown["pending"]]) == ("paused", ["1"])
+        assert (shown["status"], [request["request"] for request in shown["pending"]]) == ("paused_in_temporal", ["1"])
         (request,) = (await starter("pending", run.id, "--json")).lines
         assert request["tool"] == "pay"
         everywhere = await starter("pending", "--json")
         assert [each["thread"] for each in everywhere.lines if each["thread"] == run.id] == [run.id]
-        assert "(paused)" in (await starter("start", "again", "--thread", run.id)).err
+        assert "(paused in temporal)" in (await starter("start", "again", "--thread", run.id)).err
         left = await starter("approve", run.id, "1", "--by", "alice")
         assert "paused in Temporal" in left.out + left.err
         await service.unpause_workflow_execution(UnpauseWorkflowExecutionRequest(**which, identity="ops"))

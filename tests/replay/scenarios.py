@@ -341,6 +341,25 @@ async def constrained(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+def first_looks(conversation: Conversation) -> Reply:
+    """Ask to pay, look at something, and answer."""
+    done = conversation.replies
+    return [together(call("pay", amount=1), call("look", at="a")), call("look", at="b"), say("done")][min(done, 2)]
+
+
+async def paused(run: Handle, rig: Rig) -> None:
+    """Pause with a request open, twice, approve meanwhile, resume; then pause for a while, and say something."""
+    await status_of(run, "waiting_approval")
+    await answer_of(run.execute_update("pause", {"by": "alice", "reason": "let me look"}))
+    await run.signal("pause", {"by": "alice", "reason": "let me look again"})
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await run.signal("resume", {"by": "bob"})
+    await status_of(run, "waiting_message")
+    await answer_of(run.execute_update("pause", {"by": "alice", "seconds": 0.5}))
+    await run.execute_update("say", {"message": "and now?", "by": "alice"})
+    await run.result()
+
+
 def too_long(conversation: Conversation) -> Reply:
     """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
@@ -378,6 +397,7 @@ SCENARIOS: dict[str, Scenario] = {
     "compacted": (at_length, plain, {"agent": "folder"}),
     "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
     "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
+    "paused": (first_looks, paused, {"idle_limit": 1.0}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

@@ -148,7 +148,8 @@ class Play:
             case dice if dice < 0.90:
                 self._say()
             case dice if dice < 0.95:
-                thread.signal(chance.choice(["retry", "compact"]), chance.choice([*GARBAGE, {"by": "bob"}]))
+                name = chance.choice(["retry", "compact", "pause", "pause", "resume", "resume", "resume"])
+                thread.signal(name, chance.choice([*GARBAGE, {"by": "bob"}, {"by": "bob", "seconds": HOUR / 2}]))
             case dice if dice < 0.96:
                 thread.reset()
             case dice if dice < 0.99:
@@ -156,7 +157,7 @@ class Play:
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
-                thread.update(chance.choice(sorted({*UPDATES} - {"compact"})), chance.choice(GARBAGE))
+                thread.update(chance.choice(sorted({*UPDATES} - {"compact", "pause"})), chance.choice(GARBAGE))
                 self._delegate()
             case _ if not thread.run.log.length:
                 pass  # stopping a thread before its past is read would lose decisions
@@ -176,7 +177,9 @@ class Play:
         for _ in range(500):
             if thread.closed:
                 return
-            if thread.state.blocked:
+            if thread.state.pause:
+                thread.signal("resume", {"by": "bob"})
+            elif thread.state.blocked:
                 thread.signal("retry", {"by": "bob"})
             elif request := next(iter(thread.state.authority.requests), None):
                 decision: DecisionKind = "deny" if request.kind == "approval" else "abandon"

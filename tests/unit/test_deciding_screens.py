@@ -107,6 +107,20 @@ def test_a_request_shows_its_rule_digest_and_reminders() -> None:
     )
 
 
+def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
+    """What a person wrote cannot act on the terminal; `P` pauses a run and resumes a paused one."""
+    pause = {"by": "eve\x1b[2J", "reason": "look", "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}
+    state = RunState(thread="t").view() | {"status": "paused", "paused": pause}
+    shown = show_screen(state, running=[], retrying=[], ui=None).plain
+    assert "\x1b" not in shown
+    assert "until" in shown.partition("Paused by eve")[2].splitlines()[0]
+    assert "resume t" in shown
+    keys = Keys()
+    assert keys.key("P") == "pause"
+    keys.paused = True
+    assert keys.key("P") == "resume"
+
+
 def test_what_a_reset_left_behind_offers_nothing_to_continue_it() -> None:
     """Neither a message nor a decision nor `retry`: the screen names the thread that continues."""
     state = RunState(thread="t~reset-1").view() | {"status": "waiting_message", "result": "so far", "pending": [view()]}

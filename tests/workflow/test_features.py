@@ -1,6 +1,6 @@
 """Feature levels on a real server: what a later release adds changes no run that an older release recorded.
 
-`later_release` turns this process into one of a later release: one more level, and a signal `pause` that blocks a run.
+`later_release` turns this process into one of a later release: one more level, and a signal `halt` that blocks a run.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _RELEASED = inputs.on_signal
 
 
 def _on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> list[AgentEvent]:
-    if signal == "pause" and inputs.in_level(inputs.SIGNALS, signal, state):
+    if signal == "halt" and inputs.in_level(inputs.SIGNALS, signal, state):
         assert payload in ({"by": "alice"}, None), "a run of this level gets the decoded payload"
         return [RunBlocked(cause="Paused", message="by alice")]
     return _RELEASED(state, signal, payload, at=at)
@@ -42,10 +42,10 @@ def _on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> l
 
 @contextmanager
 def later_release(*, since: int = LATER) -> Iterator[None]:
-    """Be a release with one more level for a block: runs from level `since` on have the signal `pause`."""
+    """Be a release with one more level for a block: runs from level `since` on have the signal `halt`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(features, "FEATURES", LATER)
-        patch.setitem(inputs.SIGNALS, "pause", since)
+        patch.setitem(inputs.SIGNALS, "halt", since)
         patch.setattr(machine, "on_signal", _on_signal)
         yield
 
@@ -74,9 +74,9 @@ SCRIPT = steps(
 )
 
 
-async def pause(run: Handle) -> None:
+async def halt(run: Handle) -> None:
     """Send the signal that only the later release has."""
-    await run.signal("pause", {"by": "alice"})
+    await run.signal("halt", {"by": "alice"})
 
 
 async def begun(run: Handle) -> AgentEvent:
@@ -91,16 +91,16 @@ def rejected(events: list[AgentEvent]) -> list[str]:
 
 
 async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig, client: Client) -> None:
-    """A release with the signal `pause` replays a history in which an older one recorded it as unknown."""
+    """A release with the signal `halt` replays a history in which an older one recorded it as unknown."""
     async with rig(CATALOG, steps([call("pay", amount=1), call("pay", amount=2)])) as r:
         run = await r.start()
         await begun(run)
-        await pause(run)
-        await run.signal("pause")  # no payload
+        await halt(run)
+        await run.signal("halt")  # no payload
         await run.signal("approve", {"request": "1"})
         await eventually(lambda: run.query("state"), lambda state: state["step"] == 2 and len(state["pending"]) == 1)
         recorded = await check_thread(client, run)
-        assert rejected(recorded) == ["pause", "pause"]
+        assert rejected(recorded) == ["halt", "halt"]
         with later_release():
             assert await check_thread(client, run) == recorded
         with later_release(since=0), pytest.raises(HistoryUnreadable):
@@ -112,16 +112,16 @@ async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: S
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
         run = await r.start()
         await begun(run)
-        await pause(run)
+        await halt(run)
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue="raised"):
-            await pause(run)  # the worker has the signal, the run has not
-            await eventually(lambda: events_of(run), lambda events: rejected(events) == ["pause"] * 2)
+            await halt(run)  # the worker has the signal, the run has not
+            await eventually(lambda: events_of(run), lambda events: rejected(events) == ["halt"] * 2)
             await run.signal("approve", {"request": "1"})
             await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
             now = client.get_workflow_handle(run.id)
             await status_of(now, "waiting_approval")
-            await pause(now)
+            await halt(now)
             await status_of(now, "blocked")
             await now.signal("retry", {"by": "alice"})
             await now.signal("approve", {"request": "2"})
@@ -130,7 +130,7 @@ async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: S
         continued = [event for event in events if isinstance(event, RunContinued)]
         assert [event.features for event in continued] == [LATER] * len(continued)
         assert [event.features for event in events if isinstance(event, AgentLoaded)] == [CURRENT]
-        assert rejected(events) == ["pause"] * 2
+        assert rejected(events) == ["halt"] * 2
         assert any(isinstance(event, RunUnblocked) for event in events)
 
 
@@ -140,7 +140,7 @@ async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: S
         async with rig(CATALOG, SCRIPT) as r:
             run = await r.start()
             await begun(run)
-            await pause(run)
+            await halt(run)
             await status_of(run, "blocked")
             assert [e.features for e in await check_thread(client, run) if isinstance(e, AgentLoaded)] == [LATER]
             assert (await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1"})))["outcome"]

@@ -145,6 +145,8 @@ class SyncThread(_Face[Thread]):
     retry = Call(Thread.retry)
     compact = Call(Thread.compact)
     lift = Call(Thread.lift)
+    pause = Call(Thread.pause)
+    resume = Call(Thread.resume)
     cancel = Call(Thread.cancel)
 
 

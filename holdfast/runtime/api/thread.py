@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.client import decisions, messages
+from holdfast.runtime.client import decisions, messages, pausing
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
@@ -54,7 +55,7 @@ class Thread:
 
         Args:
             until: `end`: until the run has completed. `attention`: or before that, until it waits for an approval, a
-                message or a retry, or is paused in Temporal; the status says for what.
+                message or a retry, or is paused, by a person or in Temporal; the status says for what.
             timeout: Seconds; None to wait for as long as it takes.
 
         Raises:
@@ -252,6 +253,64 @@ class Thread:
             payload = signed(payload, Lift, thread=self.id, private=read_key(path))
         answer = await decisions.lift(self._threads, self.id, payload)
         return self._counted(answer, f"constraint {constraint} of thread {self.id!r}")
+
+    async def pause(
+        self, *, by: str | None = None, reason: str = "", until: datetime | timedelta | None = None
+    ) -> UpdateResult:
+        """Pause the run: what is under way ends, and nothing else starts before it resumes.
+
+        Decisions and messages are recorded meanwhile, and count when it resumes; requests are reminded of and expire;
+        `cancel` ends it at once. Of a paused run, this changes the reason and the end.
+
+        Args:
+            by: Who pauses it; None for the client's `by`.
+            reason: Why; it is in the log.
+            until: When it resumes by itself: a time with a time zone, or how long from now. None for never.
+
+        Returns:
+            `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
+
+        Raises:
+            NotAccepted: Nothing has changed; `outcome` is `duplicate`, `too_late` where the run or `until` is over,
+                `too_many`, `malformed`, or `unknown_update` for a run that a worker before 0.2.0 began.
+            SettingsError: Nothing says who pauses it, or `until` has no time zone.
+        """
+        end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
+        if end and end.tzinfo is None:
+            raise SettingsError("give `until` a time zone: datetime(…, tzinfo=UTC)")
+        answer = await pausing.pause(self._threads, self.id, by=self._person(by), reason=reason, until=end)
+        return self._counted(answer, f"pause of thread {self.id!r}")
+
+    async def resume(
+        self,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        say: Content | None = None,
+        key: Path | str | None = None,
+    ) -> UpdateResult:
+        """Resume the run after a pause.
+
+        Args:
+            by: Who resumes it; None for the client's `by`.
+            reason: Why; it is in the log.
+            say: A message for the agent, which it reads before anything else; None for none.
+            key: The file of the private key to sign the message with; None for the client's `key`.
+
+        Returns:
+            `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
+
+        Raises:
+            NotAccepted: Nothing has changed; `outcome` is `not_paused`, `too_late` for a closed run, `unknown_update`,
+                or that of the message.
+            SettingsError: Nothing says who resumes it, or the key cannot be read.
+        """
+        path = Path(key) if key else self._key
+        private = read_key(path) if path and say is not None else None
+        answer = await pausing.resume(
+            self._threads, self.id, by=self._person(by), reason=reason, message=say, private=private
+        )
+        return self._counted(answer, f"resumption of thread {self.id!r}")
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

@@ -10,10 +10,11 @@ from holdfast.authority.statements import DecisionKind
 from holdfast.base.models import Frozen
 from holdfast.llm.messages import Usage
 from holdfast.run.state import Blocked, Status
+from holdfast.run.substates.pause import Pause
 from holdfast.tools.cannot import Scope
 
-ThreadStatus = Status | Literal["paused"]
-"""A thread's status; `paused` is Temporal's own pause, at any step."""
+ThreadStatus = Status | Literal["paused_in_temporal"]
+"""A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step."""
 
 
 class PendingVote(Frozen):
@@ -134,6 +135,8 @@ class ThreadState(Frozen):
     """What tools said cannot be done, oldest first."""
     blocked: Blocked | None
     """Why the run is blocked; `Thread.retry` resumes it."""
+    paused: Pause | None = None
+    """Who has paused the run, why and until when; `Thread.resume` resumes it."""
     llm: str | None = None
     """The LLM that the agent uses."""
     limits: ThreadLimits | None = None
@@ -180,3 +183,5 @@ class Result(Frozen):
     """The requests to decide, where the status is `waiting_approval`."""
     blocked: Blocked | None = None
     """Why, where the status is `blocked`."""
+    paused: Pause | None = None
+    """By whom, why and until when, where the status is `paused`."""

@@ -94,6 +94,7 @@ async def result_of(threads: Threads, state: ThreadState) -> Result:
         usage=state.usage,
         pending=state.pending,
         blocked=state.blocked,
+        paused=state.paused,
     )
 
 

@@ -25,7 +25,7 @@ PROGRESS = frozenset(
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
         *("run_reset", "message_taken", "message_awaited"),
         *("context_exceeded", "compaction_requested", "context_compacted"),
-        *("constraint_lifted", "run_blocked", "run_unblocked", "run_finished"),
+        *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
     }
 )
 """The events that `start --wait` shows as progress."""
@@ -164,6 +164,12 @@ def _summary(event: JSON) -> str:
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
         case "run_unblocked":
             return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
+        case "run_paused":
+            until = f" until {clock(event['until'])}" if event["until"] else ""
+            return brief(f"by {event['by']}{until}" + (f": {event['reason']}" if event["reason"] else ""))
+        case "run_resumed":
+            by = f"by {event['by']}" if event["by"] else "by itself, for its time is over"
+            return brief(by + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
             by = f" by {event['by']}" if event["by"] else ""
             return brief(f"{event['signal']}{by}: {event['explanation']}")

@@ -96,7 +96,7 @@ class Message:
     text: str
 
 
-Result = Answer | Edit | Message | Literal["leave", "retry"] | None
+Result = Answer | Edit | Message | Literal["leave", "retry", "pause", "resume"] | None
 
 
 @dataclass
@@ -105,11 +105,13 @@ class Keys:
 
     Args:
         blocked: Whether the run is blocked, so that `r` retries.
+        paused: Whether a person has paused the run, so that `P` resumes it.
         seen: Whether a request fits on the screen.
     """
 
     requests: Sequence[JSON] = ()
     blocked: bool = False
+    paused: bool = False
     seen: Callable[[JSON], bool] = field(default=lambda _: True)
     postponed: set[str] = field(default_factory=set)
     decision: str | None = None
@@ -167,6 +169,8 @@ class Keys:
             return "leave"
         if character == "r" and self.blocked:
             return "retry"
+        if character == "P":
+            return "resume" if self.paused else "pause"
         if character == "m":
             self.composing = True
         elif character == "p":

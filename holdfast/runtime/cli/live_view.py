@@ -25,6 +25,7 @@ from holdfast.runtime.cli.keys import ASKS, Keys, choices_for, decision_of, hint
 from holdfast.runtime.cli.screens import (
     STATUS_STYLES,
     limits_words,
+    pause_words,
     request_head,
     request_terms,
     retry_words,
@@ -81,6 +82,7 @@ class View:
             for request in self.state.authority.requests
         ]
         self.keys.update(requests, blocked=self.state.blocked is not None)
+        self.keys.paused = self.state.pause is not None
 
     def seen(self, request: JSON) -> bool:
         """Whether all of a request, as it would run, has been on the screen."""
@@ -149,6 +151,10 @@ class View:
         now = datetime.now(UTC)
         for each in self.retrying:
             yield Text(f"  {'paused' if each.paused else 'retrying'} {retry_words(each, now=now)}", "yellow")
+        if state.pause:
+            why = f": {state.pause.reason}" if state.pause.reason else ""
+            words = f"Paused by {state.pause.by}{pause_words(state.pause.view())}{why}"
+            yield Text(brief(words, 400), "bold blue")
         if state.blocked:
             yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
             if words := limits_words(state.view()["limits"]):
@@ -201,6 +207,7 @@ class View:
         postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
         hints = [f"[p] show {postponed} postponed"] if postponed else []
         hints += ["[r] retry"] if self.keys.blocked else []
+        hints += [] if self.state.outcome else ["[P] resume" if self.keys.paused else "[P] pause"]
         return "   ".join([*hints, "[m] send a message", "[q] leave; the run continues"])
 
     def _rows(self, lines: Iterator[Text] | Sequence[Text], *, most: int) -> list[Text]:

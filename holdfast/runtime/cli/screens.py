@@ -25,6 +25,8 @@ STATUS_STYLES = {
     "running": "cyan",
     "waiting_approval": "bold yellow",
     "waiting_message": "yellow",
+    "paused": "bold blue",
+    "paused_in_temporal": "blue",
     "dormant": "blue",
     "blocked": "bold red",
     "completed": "green",
@@ -81,6 +83,11 @@ def show_screen(
                 head + "\n", "yellow" if label in ("Paused", "Retrying", "Warning") else ""
             )
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
+    if paused := state.get("paused"):
+        why = f": {brief(paused['reason'], 400)}" if paused["reason"] else ""
+        screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{pause_words(paused)}{why}\n")
+        if origin is None:
+            screen.append(f"  {CLI.command('resume', thread)}\n", "bold")
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
         if after := blocked.get("after"):
@@ -129,6 +136,11 @@ def show_screen(
 def _stands(constraint: JSON, at: datetime) -> bool:
     """Whether a constraint has not ended by itself."""
     return not constraint["until"] or datetime.fromisoformat(constraint["until"]) > at
+
+
+def pause_words(pause: JSON) -> str:
+    """Since when a run is paused, and until when."""
+    return f" since {clock(pause['since'])}" + (f", until {clock(pause['until'])}" if pause["until"] else "")
 
 
 def request_screen(request: JSON) -> Text:

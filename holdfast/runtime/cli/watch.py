@@ -21,6 +21,7 @@ from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.client.decisions import UpdateResult, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
+from holdfast.runtime.client.pausing import pause, resume
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.reading.runs import retrying
@@ -120,14 +121,23 @@ async def _noted(act: Awaitable[str]) -> str:
 
 
 async def _send(
-    threads: Threads, thread: str, order: Answer | Message | Literal["retry"], *, by: str, private: str | None
+    threads: Threads,
+    thread: str,
+    order: Answer | Message | Literal["retry", "pause", "resume"],
+    *,
+    by: str,
+    private: str | None,
 ) -> str:
-    """Send a decision, a message or a retry; returns a note for the screen, or nothing where the log will show it."""
+    """Send what a key has asked for; returns a note for the screen, or nothing where the log will show it."""
     if isinstance(order, Message):
         sent = await say(threads, thread, order.text, by=by, private=private)
         return "" if sent.outcome == "accepted" else f"{sent.outcome}: {sent.explanation}"
     if isinstance(order, Answer):
         decided = await _decide(threads, thread, order, by=by, private=private)
+    elif order == "pause":
+        decided = await pause(threads, thread, by=by)
+    elif order == "resume":
+        decided = await resume(threads, thread, by=by)
     else:
         decided = await retry(threads, thread, by=by)
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"

@@ -178,7 +178,7 @@ async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> 
     """
     payload = {"by": by, "reason": reason}
     try:
-        status = (await threads.state(thread))["status"]
+        state = await threads.state(thread)
     except (NoWorker, RunStuck):
         return await send_signal(threads.runs, thread, "retry", payload)
     except QueryRefused:
@@ -186,10 +186,11 @@ async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> 
         sent = await send_signal(threads.runs, thread, "retry", payload)
         waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
         return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
-    if status != "blocked":
-        raise Refused(f"thread {thread!r} is {status}, not blocked: there is nothing to retry")
+    if state["status"] != "blocked" and not (state.get("paused") and state["blocked"]):
+        raise Refused(f"thread {thread!r} is {state['status']}, not blocked: there is nothing to retry")
     sent = await send_signal(threads.runs, thread, "retry", payload)
-    return UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
+    then = "the run is not blocked any more, and stays paused" if state.get("paused") else "the run resumes"
+    return UpdateResult("accepted", then) if sent.outcome == SENT else sent
 
 
 async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateResult:

@@ -125,12 +125,12 @@ async def steer(threads: Threads, name: str, what: Steering, *, by: str, reason:
     """Pause a loop, resume it, or have it retry; if no worker answers, send the same as a signal.
 
     Raises:
-        Refused: The name belongs to an agent run, which cannot be paused.
+        Refused: The name belongs to an agent run.
         ThreadNotFound: There is no such loop.
         ServerUnreachable: The server does not answer.
     """
     if (await threads.runs.describe(name, loops=True)).workflow_type != LOOP_WORKFLOW:
-        raise Refused(f"{name!r} is an agent run, and only loops can be paused; `cancel` stops a run for good")
+        raise Refused(f"{name!r} is an agent run, and this is for loops")
     return await send_update(threads, name, what, {"by": by, "reason": reason}, signal=what)
 
 

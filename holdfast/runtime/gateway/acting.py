@@ -1,4 +1,4 @@
-"""The routes that change a run: decisions, messages, delegations, revocations, lifts, retries, cancellations.
+"""The routes that change a run: decisions, messages, delegations, lifts, retries, pauses, cancellations.
 
 Each authenticates the caller first, and reads the body only then.
 """
@@ -17,6 +17,7 @@ from holdfast.runtime.gateway.bodies import (
     DelegationBody,
     LiftBody,
     MessageBody,
+    PauseBody,
     ReasonBody,
     RevocationBody,
     read_body,
@@ -45,10 +46,10 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
         description: str,
     ) -> None:
         """Add the route that reads a body of this kind and does this with it."""
-        may = Depends(authenticator.for_thread(scope))
+        may, optional = Depends(authenticator.for_thread(scope)), kind in (ReasonBody, PauseBody)
 
         async def route(request: Request, response: Response, access: Annotated[Access, may]) -> Outcome:
-            body = read_body(await request.body() or (b"{}" if kind is ReasonBody else b""), kind)
+            body = read_body(await request.body() or (b"{}" if optional else b""), kind)
             response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
             return outcome
 
@@ -63,7 +64,7 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
             description=description,
             response_model=Outcome,
             responses={**later, **problems(*ON_THREAD)},
-            openapi_extra=body_of(kind, required=kind is not ReasonBody),
+            openapi_extra=body_of(kind, required=not optional),
         )
 
     words = "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker to start."
@@ -78,6 +79,10 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
     post("lifts", "lift_constraint", "decide", LiftBody, actions.lift, words)
     words = "Resume a blocked run, once its cause is fixed."
     post("retries", "retry_run", "retry", ReasonBody, actions.retry, words)
+    words = "Pause the run: what is under way ends, and nothing else starts. Again: change the reason and the end."
+    post("pause", "pause_run", "pause", PauseBody, actions.pause, words)
+    words = "Resume a paused run. A message that was sent before is read before anything else."
+    post("resume", "resume_run", "pause", ReasonBody, actions.resume, words)
     words = "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`."
     post("cancellations", "cancel_run", "cancel", ReasonBody, actions.cancel, words)
     return routes

@@ -20,6 +20,7 @@ from holdfast.runtime.client.decisions import (
     revoke,
 )
 from holdfast.runtime.client.messages import REOPENED, say
+from holdfast.runtime.client.pausing import pause, resume
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.gateway.answers import Outcome
@@ -28,6 +29,7 @@ from holdfast.runtime.gateway.bodies import (
     DelegationBody,
     LiftBody,
     MessageBody,
+    PauseBody,
     ReasonBody,
     RevocationBody,
 )
@@ -46,6 +48,7 @@ STATUS = {
     "too_late": 409,
     "digest_mismatch": 409,
     "wrong_kind": 409,
+    "not_paused": 409,
     "busy": 409,
     "not_entitled": 403,
     "too_many": 429,
@@ -155,6 +158,27 @@ class Actions:
         """
         await self._check_open(thread)
         return _response(await retry(self._threads, thread, by=by, reason=body.reason), by=by)
+
+    async def pause(self, thread: str, body: PauseBody, *, by: str) -> tuple[int, Outcome]:
+        """Pause a run, in the name of `by`.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: There is no such thread.
+        """
+        await self._check_open(thread)
+        until = datetime.now(UTC) + timedelta(seconds=body.seconds) if body.seconds else None
+        return _response(await pause(self._threads, thread, by=by, reason=body.reason, until=until), by=by)
+
+    async def resume(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
+        """Resume a paused run, in the name of `by`.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: There is no such thread.
+        """
+        await self._check_open(thread)
+        return _response(await resume(self._threads, thread, by=by, reason=body.reason), by=by)
 
     async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
         """Ask a run to stop; Temporal's history says that `by` has asked.

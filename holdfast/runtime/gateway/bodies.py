@@ -10,6 +10,7 @@ from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
+from holdfast.run.pausing import LONGEST_PAUSE
 from holdfast.runtime.gateway.problems import HTTPProblem, in_words
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -98,6 +99,15 @@ class ReasonBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the order was wrong"}]})
 
     reason: str = Field(default="", max_length=2_000)
+
+
+class PauseBody(ReasonBody):
+    """Why the run is paused, and when it resumes by itself."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "let me look", "seconds": 3_600}]})
+
+    seconds: float | None = Field(default=None, ge=1, le=LONGEST_PAUSE, examples=[3_600])
+    """For how long; null for until somebody resumes it."""
 
 
 class DelegationBody(ReasonBody):

@@ -58,8 +58,9 @@ ENDED = {
 }
 """Holdfast's status for each way in which Temporal closes a run."""
 
-PAUSED = "paused"
-"""Holdfast's status for a run that is paused in Temporal, at any step."""
+PAUSED = "paused_in_temporal"
+"""Holdfast's status for a run that is paused in Temporal (`temporal workflow pause`), at any step. A run that a person
+has paused is `paused`, and takes part in everything."""
 
 QUERY_RETRIES = 4
 """How often to retry a query that a worker refuses: for about a second."""
@@ -306,7 +307,7 @@ def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str
 
 
 def status_of(run: WorkflowExecution) -> str:
-    """Return the run's status from Temporal's description; `paused` if it is paused in Temporal."""
+    """Return the run's status from Temporal's description; `PAUSED` if it is paused in Temporal."""
     if executions.is_paused(run):
         return PAUSED
     ended = ENDED.get(run.status) if run.status else None

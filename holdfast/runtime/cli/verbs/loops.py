@@ -1,4 +1,4 @@
-"""Verbs on loops: loop, pause, resume. `show`, `retry` and `cancel` accept loops, too."""
+"""The verb on loops: loop. `show`, `retry`, `pause`, `resume` and `cancel` accept loops, too."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.runtime.cli.exits import FAILED, OK
-from holdfast.runtime.cli.options import By, Reason, Verbs
-from holdfast.runtime.cli.reports import print_loop, report_outcome
+from holdfast.runtime.cli.options import By, Verbs
+from holdfast.runtime.cli.reports import print_loop
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
     from holdfast.runtime.client.threads import Started, Threads
-
-Loop = Annotated[str, typer.Argument(metavar="LOOP", help="The loop's id, as `list` shows it.")]
 
 verbs = Verbs()
 
@@ -81,24 +79,6 @@ async def loop(
             f"(task queue {session.settings.task_queue!r})."
         )
     return await _wait(session, threads, started.thread) if wait else _report(session, threads, started)
-
-
-@verbs.verb('pause loop-3f09ac --reason "let me look"')
-async def pause(session: Session, loop: Loop, by: By = None, reason: Reason = "") -> int:
-    """Pause a loop: it begins no further iteration."""
-    threads = await session.connect(loop)
-    from holdfast.runtime.client.loops import steer
-
-    return report_outcome(session, loop, await steer(threads, loop, "pause", by=session.person(by), reason=reason))
-
-
-@verbs.verb("resume loop-3f09ac")
-async def resume(session: Session, loop: Loop, by: By = None, reason: Reason = "") -> int:
-    """Resume a paused loop; it reads the files again."""
-    threads = await session.connect(loop)
-    from holdfast.runtime.client.loops import steer
-
-    return report_outcome(session, loop, await steer(threads, loop, "resume", by=session.person(by), reason=reason))
 
 
 def _report(session: Session, threads: "Threads", started: "Started") -> int:

@@ -1,5 +1,6 @@
-"""Verbs that start runs and change them: start, say, retry, compact, cancel."""
+"""Verbs that start runs and change them: start, say, retry, pause, resume, compact, cancel."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -146,6 +147,71 @@ async def retry(session: Session, thread: Thread, by: By = None, reason: Reason 
     return report_outcome(session, thread, await decisions.retry(threads, thread, by=name, reason=reason))
 
 
+@verbs.verb(
+    'pause rel-1.2 --reason "let me look"',
+    "pause rel-1.2 --until 4h",
+    "pause rel-1.2 --until 2026-05-06T07:08",
+    "pause loop-3f09ac",
+)
+async def pause(
+    session: Session,
+    thread: Thread,
+    by: By = None,
+    reason: Reason = "",
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Resume by itself: after 30s, 15m, 4h or 7d, or at 2026-05-06T07:08."),
+    ] = None,
+) -> int:
+    """Pause a run or a loop: what is under way ends, and nothing else starts.
+
+    Decisions and messages are recorded meanwhile, and count when the run resumes. Again: change the reason and --until.
+    """
+    from holdfast.runtime.config.durations import read_time
+
+    try:
+        end = read_time(until, now=datetime.now(UTC)) if until else None
+    except ValueError as error:
+        raise typer.BadParameter(f"--until: {error}") from None
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import loops, pausing
+
+    name = session.person(by)
+    if not await loops.find_loop(threads, thread):
+        paused = await pausing.pause(threads, thread, by=name, reason=reason, until=end)
+    elif end:
+        raise typer.BadParameter("--until: a loop stays paused until somebody resumes it; leave this out")
+    else:
+        paused = await loops.steer(threads, thread, "pause", by=name, reason=reason)
+    return report_outcome(session, thread, paused)
+
+
+@verbs.verb("resume rel-1.2", 'resume rel-1.2 --say "Use the other branch"', "resume loop-3f09ac")
+async def resume(
+    session: Session,
+    thread: Thread,
+    by: By = None,
+    reason: Reason = "",
+    message: Annotated[
+        str | None, typer.Option("--say", metavar="MESSAGE", help="Say this to the agent before it resumes.")
+    ] = None,
+    key: Key = None,
+) -> int:
+    """Resume a paused run or loop. A loop reads its files again."""
+    name, private = session.person(by), session.private_key(key) if message else None
+    content = read_content(message, None, what="--say") if message is not None else None
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import loops, pausing
+
+    if not await loops.find_loop(threads, thread):
+        resumed = await pausing.resume(threads, thread, by=name, reason=reason, message=content, private=private)
+    elif content is not None:
+        raise typer.BadParameter("--say: a loop takes no messages; edit the files of its workspace instead")
+    else:
+        resumed = await loops.steer(threads, thread, "resume", by=name, reason=reason)
+    return report_outcome(session, thread, resumed)
+
+
 @verbs.verb('compact rel-1.2 --reason "a new topic"')
 async def compact(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
     """Compact a run's context: at once while it waits for a message, else at the end of the step."""
@@ -211,11 +277,11 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
 
 
 _PAUSING = frozenset(
-    {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "tool_call_finished"}
+    {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "run_paused", "tool_call_finished"}
 )
 """The events after which a run may wait for somebody."""
 
-_ATTENTION = ("waiting_approval", "blocked")
+_ATTENTION = ("waiting_approval", "paused", "blocked")
 
 
 async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
@@ -236,6 +302,8 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
         await _show_requests(session, threads, thread, shown)
     if event["type"] == "run_blocked":
         session.output.note(f"It is blocked. Fix the cause, then: {CLI.command('retry', thread)}")
+    if event["type"] == "run_paused":
+        session.output.note(f"Somebody has paused it. To resume it: {CLI.command('resume', thread)}")
 
 
 async def _show_requests(session: Session, threads: "Threads", thread: str, shown: set[str]) -> None:

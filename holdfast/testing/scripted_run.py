@@ -42,6 +42,7 @@ from holdfast.runtime.in_memory.threads import InMemoryThreads
 from holdfast.runtime.llm.script import Reply, Script, steps
 from holdfast.runtime.llm.scripted_server import ScriptedLLM
 from holdfast.runtime.programs import setup_command
+from holdfast.runtime.reading.runs import retrying
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 from holdfast.testing.server import shared_server
@@ -109,17 +110,23 @@ class ScriptedRun:
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
-            TimeoutError: Neither happened in time; the message has the last event.
+            TimeoutError: Neither happened in time; the message has the last event, and what is being retried and why.
         """
         thread = self.thread.id
         try:
             async with asyncio.timeout(self._patience):
                 state = await wait(self._threads, thread, until=until, poll=POLL_SECONDS)
         except TimeoutError:
-            events = await self.events()
-            last = repr(events[-1]) if events else "none"
-            raise TimeoutError(f"thread {thread!r} still runs after {self._patience:g} s; last event: {last}") from None
+            words = [f"thread {thread!r} still runs after {self._patience:g} s", *await self._delays()]
+            raise TimeoutError("; ".join(words)) from None
         return await result_of(self._threads, state)
+
+    async def _delays(self) -> list[str]:
+        """What the latest thread did last, and what it tries again."""
+        events = await self.events()
+        last = f"last event: {events[-1].type} ({events[-1].position})" if events else "it has no events"
+        tried = retrying(await self._threads.runs.describe(self.thread.id))
+        return [last, *(f"{each.activity} failed in {each.attempt - 1} attempts: {each.reason}" for each in tried)]
 
     async def state(self) -> ThreadState:
         """Return where the thread stands now."""
@@ -169,6 +176,7 @@ class ScriptedRun:
         """Decide a request, such as with `happened` where the outcome of a call is unknown. See `approve`."""
         if request is None:
             pending = await self.pending()
+            assert pending, f"no request is open: the run is {(await self.state()).status}"
             assert len(pending) == 1, f"{len(pending)} requests are open: pass one of {[p.request for p in pending]}"
             request = pending[0]
         await self.thread.decide(request, decision, **more)

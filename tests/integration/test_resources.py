@@ -206,6 +206,18 @@ async def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
 
+async def test_a_provider_that_forgets_to_return_is_named() -> None:
+    """Tools would get None, and fail one by one."""
+
+    def shelf() -> Settings:
+        return None  # type: ignore[return-value]
+
+    bare = Catalog(agents=[Agent(name="a", instructions="")], resources=[shelf])
+    with pytest.raises(ResourceFailed, match=r"resource 'shelf' .*it provides None; return the resource"):
+        async with open_resources(bare, Secrets({})):
+            pass
+
+
 WORKER = """
 import asyncio, sys
 from contextlib import asynccontextmanager

@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionStatus
 from holdfast import Agent, Catalog, Found, Memory, NotAccepted, Policy, ToolContext, allow, ask, tool
 from holdfast.errors import SettingsError
 from holdfast.runtime.client.connect import connect
-from holdfast.testing import agent, call, fail, hang, say, steps
+from holdfast.testing import Conversation, Reply, agent, call, fail, hang, say, steps
 from holdfast.testing.server import shared_server
 from tests.integration.own_stores import FileArtifacts, FileMemories, FileThreads
 from tests.rig import eventually
@@ -60,7 +60,7 @@ async def test_calls_and_effects() -> None:
         assert await run.effects() == calls[2:]
         assert calls[3].text.splitlines()[1] == "paid 6 with a key of 8 characters"
         assert calls[3].arguments == {"cents": 6}
-        with pytest.raises(AssertionError, match="0 requests are open"):
+        with pytest.raises(AssertionError, match="no request is open: the run is completed"):
             await run.approve()
         with pytest.raises(NotAccepted, match="request 1"):
             await run.approve("1")
@@ -101,13 +101,30 @@ async def test_what_ends_a_wait() -> None:
         assert (idle.status, idle.text) == ("waiting_message", "Here.")
         assert (await run.skip(timedelta(hours=2))).status == "completed"
         run.llm.script = lambda _: hang()
-        with pytest.raises(TimeoutError, match="agent_loaded"):
+        with pytest.raises(TimeoutError, match=r"last event: agent_loaded \(2\)$"):
             await run.task("Hang.")
+        run.llm.script = lambda _: fail(503, "an outage")
+        with pytest.raises(TimeoutError, match=r"call_llm failed in 1 attempts: .*503: an outage"):
+            await run.task("Fail.")
         folder, thread = run.workspace.parent, run.thread.id
     assert not folder.exists()
     server = shared_server()
     client = await connect({"target_host": server.address}, seals=server.seals)
     assert (await client.get_workflow_handle(thread).describe()).status == WorkflowExecutionStatus.TERMINATED
+
+
+async def test_a_mistake_in_the_test_is_named() -> None:
+    """A script that raises blocks the run at once, with the error; without a request there is none to approve."""
+
+    def script(conversation: Conversation) -> Reply:
+        return call("pay", cents=conversation.results[0])
+
+    async with agent(CATALOG, script, secrets=SECRETS) as run:
+        blocked = (await run.task("Go.")).blocked
+        assert blocked
+        assert f"IndexError: list index out of range (in {__file__}, line" in blocked.message
+        with pytest.raises(AssertionError, match="no request is open: the run is blocked"):
+            await run.approve()
 
 
 async def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

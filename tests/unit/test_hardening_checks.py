@@ -61,3 +61,12 @@ def test_only_the_profile_asked_for_fails_on_weaknesses(tmp_path: Path) -> None:
     settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
     checks = hardening(settings, {"target_host": "127.0.0.1:7233"})
     assert (exit_code(checks), exit_code(checks, hardened=True)) == (0, 1)
+
+
+def test_a_policy_that_no_worker_could_start_with_is_a_fault(tmp_path: Path) -> None:
+    """It is no mere weakness: `doctor` fails, and names the command that lists what is wrong with that file."""
+    settings = Settings.from_env({"HOLDFAST_POLICY": str(tmp_path / "policy.yaml")}, root=tmp_path)
+    checks = hardening(settings, {"target_host": "127.0.0.1:7233"})
+    (policy,) = [check for check in checks if check.name == "policy"]
+    assert (policy.status, exit_code(checks)) == ("missing", 1)
+    assert policy.fix.endswith(f"policy check {tmp_path / 'policy.yaml'}")

@@ -72,7 +72,9 @@ def _policy(settings: Settings, not_imported: str) -> Check:
     try:
         policies = list(_policies(settings))
     except HoldfastError as error:
-        return Check("policy", "weak", str(error), CLI.command("policy", "check", "FILE"))
+        if settings.policy:  # no worker starts with it
+            return Check("policy", "missing", str(error), CLI.command("policy", "check", str(settings.policy)))
+        return Check("policy", "weak", str(error), "correct the catalog")
     unsigned = [name for name, policy in policies if policy.signatures != "required"]
     if unsigned:
         detail = f"unsigned decisions count, whoever sends them: {', '.join(unsigned)}"

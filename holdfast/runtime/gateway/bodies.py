@@ -155,6 +155,14 @@ class LiftBody(ReasonBody):
 _Sent = TypeVar("_Sent", bound=Body)
 
 
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose names are different. Of two values of one name, a proxy may judge the one that does not count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two values of one name")
+    return found
+
+
 def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
     """Read a body.
 
@@ -164,6 +172,7 @@ def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
     try:
         value = from_json(body, allow_inf_nan=False)
         json.dumps(value, allow_nan=False)  # 1e999 is infinity
+        json.loads(body, object_pairs_hook=_distinct)
     except ValueError as error:
         raise HTTPProblem(422, f"the body is not JSON that every parser reads: {error}") from None
     if too_deep(value):

@@ -214,11 +214,12 @@ class _Connection(BaseHTTPRequestHandler):
             if conversation.request.get("stream"):
                 self._send(fail(400, "the scripted LLM does not stream; leave `stream` out"), body)
             else:
-                self._send(script(conversation), body, conversation)
+                self._send(_checked(script(conversation)), body, conversation)
         except ConnectionError:
             raise
         except Exception as error:  # report any error of the script in the client's error
-            self._send(fail(500, f"the script failed: {_summary(error)}"), body)
+            # Not a 5xx: the next attempt would fail like this one.
+            self._send(fail(400, f"the script failed: {_summary(error)}"), body)
 
     def _send(self, reply: Reply, asked: bytes, conversation: Conversation | None = None) -> None:
         if reply.seconds:
@@ -235,10 +236,17 @@ class _Connection(BaseHTTPRequestHandler):
         self.wfile.write("\r\n".join(head).encode("latin-1") + body)  # one write: one segment, one wake-up
 
 
+def _checked(reply: object) -> Reply:
+    if not isinstance(reply, Reply):
+        raise TypeError(f"it returned {reply!r:.100}, which is not a reply: write say(…), call(…) or together(…)")
+    return reply
+
+
 def _summary(error: Exception) -> str:
     """The error, and the line of the script that raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} (in {last.filename}, line {last.lineno})"
+    place = f" (in {last.filename}, line {last.lineno})" if last.filename != __file__ else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -> bytes:

@@ -47,6 +47,8 @@ async def open_resources(catalog: Catalog, secrets: Secrets) -> AsyncIterator[Ma
             try:
                 async with limit:
                     opened[kind] = await _open(provider, given, cleanup)
+                if opened[kind] is None:
+                    raise TypeError("it provides None; return the resource, or yield it")
             except Exception as error:
                 reason = f"it took longer than {OPEN_SECONDS:g} s" if limit.expired() else error_text(error)
                 raise ResourceFailed(f"{provider.where} could not be opened: {secrets.redact(reason)}") from error

@@ -271,7 +271,7 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
     print_state(session, threads, state, found, running=[])
     if state["status"] in _ATTENTION:
         await _show_requests(session, threads, thread, shown)
-        session.output.note(f"It waits for a person. To see how it goes on after that: {CLI.command('watch', thread)}")
+        session.output.note(f"It waits for a person. To follow it after that: {CLI.command('watch', thread)}")
         return WAITING
     return OK if state["status"] in ("completed", "waiting_message") else FAILED
 

@@ -125,7 +125,7 @@ CATALOG = Catalog(
     agents=[
         clerk(),
         clerk("mover", max_steps=100, history_events=80),
-        clerk("folder", max_steps=100, compaction_tokens=1_000),
+        clerk("folder", max_steps=100, compaction_tokens=1_050),
         treasurer(),
         lender(),
         keeper(),
@@ -348,13 +348,15 @@ def first_looks(conversation: Conversation) -> Reply:
 
 
 async def paused(run: Handle, rig: Rig) -> None:
-    """Pause with a request open, twice, approve meanwhile, resume; then pause for a while, and say something."""
+    """Pause with a request open, twice, approve meanwhile, resume; then once more, and for a while, and say something."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("pause", {"by": "alice", "reason": "let me look"}))
     await run.signal("pause", {"by": "alice", "reason": "let me look again"})
     await run.signal("approve", {"request": "1", "by": "alice"})
     await run.signal("resume", {"by": "bob"})
     await status_of(run, "waiting_message")
+    await answer_of(run.execute_update("pause", {"by": "alice"}))
+    await answer_of(run.execute_update("resume", {"by": "bob", "reason": "seen"}))
     await answer_of(run.execute_update("pause", {"by": "alice", "seconds": 0.5}))
     await run.execute_update("say", {"message": "and now?", "by": "alice"})
     await run.result()

@@ -73,7 +73,8 @@ EXPECTED = {
     + ASKED
     + ALLOWED
     + "tool_call_started tool_call_finished run_paused run_paused decision_received run_resumed "
-    + (RAN + STEP + "llm_replied message_awaited run_paused user_message_received run_resumed message_taken ")
+    + (RAN + STEP + "llm_replied message_awaited run_paused run_resumed run_paused ")
+    + ("user_message_received run_resumed message_taken ")
     + "llm_replied message_awaited run_finished",
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,

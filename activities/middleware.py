@@ -74,7 +74,7 @@ class RunReader(Reader):
         return replies if self._length is None else replies + 1
 
     def raise_if_refused(self) -> None:
-        """Fail the local activity, whatever the middleware made of the error.
+        """Fail the local activity, even if middleware caught the error.
 
         Raises:
             ApplicationError: NOT_LOCAL.

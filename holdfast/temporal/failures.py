@@ -1,4 +1,4 @@
-"""Errors from history, whose details anybody may have sent: an activity can be failed by whoever reaches Temporal."""
+"""Errors from history. Anybody who reaches Temporal can fail an activity, so their details may be anything."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1066,6 +1066,21 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
     ]
 
 
+def test_what_is_typed_after_a_refused_key_decides_nothing(shell: Shell) -> None:
+    """A request that was not read to its end is not approved, and the reason typed at once is no command either."""
+    assert shell("start", "two", "--thread", "burst").code == 0
+
+    def talk(terminal: int, read: Read) -> None:
+        read("rows below")
+        os.write(terminal, b"ad\r")  # approve; and a reason that begins with the key for deny
+        read("screen yet")
+        os.write(terminal, b"q")
+
+    code, _ = on_terminal(shell, ["watch", "burst", "--by", "ann"], talk, columns=60, rows=9)
+    assert code == 0
+    assert not [each for each in shell("log", "burst", "--json").lines if each["type"] == "decision_received"]
+
+
 def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
     """Ctrl-C ends the live view with 0, and the run continues."""
     assert shell("start", "two", "--thread", "left").code == 0

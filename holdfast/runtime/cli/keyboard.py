@@ -49,6 +49,11 @@ class Keyboard:
         """Wait for the next key."""
         return await self._queue.get()
 
+    def drop(self) -> None:
+        """Forget what was typed ahead."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Leave the terminal to another program for a block; what was typed ahead is dropped."""

@@ -85,7 +85,9 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
         async def answer() -> None:
             while True:
                 key = view.pressed = await keyboard.key()
-                if not view.scroll(key):
+                if view.explain(key):
+                    keyboard.drop()  # a reason that was typed ahead must not act as commands
+                elif not view.scroll(key):
                     result = view.keys.key(key)
                     if result == "leave":
                         return

@@ -348,7 +348,7 @@ def first_looks(conversation: Conversation) -> Reply:
 
 
 async def paused(run: Handle, rig: Rig) -> None:
-    """Pause with a request open, twice, approve meanwhile, resume; then once more, and for a while, and say something."""
+    """Pause with a request open, twice, approve meanwhile, resume; then again, and for a while, and say something."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("pause", {"by": "alice", "reason": "let me look"}))
     await run.signal("pause", {"by": "alice", "reason": "let me look again"})

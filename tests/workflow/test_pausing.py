@@ -29,8 +29,8 @@ async def test_a_paused_run_resumes_by_person_and_by_time_and_replays(rig: Start
         await paused(run, r)
         events = await check_thread(client, run)
         pauses = [event.reason for event in events if isinstance(event, RunPaused)]
-        assert pauses == ["let me look", "let me look again", ""]
-        assert [event.by for event in events if isinstance(event, RunResumed)] == ["bob", ""]
+        assert pauses == ["let me look", "let me look again", "", ""]
+        assert [event.by for event in events if isinstance(event, RunResumed)] == ["bob", "bob", ""]
         kinds = [event.type for event in events]
         started = kinds.index("tool_call_started", kinds.index("run_paused"))
         assert kinds.index("decision_received") < kinds.index("run_resumed") < started

@@ -1,9 +1,9 @@
 """Bodies of requests, as JSON. No body names its sender: the caller's token or key does."""
 
 import json
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
 from holdfast.authority.follow_ups import WhenBusy
@@ -143,12 +143,17 @@ class RevocationBody(ReasonBody):
         return self
 
 
+def _whole(value: object) -> object:
+    """JSON has one type of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class LiftBody(ReasonBody):
     """A constraint to lift: the calls that it refuses are judged again like any others."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"constraint": 3, "reason": "the invoice is unlocked"}]})
 
-    constraint: int = Field(ge=1, le=1_000_000_000, examples=[3])
+    constraint: Annotated[int, BeforeValidator(_whole)] = Field(ge=1, le=1_000_000_000, examples=[3])
     """Its number, as the thread's state lists it."""
 
 

@@ -31,7 +31,7 @@ CATCH_UP = 2_000
 COLUMNS = "position, at, type, step, agent, call, tool, request, status, actor, body"
 """Those of a row, after its thread."""
 
-_INSERT = f"INSERT INTO holdfast.event_rows (thread, {COLUMNS}) VALUES ({', '.join(['%s'] * 12)})"  # noqa: S608
+_COPY = f"COPY holdfast.event_rows (thread, {COLUMNS}) FROM STDIN"
 _LAST = "SELECT position + 1, step, agent FROM holdfast.event_rows WHERE thread = %s ORDER BY position DESC LIMIT 1"
 _CALLS = (
     "SELECT call, tool FROM holdfast.event_rows WHERE thread = %s AND type = 'tool_call_requested' AND call = ANY(%s)"
@@ -79,13 +79,18 @@ async def insert_rows(
     await _look_back(connection, thread, events, carried)
     rows = [(thread, *row) for row in rows_of(events, carried)]
     try:
-        async with connection.transaction(), connection.cursor() as cursor:
-            await cursor.executemany(_INSERT, rows)
+        async with connection.transaction():
+            await _copy(connection, rows)
     except psycopg.DataError as error:
         log.warning("event_bodies_left_out", thread=thread, position=rows[0][1], reason=str(error).strip())
-        bare = [(*row[:-1], Jsonb({})) for row in rows]
-        async with connection.cursor() as cursor:
-            await cursor.executemany(_INSERT, bare)
+        await _copy(connection, [(*row[:-1], Jsonb({})) for row in rows])
+
+
+async def _copy(connection: psycopg.AsyncConnection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add rows in one statement: COPY costs a fraction of an INSERT for each."""
+    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        for row in rows:
+            await copy.write_row(row)
 
 
 def rows_of(events: Sequence[dict[str, Any]], carried: Carried) -> Iterator[tuple[Any, ...]]:

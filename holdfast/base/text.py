@@ -6,7 +6,7 @@ QUOTED_CHARS = 2_000
 """Maximum length of a quoted text, by default; a longer one is cut, with a note that says so."""
 
 # On a screen where people approve tool calls, no text of a model or a tool may act on the terminal, reorder a line or
-# carry what nobody sees: control characters, Unicode's bidirectional controls and its default-ignorable code points.
+# carry what is invisible: control characters, bidirectional controls and default-ignorable code points of Unicode.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"

@@ -37,14 +37,14 @@ def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: boo
     Args:
         state: The state before.
         findings: One for each tool.
-        baseline: They ran because requests have opened; else because of a long pause.
+        baseline: They ran because requests have opened; else because of a long wait.
         at: Now, for requests that open again.
     """
-    paused = state.paused(at)
-    if baseline and not paused:
+    stale = state.stale_for(at)
+    if baseline and not stale:
         return [BaselineRecorded(findings=findings)]
-    # After a pause, this is not the world as it was when people were asked.
-    verified = StateVerified(paused_seconds=paused, findings=findings)
+    # After a long wait, this is not the world as it was when people were asked.
+    verified = StateVerified(paused_seconds=stale, findings=findings)
     found = tuple(map(FindingDigest.of, findings))
     changed = changes(state.freshness.baseline, found)
     return [verified, *_asked_again(state, changed, at=at)] if changed else [verified]

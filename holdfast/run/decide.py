@@ -28,7 +28,7 @@ from holdfast.run.state import RunState
 
 
 def next_action(state: RunState, *, at: datetime) -> Action:
-    """Return what the run does next. After a long pause, it looks at the world before it does anything.
+    """Return what the run does next. After a long wait, it looks at the world before it does anything.
 
     Args:
         state: Where the run is.
@@ -37,7 +37,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     if state.pause:
         return Wait()
     action = _without_looking(state)
-    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.paused(at):
+    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
         return Verify(state.spec.verify)
     if state.spec and isinstance(action, Wait) and baseline_due(state):
         return Verify(state.spec.verify, baseline=True)

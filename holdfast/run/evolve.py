@@ -233,7 +233,7 @@ def _note_time(before: RunState, event: AgentEvent, after: RunState) -> RunState
         return replace(after, freshness=replace(after.freshness, stale_seconds=0, acted_at=event.at))
     spec: AgentSpec | None = event.spec if isinstance(event, AgentLoaded) else before.spec
     # Without an agent it is not known whether it has `verify` tools: the pause stays as it was noted.
-    stale = freshness.paused(spec, event.at) if spec else freshness.stale_seconds
+    stale = freshness.stale_for(spec, event.at) if spec else freshness.stale_seconds
     acted_at: datetime | None = event.at if _acts(before, event) else freshness.acted_at
     if (stale, acted_at) == (freshness.stale_seconds, freshness.acted_at):
         return after

@@ -142,9 +142,9 @@ class RunState:
             "too long. Raise the limit, or put long texts into files."
         )
 
-    def paused(self, at: datetime) -> int:
+    def stale_for(self, at: datetime) -> int:
         """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
-        return self.freshness.paused(self.spec, at)
+        return self.freshness.stale_for(self.spec, at)
 
     def effect_key(self, number: int, call: ToolCall) -> str:
         """Return the key of the one effect that a call has: in no other run of the thread, and under no other number.

@@ -46,7 +46,7 @@ class Freshness:
     baseline: tuple[FindingDigest, ...] = ()
     """What the `verify` tools found last since the step began: the world that approvals of this step are good for."""
 
-    def paused(self, spec: AgentSpec | None, at: datetime) -> int:
+    def stale_for(self, spec: AgentSpec | None, at: datetime) -> int:
         """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0.
 
         Once stale, the picture stays stale until the tools have run: an LLM that replies after a day replies to what

@@ -82,7 +82,7 @@ class Thread:
 
         Args:
             after: The position of the last event that you have; -1 for none.
-            follow: Go on with events as they are recorded, until the latest run has ended.
+            follow: Continue with events as they are recorded, until the latest run has ended.
 
         Raises:
             EventsMissing: Some of them can no longer be read. When following, they are skipped instead.

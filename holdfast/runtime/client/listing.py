@@ -87,7 +87,7 @@ async def list_threads(
 
     Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (how many
     requests are open), `task` (in one line), `usage` and `llm`. What is unknown is None: the task of a run that another
-    program started, and tokens that nobody has reported within a second.
+    program started, and tokens that were not reported within a second.
 
     Visibility lags a little, and has the step as of the last change of status: open threads are queried.
 

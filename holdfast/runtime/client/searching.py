@@ -29,8 +29,8 @@ async def search(threads: Threads, query: str, *, limit: int | None = None) -> l
 async def newest(threads: Threads, query: str, *, limit: int) -> list[WorkflowExecution]:
     """Return the latest runs of the `limit` threads that were started last, newest first.
 
-    The server cannot sort by start: it lists open runs by their start, then closed runs by their end. Whatever ended
-    before the last of the newest had started, and all that follows it, is older than that.
+    The server cannot sort by start: it lists open runs by their start, then closed runs by their end. A run
+    that ended before the oldest of those found had started is older than all of them, and so is each run after it.
 
     Raises:
         HoldfastError: The namespace lacks Holdfast's search attributes.

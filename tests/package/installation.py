@@ -1,12 +1,21 @@
 """Build the wheel, and install it into environments of its own, as users have them."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.integration.processes import reserve_ports
+
 ROOT = Path(__file__).parents[2]
+SECONDS = 60.0
+"""After which a worker that is not ready, or does not end, is a failure."""
+
 OURS = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL", "PG", "PYTHON", "VIRTUAL_ENV")
 
 
@@ -51,6 +60,32 @@ class Installation:
     def holdfast(self, *words: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run `holdfast` to its end in a folder."""
         return self.run(self.command, *words, folder=folder, **variables)
+
+    @contextmanager
+    def worker(self, *words: str, folder: Path) -> Iterator[str]:
+        """Run `holdfast worker …` during the block, on ports of its own; yield what it printed until it was ready."""
+        if not (folder / ".holdfast").exists():
+            reserve_ports(folder / ".holdfast")
+        log = folder / "worker.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [self.command, "worker", *words],
+                cwd=folder,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            deadline = time.monotonic() + SECONDS
+            while "\nReady" not in log.read_text():
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.02)
+            yield log.read_text()
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == 0, log.read_text()
 
 
 def install(wheel: Path, folder: Path, *, beside: Path | None) -> Installation:

@@ -1,22 +1,18 @@
 """A newcomer types the commands of the first tutorial, in an empty folder, where the wheel is installed."""
 
 import shlex
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import DOCS, snippets
-from tests.integration.processes import reserve_ports
-from tests.package.installation import Installation
+from tests.package.installation import SECONDS, Installation
 
 PAGE = snippets(DOCS / "tutorial/first-agent.md")
-SECONDS = 60.0
 FIVE_MINUTES = 300.0
 
 
@@ -50,7 +46,7 @@ class Newcomer:
                 self.folder /= folder
             case ["holdfast", "worker", "--dev"]:
                 self.workers.close()
-                self.workers.enter_context(worker(self.installation, words, self.folder))
+                self.workers.enter_context(self.installation.worker(*words[2:], folder=self.folder))
             case ["holdfast", verb, thread, *_] if verb in ("approve", "show"):
                 state = "waiting_approval" if verb == "approve" else "completed"
                 self.wait(lambda: f'"status": "{state}"' in self.run("show", thread, "--json"))
@@ -71,33 +67,6 @@ class Newcomer:
         deadline = time.monotonic() + SECONDS
         while not condition():
             assert time.monotonic() < deadline
-
-
-@contextmanager
-def worker(installation: Installation, words: list[str], folder: Path) -> Iterator[None]:
-    """Run the worker until the end of the block, or until the next one starts, as with Ctrl-C."""
-    if not (folder / ".holdfast").exists():
-        reserve_ports(folder / ".holdfast")
-    log = folder / "worker.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [installation.command, *words[1:]],
-            cwd=folder,
-            env=installation.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        deadline = time.monotonic() + SECONDS
-        while "\nReady" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-        yield
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 0, log.read_text()
 
 
 def test_a_newcomer_has_an_agent_of_their_own(

@@ -1,44 +1,16 @@
 """The wheel, where nothing is set up: the example without a catalog, and the names that it must not take."""
 
-import signal
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import reserve_ports
 from tests.package.installation import Installation
-
-SECONDS = 60.0
-
-
-@contextmanager
-def worker(installation: Installation, *words: str, folder: Path) -> Iterator[str]:
-    """Run `holdfast worker …` during the block, on ports of its own; yield what it printed until it was ready."""
-    reserve_ports(folder / ".holdfast")
-    log = folder / "worker.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            words, cwd=folder, env=installation.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-    try:
-        deadline = time.monotonic() + SECONDS
-        while "\nReady" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-        yield log.read_text()
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 0, log.read_text()
 
 
 def test_the_example_is_there_without_a_catalog(developed: Installation, tmp_path: Path) -> None:
     """`holdfast worker --dev` in an empty folder offers the release agent, with a scripted LLM."""
-    with worker(developed, developed.command, "worker", "--dev", folder=tmp_path) as printed:
+    with developed.worker("--dev", folder=tmp_path) as printed:
         assert "agents: release" in printed
         doctor = developed.holdfast("doctor", folder=tmp_path)
         assert "missing" not in doctor.stdout, doctor.stdout

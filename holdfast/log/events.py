@@ -159,8 +159,8 @@ class TaskRefined(Event, Proven):
     """
 
     type: Literal["task_refined"] = "task_refined"
-    number: int
-    """Counted from 1 throughout the thread."""
+    refinement: int
+    """Its number, counted from 1 throughout the thread."""
     kind: RefinementKind
     text: str
     by: str

@@ -51,7 +51,7 @@ def refine_task(state: RunState, event: TaskRefined) -> RunState:
     if not event.proof:
         authority = replace(authority, requesters_unproven=True)
     refinement = TaskRefinement(
-        number=event.number,
+        number=event.refinement,
         message=event.position,
         kind=event.kind,
         text=event.text,

@@ -82,7 +82,7 @@ def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefin
         return "too_many", full
     proven = bool(speaker.proof)  # without a proof, what would expire counts for nothing
     return TaskRefined(
-        number=len(before) + 1,
+        refinement=len(before) + 1,
         kind=given.kind,
         text=given.text,
         by=given.by,

@@ -161,7 +161,7 @@ class Transcript:
                     self._waiting[event.position] = event.content
             case events.TaskRefined():
                 self._waiting[event.position] = refinement_text(
-                    number=event.number, kind=event.kind, by=event.by, text=event.text
+                    number=event.refinement, kind=event.kind, by=event.by, text=event.text
                 )
             case events.MessageTaken():
                 self._append(self.keep_original(event.message, self._waiting.pop(event.message)))

@@ -149,7 +149,7 @@ UNRELATED: list[AgentEvent] = [
     RunResumed(by="alice"),
     RunFinished(outcome="failed"),
     UserMessageReceived(content="more", position=9),
-    TaskRefined(number=1, kind="narrow", text="less", by="alice", position=8),
+    TaskRefined(refinement=1, kind="narrow", text="less", by="alice", position=8),
     MessageTaken(message=5),
     MessageAwaited(result="done"),
     AgentLoaded(spec=agent_spec(), spec_hash="h", workspace="/w"),

@@ -78,7 +78,7 @@ def test_a_refinement_is_shown_with_the_task() -> None:
     refine(thread, kind="rescope", text="Publish *1.3*", by="bob")
     view = thread.state.view()
     assert view["task"] == "the task"
-    assert [(each["number"], each["kind"], each["text"], each["by"]) for each in view["refinements"]] == [
+    assert [(each["refinement"], each["kind"], each["text"], each["by"]) for each in view["refinements"]] == [
         (1, "narrow", "Only the EU", "alice"),
         (2, "rescope", "Publish *1.3*", "bob"),
     ]
@@ -230,7 +230,7 @@ def test_an_id_counts_once() -> None:
         "duplicate",
     ]
     assert [refine(thread), refine(thread)] == ["queued", "queued"]
-    assert [each.number for each in refinements(thread)] == [1, 2, 3]
+    assert [each.refinement for each in refinements(thread)] == [1, 2, 3]
 
 
 def test_a_run_of_an_older_level_has_no_refinements() -> None:
@@ -382,7 +382,7 @@ def test_the_audit_finds_forged_refinements() -> None:
         {"by": "mallory"},
         {"by": "bob"},
         {"signature": "", "proof": "", "key": ""},
-        {"number": 2},
+        {"refinement": 2},
         {"text": "Everything"},
         {"kind": "rescope"},
         {"until": NOW},

@@ -115,7 +115,7 @@ def text_of_message(event: UserMessageReceived) -> str:
 
 def text_of_refinement(event: TaskRefined) -> str:
     """Return what the LLM reads of a refinement."""
-    return refinement_text(number=event.number, kind=event.kind, by=event.by, text=event.text)
+    return refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
 
 
 @given(SEEDS)

@@ -25,7 +25,7 @@ async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client
         events = await check_thread(client, run)
         assert [event.type for event in events] == EXPECTED["refined"].split()
         found = [event for event in events if isinstance(event, TaskRefined)]
-        assert [(event.number, event.kind) for event in found] == [(1, "narrow"), (2, "correct"), (3, "rescope")]
+        assert [(event.refinement, event.kind) for event in found] == [(1, "narrow"), (2, "correct"), (3, "rescope")]
         taken = {event.message for event in events if isinstance(event, MessageTaken)}
         assert taken == {event.position for event in found}
         lines = [event_summary(event.model_dump(mode="json")) for event in events]

@@ -29,4 +29,10 @@ class TaskRefinement(Frozen):
 
     def view(self) -> dict[str, Any]:
         """Return the refinement as `show` presents it."""
-        return self.model_dump(mode="json", include={"number", "kind", "text", "by", "at"})
+        return {
+            "refinement": self.number,
+            "kind": self.kind,
+            "text": self.text,
+            "by": self.by,
+            "at": self.at.isoformat(),
+        }

@@ -104,8 +104,8 @@ class Constraint(Frozen):
 class TaskRefinement(Frozen):
     """How a person refined the task of a thread (`Thread.refine`)."""
 
-    number: int
-    """Counted from 1 throughout the thread."""
+    refinement: int
+    """Its number, counted from 1 throughout the thread."""
     kind: RefinementKind
     text: str
     by: str

@@ -109,7 +109,7 @@ def _summary(event: JSON) -> str:
         case "task_refined":
             proof = f" ({event['proof']})" if event["proof"] else ""
             return brief(
-                f"refinement {event['number']}, {event['kind']}, by {event['by']}{proof}: {event['text']}", 240
+                f"refinement {event['refinement']}, {event['kind']}, by {event['by']}{proof}: {event['text']}", 240
             )
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"

@@ -136,7 +136,7 @@ def show_screen(
 
 def refinement_row(refinement: JSON) -> tuple[str, str]:
     """How the task was refined: number and kind, by whom and when, and the text in lines of its own."""
-    head = f"{refinement['number']}, {refinement['kind']}, by {brief(refinement['by'])}, {clock(refinement['at'])}"
+    head = f"{refinement['refinement']}, {refinement['kind']}, by {brief(refinement['by'])}, {clock(refinement['at'])}"
     return "Refined", f"{head}\n{indented(visible(refinement['text']))}"
 
 

@@ -173,8 +173,10 @@ async def refine(
     (kind, typed), private, name = given[0], session.private_key(key), session.person(by)
     payload = {"kind": kind, "text": read_content(typed, None, what=f"--{kind}"), "by": name, "when_busy": when_busy}
     threads = await session.connect(thread)
-    from holdfast.runtime.client import refining
+    from holdfast.runtime.client import loops, refining
 
+    if await loops.find_loop(threads, thread):
+        raise typer.BadParameter("a loop has no task of its own to refine; edit the files of its workspace instead")
     return _report_message(session, thread, await refining.refine(threads, thread, payload, private=private))
 
 

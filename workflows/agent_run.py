@@ -432,6 +432,15 @@ class AgentRunWorkflow:
     def _may_resume(self, payload: Any = None, *more: Any) -> None:
         self._refuse("resume", payload)
 
+    @workflow.update(name="refine")
+    async def refine_update(self, payload: Any = None, *more: Any) -> View:
+        """Refine the task, as the signal `refine` does, and return the outcome: {"kind": "narrow", "text", "by"}."""
+        return await self._answer("refine", payload)
+
+    @refine_update.validator
+    def _may_refine(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("refine", payload)
+
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
     @property

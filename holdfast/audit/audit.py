@@ -51,6 +51,7 @@ from holdfast.log.events import (
     RunUnblocked,
     SignalRejected,
     StateVerified,
+    TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -75,6 +76,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import StartCalls, TakeMessages
 from holdfast.run.pausing import on_pause, on_resume
+from holdfast.run.refining import on_refinement
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.state import RunState
@@ -237,6 +239,8 @@ class Audit:
                 yield on_lift(state, event.said, at=at)[1]
             case UserMessageReceived(task=False):
                 yield on_message(state, event.said.model_dump(), name="say", at=at)[2]
+            case TaskRefined():
+                yield on_refinement(state, event.said.model_dump(), at=at)[2]
             case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
                 yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
             case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():

@@ -7,7 +7,7 @@
    upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
 4. Events that belong together share a field. `number` links the events of one tool call, `request` (or `request.id`)
    those of one approval request, `rule` those of one remembered rule, `by` and `to` those of one delegation, and
-   `message` a message with the position of its `user_message_received`.
+   `message` a message with the position of its `user_message_received` or `task_refined`.
 5. "Followed by" names the events that come next where nothing else arrives. What people send can come at any time.
 """
 
@@ -20,6 +20,7 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.follow_ups import Message, WhenBusy
 from holdfast.authority.policy import Terms, VerdictKind
+from holdfast.authority.refinements import Refinement, RefinementKind
 from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Lift, Proof, Revocation
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import Content, ToolCall, text_of
@@ -150,16 +151,47 @@ class UserMessageReceived(Event, Proven):
         )
 
 
+class TaskRefined(Event, Proven):
+    """A person refined the task: narrowed it, replaced it or corrected it. Recorded from feature level 1 on.
+
+    Followed by: `message_taken`, at the end of the step: the LLM is shown it as it is shown a message.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` tells repetitions apart.
+    """
+
+    type: Literal["task_refined"] = "task_refined"
+    refinement: int
+    """Its number, counted from 1 throughout the thread."""
+    kind: RefinementKind
+    text: str
+    by: str
+    when_busy: Literal["queue", "interrupt"] = "queue"
+    id: str = ""
+    until: datetime | None = None
+
+    @property
+    def said(self) -> Refinement:
+        """The statement as it was sent, which the signature covers."""
+        return Refinement(
+            kind=self.kind,
+            text=self.text,
+            by=self.by,
+            when_busy=self.when_busy,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
+
+
 class MessageTaken(Event):
-    """A waiting message is shown to the LLM, from the next request on.
+    """A waiting message, or a refinement of the task, is shown to the LLM, from the next request on.
 
     Followed by: further `message_taken`, then `llm_replied`.
-    Correlate: `message` is the position of the `user_message_received`.
+    Correlate: `message` is the position of the `user_message_received` or `task_refined`.
     """
 
     type: Literal["message_taken"] = "message_taken"
     message: int
-    """The position of the message's `user_message_received`."""
+    """The position of the `user_message_received` or `task_refined`."""
 
 
 class AgentLoaded(Event):
@@ -716,6 +748,7 @@ AgentEvent = Annotated[
     | RunContinued
     | RunReset
     | UserMessageReceived
+    | TaskRefined
     | MessageTaken
     | AgentLoaded
     | MemoryRecalled

@@ -1,19 +1,20 @@
 """Context compaction: the request for a summary, and the summary message that stands in for the conversation so far.
 
 1. The request is the unchanged transcript with one instruction after it, so that a provider's prompt cache hits.
-2. The task, later messages from people, unresolved calls and constraints are handed on word for word; the rest is the
-   LLM's summary. The original messages stay in the log.
+2. The task and its refinements, later messages from people, unresolved calls and constraints are handed on word for
+   word; the rest is the LLM's summary. The original messages stay in the log.
 3. A person's message that holds more than text (images, files) follows the summary message as it was sent. Where there
    is no room for it (`holdfast.transcript.transcript.ORIGINALS_BYTES`), the summary message has its text and names what
    is left out.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from holdfast.llm.messages import UserMessage
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import Context
-from holdfast.transcript.transcript import TASK
+from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.transcript.transcript import TASK, refinement_text
 
 INSTRUCTION = """\
 The conversation is about to be compacted: everything above will be replaced by a summary that you write now, and you \
@@ -43,11 +44,16 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
         "This conversation was compacted. What follows stands in for everything before.",
         f"## The task, word for word\n\n{task}",
     ]
+    waiting = {message.message for message in state.inbox.waiting}
+    refinements = [each for each in state.refinements if each.message not in waiting]  # others are yet to be shown
+    if refinements:
+        parts.append("## The task was refined, word for word")
+        parts += [refinement_text(number=r.number, kind=r.kind, by=r.by, text=r.text) for r in refinements]
     context = state.context
     if context.standing_memory:
         parts.append(context.standing_memory)
     if context.follow_ups:
-        parts.append("\n\n".join(_follow_ups(context, originals)))
+        parts.append("\n\n".join(_follow_ups(context, originals, refinements)))
     if context.unresolved_calls:
         lines = "\n".join(f"- {line}" for line in context.unresolved_calls)
         parts.append(f"## Denied, or of unknown outcome\n\n{lines}")
@@ -58,17 +64,20 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
     return "\n\n".join(parts)
 
 
-def _follow_ups(context: Context, originals: Collection[int]) -> Iterator[str]:
-    """The messages that people sent after the task, and what is left out of them."""
+def _follow_ups(context: Context, originals: Collection[int], refinements: Sequence[TaskRefinement]) -> Iterator[str]:
+    """The messages that people sent after the task, what is left out of them, and where refinements came in between."""
     left_out = context.follow_ups_left_out
     complete = not left_out and all(not each.more or each.message in originals for each in context.follow_ups)
     yield "## Said since, word for word" if complete else "## Said since, word for word but for what is left out"
     if left_out:
         yield f"[The first {left_out:,} messages are in the log, and left out here]"
+    marks = {each.message: f"- [here came refinement {each.number} of the task]" for each in refinements}
     for each in context.follow_ups:
+        yield from (marks.pop(position) for position in sorted(marks) if position < each.message)
         if each.more and each.message in originals:
             yield f"- [message {each.message}, with {each.more}: see below]"
         elif each.more:
             yield f"- {each.text}\n  [{each.more} of message {each.message}: in the log, and left out here]"
         else:
             yield f"- {each.text}"
+    yield from marks.values()

@@ -81,6 +81,8 @@ class RunResult(Sealed):
     usage: Usage
     llm: str = ""
     """The LLM that the tokens were for; empty below the feature level that names it."""
+    refinements: int = 0
+    """How often people have refined the task."""
 
 
 class EffectsRequest(Order):

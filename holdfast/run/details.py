@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.authority.approvals import ApprovalRequest
+from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.run.features import REFINE_TASK
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.pause import Pause
 
@@ -43,6 +45,13 @@ RESULT_CHARS = 20_000
 
 HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
 """Decisions after which nothing runs: a person may take them without having seen all of a call."""
+
+KIND_WORDS: Mapping[RefinementKind, str] = {
+    "narrow": "narrowed",
+    "rescope": "replaced",
+    "correct": "corrected",
+}
+"""What each kind of refinement did to the task."""
 
 WHO = '```json\n{"by": "your name"}\n```'
 """The payload of a signal that needs nothing but a name."""
@@ -90,7 +99,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         refused: The last events that record a refused signal or update, oldest first.
     """
     agent = state.spec.name if state.spec else "loading…"
-    lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}", ""]
+    refined = f" · task refined ({len(state.refinements)})" if state.refinements else ""
+    lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}{refined}", ""]
     if state.pause:
         lines += paused_details(state.pause)
     if state.blocked:
@@ -107,7 +117,7 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     if running := [call.call for call in state.calls.current if call.phase == "started"]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
-    lines += ["### Task", "", quoted(state.task)]
+    lines += ["### Task", "", quoted(state.task), *_refinements(state)]
     if state.outcome and state.result:
         lines += ["", "### Result", "", quoted(state.result, RESULT_CHARS)]
     return "\n".join(lines)
@@ -170,6 +180,25 @@ def _constraints(state: RunState) -> list[str]:
         return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]
     payload = json.dumps({"constraint": shown[-1].number, "by": "your name", "reason": "why"}, indent=1)
     return [*lines, f"To lift one, press {WHERE}: `lift`", "", f"```json\n{payload}\n```", ""]
+
+
+def _refinements(state: RunState) -> list[str]:
+    """How the task was refined, and the signal that refines it."""
+    lines: list[str] = []
+    for each in state.refinements:
+        about = f"{plain(KIND_WORDS[each.kind])} by {plain(each.by, 100)}, {each.at:%Y-%m-%d %H:%M} UTC"
+        lines += ["", f"**Refinement {each.number}**: {about}", "", quoted(each.text)]
+    if state.outcome or state.spec is None or state.features < REFINE_TASK:
+        return lines
+    if state.spec.policy.signatures == "required":
+        return [
+            *lines,
+            "",
+            f"Only a signed refinement counts: `{code(f'holdfast refine {state.thread} --narrow TEXT')}`",
+        ]
+    payload = json.dumps({"kind": "narrow", "text": "what to do from now on", "by": "your name"}, indent=1)
+    what = f"To refine it (`narrow`, `rescope` or `correct`), press {WHERE}: `refine`"
+    return [*lines, "", what, "", f"```json\n{payload}\n```"]
 
 
 def _refusal(event: AgentEvent) -> str:

@@ -45,6 +45,7 @@ from holdfast.log.events import (
     RunUnblocked,
     SignalRejected,
     StateVerified,
+    TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -57,6 +58,8 @@ from holdfast.run.evolve_context import (
     keep_baseline,
     lower_trust,
     receive_message,
+    refine_task,
+    take_message,
     trust_of_findings,
 )
 from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
@@ -136,10 +139,10 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         # Messages of people.
         case UserMessageReceived():
             return receive_message(state, event)
+        case TaskRefined():
+            return refine_task(state, event)
         case MessageTaken():
-            message = state.inbox.find(event.message)
-            context = state.context.add_follow_up(message)
-            return replace(state, inbox=state.inbox.take(message), context=context, idle=state.idle.end())
+            return take_message(state, event)
         case MessageAwaited():
             idle, steps = state.idle.begin(event.at), state.steps.use_reply()
             return replace(state, idle=idle, result=event.result, steps=steps)

@@ -5,12 +5,21 @@ from functools import reduce
 from holdfast.base.replacing import replace
 from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
-from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
+from holdfast.log.events import (
+    Finding,
+    LLMReplied,
+    MessageTaken,
+    StateVerified,
+    TaskRefined,
+    ToolCallFinished,
+    UserMessageReceived,
+)
 from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
 from holdfast.run.substates.freshness import FindingDigest
 from holdfast.run.substates.inbox import WaitingMessage
+from holdfast.run.substates.refinements import TaskRefinement
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
@@ -25,8 +34,6 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
     authority = authority.add_requester(event.by)
     if event.position == 1:
         return replace(state, task=text, origin=replace(state.origin, user=event.by), authority=authority)
-    # One person's memory must not be recalled for another person.
-    proven = state.origin.user_proven and event.by == state.origin.user
     message = WaitingMessage(
         message=event.position,
         text=clip(text, FOLLOW_UPS_CHARS),
@@ -34,8 +41,40 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
         more=more_than_text(event.content),
         size=size_of(event.content),
     )
-    origin = replace(state.origin, user_proven=proven)
-    return replace(state, origin=origin, inbox=state.inbox.receive(message), authority=authority)
+    inbox = state.inbox.receive(message)
+    return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority)
+
+
+def refine_task(state: RunState, event: TaskRefined) -> RunState:
+    """Refine the task: the refinement waits like a message, and who makes it asks for what follows."""
+    authority = state.authority
+    if not event.proof:
+        authority = replace(authority, requesters_unproven=True)
+    refinement = TaskRefinement(
+        number=event.refinement,
+        message=event.position,
+        kind=event.kind,
+        text=event.text,
+        by=event.by,
+        at=event.at,
+        id=event.id,
+    )
+    waiting = WaitingMessage(message=event.position, text=event.text, by=event.by, size=size_of(event.text))
+    return replace(
+        state,
+        refinements=(*state.refinements, refinement),
+        origin=state.origin.heard(event.by),
+        inbox=state.inbox.receive(waiting),
+        authority=authority.add_requester(event.by),
+    )
+
+
+def take_message(state: RunState, event: MessageTaken) -> RunState:
+    """Show a waiting message to the LLM, or a refinement of the task, which a compaction keeps apart."""
+    message, context = state.inbox.find(event.message), state.context
+    if all(refinement.message != event.message for refinement in state.refinements):
+        context = context.add_follow_up(message)
+    return replace(state, inbox=state.inbox.take(message), context=context, idle=state.idle.end())
 
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:

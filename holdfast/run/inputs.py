@@ -1,21 +1,14 @@
 """The events that follow from signals and updates: all are recorded, even meaningless ones. Pure functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, Literal, cast
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
 from holdfast.authority.approvals import DecisionOutcome
-from holdfast.authority.follow_ups import (
-    INBOX,
-    INBOX_BYTES,
-    LONGEST_MESSAGE,
-    Message,
-    MessageOutcome,
-    read_message,
-)
+from holdfast.authority.follow_ups import Message, MessageOutcome, read_message
 from holdfast.authority.statements import (
     AuthorityDelegation,
     DecisionKind,
@@ -26,20 +19,19 @@ from holdfast.authority.statements import (
 )
 from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
+from holdfast.run.arrivals import verify_sender, when_shown
 from holdfast.run.constraints import on_lift
 from holdfast.run.decisions import Events, on_decision
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, INTERRUPT_NAMES_TOOLS, PAUSE_BY_PERSON
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, PAUSE_BY_PERSON, REFINE_TASK
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
-    Refusal,
     Speaker,
     claimed,
     on_delegation,
     on_revocation,
     policy_of,
     refuse_reuse,
-    verify_speaker,
 )
 from holdfast.run.state import RunState
 
@@ -48,7 +40,13 @@ CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_lat
 
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
-) | {"compact": COMPACT_ON_REQUEST, "lift": CONSTRAINTS, "pause": PAUSE_BY_PERSON, "resume": PAUSE_BY_PERSON}
+) | {
+    "compact": COMPACT_ON_REQUEST,
+    "lift": CONSTRAINTS,
+    "pause": PAUSE_BY_PERSON,
+    "resume": PAUSE_BY_PERSON,
+    "refine": REFINE_TASK,
+}
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
 
@@ -57,6 +55,8 @@ names, as they did in older releases, which recorded them as unknown: a handler 
 cannot decode.
 """
 
+MESSAGES = ("say", "refine")
+"""The signals that the LLM reads. Each is taken in as the update of its name, because it may interrupt an LLM call."""
 
 MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift]] = {
     "delegate_authority": AuthorityDelegation,
@@ -85,7 +85,7 @@ def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
 
 
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
-    """Return the events that follow from a signal of any name and payload, except `say` (`on_message`)."""
+    """Return the events that follow from a signal of any name and payload, except `MESSAGES`."""
     if in_level(SIGNALS, signal, state):
         match signal:
             case "approve" | "deny" | "respond":
@@ -180,23 +180,9 @@ def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tup
     given = read_message(payload)
     judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
     if isinstance(judged, UserMessageReceived):
-        if state.pause:
-            return "queued", "the run is paused; the LLM is shown it after the run resumes", [judged]
-        if state.idle.awaiting:
-            return "accepted", "the run resumes with it", [judged]
-        if judged.when_busy == "interrupt":
-            return "interrupting", _interrupting(state), [judged]
-        return "queued", "the LLM is shown it at the end of the step", [judged]
+        return *when_shown(state, judged.when_busy), [judged]
     outcome, why = judged
     return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload)
-
-
-def _interrupting(state: RunState) -> str:
-    """What a message that interrupts leads to. It ends an LLM call, and no tool: an effect may be under way."""
-    tools = sorted({call.call.name for call in state.calls.current if call.phase == "started"})
-    if not tools or state.features < INTERRUPT_NAMES_TOOLS:
-        return "the LLM call is made again, with the message"
-    return f"an interrupt ends no tool: the LLM is shown the message when {', '.join(tools)} has ended"
 
 
 def _judge_message(
@@ -210,12 +196,8 @@ def _judge_message(
         return speaker
     if (state.pause or not state.idle.awaiting) and given.when_busy == "reject":
         return "busy", f"the run is {state.status}, and the sender asked for the message not to wait"
-    inbox = state.inbox
-    waiting = len(inbox.waiting) + inbox.unanswered
-    size = sum(message.size for message in inbox.waiting) + inbox.unanswered_bytes
-    if waiting and (waiting >= INBOX or size + size_of(given.message) > INBOX_BYTES):
-        held = f"{waiting:,} messages with {size:,} bytes wait for the LLM's answer"
-        return "too_many", f"{held}; the limit is {INBOX:,} with {INBOX_BYTES:,}: send it again after the answer"
+    if full := state.inbox.full(size_of(given.message)):
+        return "too_many", full
     if not speaker.proof:  # without a proof, what would count once and expire counts for nothing
         return UserMessageReceived(content=given.message, by=given.by, when_busy=given.when_busy)
     return UserMessageReceived(
@@ -231,19 +213,11 @@ def _judge_message(
 
 
 def _speaker(state: RunState, message: Message, *, at: datetime) -> Speaker | tuple[MessageOutcome, str]:
-    """Who sent the message, or why it is refused. Where no proof is required, a name is taken on trust."""
-    speaker, required = verify_speaker(state, message), policy_of(state).proves_requesters
-    if not message.signature and required:
+    """Who sent the message, or why it is refused."""
+    required = policy_of(state).proves_requesters
+    if required and not message.signature:
         return "unsigned", "requesters may not approve here, so requesters have to sign: --key, or a gateway"
-    if isinstance(speaker, Refusal) or not message.signature:
-        return ("bad_signature", speaker.explanation) if required and isinstance(speaker, Refusal) else Speaker()
-    until = message.until
-    if not message.id or until is None:
-        return "malformed", "a signed message counts once: give it an `id` of its own, and `until` when it is valid"
-    if until <= at:
-        return "too_late", f"the message was valid until {until.isoformat()}"
-    if until - at > timedelta(seconds=LONGEST_MESSAGE):
-        return "malformed", f"until {until.isoformat()} is too far: {LONGEST_MESSAGE // 86_400} days are the most"
-    if refusal := refuse_reuse(state, message, at=at):
-        return ("duplicate" if refusal.outcome == "duplicate" else "too_many"), refusal.explanation
-    return speaker
+    speaker = verify_sender(state, message, required=required, at=at)
+    if isinstance(speaker, Speaker) and speaker.proof:
+        speaker = refuse_reuse(state, message, at=at) or speaker
+    return speaker if isinstance(speaker, Speaker) else (cast(MessageOutcome, speaker.outcome), speaker.explanation)

@@ -42,7 +42,7 @@ from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
 from holdfast.run.features import RESULT_NAMES_LLM, require_features
 from holdfast.run.held_inputs import HeldInputs
-from holdfast.run.inputs import SIGNALS, in_level, on_message, on_signal
+from holdfast.run.inputs import MESSAGES, SIGNALS, in_level, on_message, on_signal
 from holdfast.run.lookback import Lookback
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.opening import opening_events, refuse_start
@@ -281,7 +281,7 @@ class AgentRun:
         self._record(*opening_events(begin, past, agent=agent, **ids))
 
     def _receive(self, name: str, payload: Any) -> None:
-        if name == "say":
+        if name in MESSAGES and in_level(SIGNALS, name, self.state):
             self._receive_update(name, payload)
             return
         self._record(*on_due(self.state, at=self._recorder.at))
@@ -350,7 +350,13 @@ class AgentRun:
         state = self.state
         if state.outcome == "completed":
             llm = state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else ""
-            result = RunResult(result=state.result, steps=state.steps.count, usage=state.usage, llm=llm)
+            result = RunResult(
+                result=state.result,
+                steps=state.steps.count,
+                usage=state.usage,
+                llm=llm,
+                refinements=len(state.refinements),
+            )
             self.end = End(result=result)
         else:
             self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))

@@ -45,6 +45,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.RunPaused()
             | events.RunResumed()
             | events.UserMessageReceived()
+            | events.TaskRefined()
             | events.MessageTaken()
             | events.MessageAwaited()
             | events.AgentLoaded()

@@ -25,6 +25,7 @@ from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.inbox import Inbox
 from holdfast.run.substates.origin import RunOrigin
 from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.refinements import TaskRefinement
 from holdfast.run.substates.steps import Steps
 from holdfast.tools.effects import PastEffect, effect_key
 
@@ -61,6 +62,9 @@ class RunState:
 
     thread: str = ""
     task: str = ""
+    """What the thread was started with. Nothing changes it; `refinements` say what has changed since."""
+    refinements: tuple[TaskRefinement, ...] = ()
+    """How people have refined the task, oldest first."""
     origin: RunOrigin = field(default_factory=RunOrigin)
     spec: AgentSpec | None = None
     """The agent, as a worker loaded it; None until then."""
@@ -176,6 +180,7 @@ class RunState:
             "step": self.steps.count,
             "events": self.events,
             "task": self.task,
+            "refinements": [refinement.view() for refinement in self.refinements],
             "workspace": self.workspace,
             "pending": [request.view() for request in self.authority.requests],
             "remembered": [rule.view() for rule in self.authority.rules],

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, PAUSE_BY_PERSON
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, PAUSE_BY_PERSON, REFINE_TASK
 from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
 from holdfast.run.pausing import on_pause, on_resume
+from holdfast.run.refining import on_refinement
 from holdfast.run.refusals import is_refused
 from holdfast.run.state import RunState
 
@@ -17,6 +18,7 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "lift": CONSTRAINTS,
     "pause": PAUSE_BY_PERSON,
     "resume": PAUSE_BY_PERSON,
+    "refine": REFINE_TASK,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -48,6 +50,9 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
     if name == "say":
         outcome, explanation, events = on_message(state, payload, name=name, at=at)
         return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")
+    if name == "refine":
+        refined = on_refinement(state, payload, at=at)
+        return UpdateOutcome(*refined, interrupts=refined[0] == "interrupting")
     if name == "compact":
         return UpdateOutcome(*on_compact(state, payload))
     if name == "pause":

@@ -10,6 +10,7 @@
    the messages they lack, and rebuild older ones from the permanent record.
 """
 
+import json
 from base64 import urlsafe_b64encode
 from typing import assert_never
 
@@ -158,6 +159,10 @@ class Transcript:
                     self._append(self.keep_original(event.position, event.content))
                 else:
                     self._waiting[event.position] = event.content
+            case events.TaskRefined():
+                self._waiting[event.position] = refinement_text(
+                    number=event.refinement, kind=event.kind, by=event.by, text=event.text
+                )
             case events.MessageTaken():
                 self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
             case events.MemoryRecalled():
@@ -299,6 +304,23 @@ def verification_text(event: events.StateVerified) -> str:
     found = "\n\n".join(f"## {finding.tool} ({finding.status})\n\n{finding.content}" for finding in event.findings)
     hours = event.paused_seconds / 3600
     return f"This run has waited for {hours:,.1f} hours. These checks ran before it resumed:\n\n{found}"
+
+
+_REFINED = {
+    "narrow": "It narrows the task: do less than was asked for, as the lines below say. Everything else of it stays.",
+    "rescope": "It replaces the task: do what the lines below say, instead of what was asked for before.",
+    "correct": "It corrects the task: where it says otherwise, the lines below are right. Everything else of it stays.",
+}
+"""How a refinement of each kind relates to the task."""
+
+
+def refinement_text(*, number: int, kind: str, by: str, text: str) -> str:
+    """Format a refinement of the task for the LLM.
+
+    Nothing that a person wrote can be taken for Holdfast's words: the name is quoted, and each line begins with `>`.
+    """
+    words = "\n".join(f"> {line}" for line in text.splitlines())
+    return f"[Refinement {number} of the task, by {json.dumps(by)}] {_REFINED[kind]}\n\n{words}"
 
 
 def reset_notice(event: events.RunReset) -> str:

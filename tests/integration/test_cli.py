@@ -381,6 +381,31 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     assert shell("cancel", "halted").code in (0, 5)
 
 
+def test_a_task_is_refined_and_shown(shell: Shell) -> None:
+    """`show` has the task and what has changed of it; `list` and `log` say that it was refined."""
+    assert shell("start", "release", "--thread", "narrowed", "--wait", "--by", "dana").code == 6
+    refined = shell("refine", "narrowed", "--narrow", "Only the notes", "--by", "alice", "--json")
+    assert (refined.code, refined.json["outcome"]) == (0, "queued")
+    none, both, empty, state, shown, listed = shell.all(
+        ("refine", "narrowed"),
+        ("refine", "narrowed", "--narrow", "a", "--correct", "b"),
+        ("refine", "narrowed", "--rescope", " "),
+        ("show", "narrowed", "--json"),
+        ("show", "narrowed"),
+        ("list",),
+    )
+    assert [(ran.code, "--rescope" in ran.err) for ran in (none, both)] == [(2, True)] * 2
+    assert (empty.code, "malformed" in empty.err) == (5, True)
+    assert state.json["task"] == "release"
+    assert [each["text"] for each in state.json["refinements"]] == ["Only the notes"]
+    assert "Refined    1, narrow, by alice" in shown.out
+    assert any("(refined) release" in line for line in listed.out.splitlines() if "narrowed" in line)
+    assert "refinement 1, narrow, by alice: Only the notes" in shell("log", "narrowed").out
+    assert shell("cancel", "narrowed").code == 0
+    late = shell("refine", "narrowed", "--narrow", "Less")
+    assert (late.code, "say narrowed" in late.err) == (5, True)
+
+
 def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
     """`list` filters by status; `pending` shows the requests of all threads, each with its thread."""
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
@@ -746,9 +771,9 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "init start say retry pause resume compact cancel approve deny respond reconcile delegate-authority revoke "
-        "lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget trust "
-        "replay prune migrate doctor policy"
+        "init start say refine retry pause resume compact cancel approve deny respond reconcile delegate-authority "
+        "revoke lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget "
+        "trust replay prune migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]

@@ -61,6 +61,7 @@ RUNS: tuple[Scope, ...] = (
     "decide",
     "delegate",
     "pause",
+    "refine",
 )
 FILE = CallersFile(
     tokens=(
@@ -308,6 +309,50 @@ async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tm
         assert state["paused"]["until"]
         assert [answer.status_code for answer in forever] == [200, 409]
         assert (resumed.status_code, (await http.get(path)).json()["paused"]) == (200, None)
+
+
+async def test_a_task_is_refined_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """An id counts once; a token of before has no right to it; a closed thread says how to continue it."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        path = f"/threads/{thread}"
+        await http.put(path, json={"task": "pay"})
+        request = (await settled(http, thread))["pending"][0]
+        body = {"kind": "narrow", "text": "only half", "id": "half"}
+        answers = [await http.post(f"{path}/refinements", json=body) for _ in range(2)]
+        state = (await http.get(path)).json()
+        wrong = [
+            await http.post(f"{path}/refinements", json={**body, **more})
+            for more in (
+                {"kind": "widen"},
+                {"text": " "},
+                {"text": "x" * 9_000},
+                {"id": ""},
+                {"by": "bob"},
+                {"text": 7},
+            )
+        ]
+        long = await http.post(f"{path}/refinements", json={"kind": "narrow", "text": 'ä"' * 3_000})
+        old = await http.post(f"{path}/refinements", json={"kind": "narrow", "text": "less"}, headers=bearer("of-old"))
+        decision = {"decision": "approve", "request": "1", "digest": request["digest"]}
+        approved = await http.post(f"{path}/decisions", json=decision)
+        await settled(http, thread, "end")
+        late = await eventually(
+            partial(http.post, f"{path}/refinements", json={"kind": "narrow", "text": "less"}),
+            lambda answer: answer.status_code == 409,
+        )
+
+        assert [answer.status_code for answer in answers] == [202, 409], answers[0].text
+        assert (answers[0].json()["outcome"], answers[0].json()["by"]) == ("queued", "alice")
+        assert answers[1].json()["outcome"] == "duplicate"
+        (refinement,) = state["refinements"]
+        assert (state["task"], refinement["text"], refinement["by"]) == ("pay", "only half", "alice")
+        assert [answer.status_code for answer in wrong] == [422] * len(wrong)
+        assert long.status_code == 413
+        assert old.status_code == 403
+        assert "scope refine" in old.json()["detail"]
+        assert approved.status_code == 200, "the digest that was shown before the refinement is still valid"
+        assert late.json()["outcome"] == "too_late"
 
 
 async def test_a_run_is_cancelled_and_a_retry_needs_a_blocked_one(rig: StartRig, tmp_path: Any) -> None:

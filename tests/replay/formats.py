@@ -10,6 +10,7 @@ from typing import Any
 from temporalio import workflow
 
 from holdfast.authority.follow_ups import Message
+from holdfast.authority.refinements import Refinement
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
 from holdfast.base.models import Frozen
 from holdfast.log.upcasters import CURRENT
@@ -31,7 +32,7 @@ from tests.replay.schemas import EVENT_TYPES, fields_of
 
 CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
 
-STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message)
+STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refinement)
 """What people send and may sign."""
 
 INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {

@@ -362,6 +362,19 @@ async def paused(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def refined(run: Handle, rig: Rig) -> None:
+    """Refine the task while a request is open, by update and by signal, which leaves the request valid; then again."""
+    await status_of(run, "waiting_approval")
+    await answer_of(run.execute_update("refine", {"kind": "narrow", "text": "only a and b", "by": "alice", "id": "1"}))
+    await answer_of(run.execute_update("refine", {"kind": "narrow", "text": "only a and b", "by": "alice", "id": "1"}))
+    await run.signal("refine", {"kind": "correct", "text": "the amount is 1", "by": "bob"})
+    await run.signal("refine", {"kind": "widen", "text": "everything", "by": "bob"})
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await status_of(run, "waiting_message")
+    await answer_of(run.execute_update("refine", {"kind": "rescope", "text": "look again", "by": "alice"}))
+    await run.result()
+
+
 def too_long(conversation: Conversation) -> Reply:
     """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
@@ -400,6 +413,7 @@ SCENARIOS: dict[str, Scenario] = {
     "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
     "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
+    "refined": (first_looks, refined, {"idle_limit": 1.0}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

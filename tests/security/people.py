@@ -7,6 +7,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
 from holdfast.authority.follow_ups import Message
+from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from tests.rig import Rig, answer_of, eventually
@@ -44,7 +45,7 @@ def payments(rig: Rig) -> list[int]:
     return [int(line) for line in paid.read_text().splitlines()] if paid.exists() else []
 
 
-def signed(kind: type[Signed], thread: str, **said: Any) -> dict[str, Any]:
+def signed(kind: type[Signed], thread: str, /, **said: Any) -> dict[str, Any]:
     """Return a statement signed by the person who makes it, or by the owner of `key`."""
     key = said.pop("key", None) or KEYS[said["by"]]
     return {**said, "signature": sign(key, kind.model_validate(said).signed_bytes(thread))}
@@ -70,6 +71,14 @@ def revocation(thread: str, by: str, **what: Any) -> dict[str, Any]:
 def lift(thread: str, by: str, constraint: int, **more: Any) -> dict[str, Any]:
     """Return a signed lift of a constraint."""
     return signed(Lift, thread, by=by, constraint=constraint, **more)
+
+
+def refinement(thread: str, text: str, **said: Any) -> dict[str, Any]:
+    """Return a signed refinement of the task; by default one that narrows it."""
+    until = datetime.now(UTC) + timedelta(hours=1)
+    return signed(
+        Refinement, thread, **{"kind": "narrow", "text": text, "id": text, "until": until.isoformat(), **said}
+    )
 
 
 def message(thread: str, text: str, **said: Any) -> dict[str, Any]:

@@ -51,6 +51,7 @@ SIGNALS = [
     "delegate_authority",
     "revoke",
     "lift",
+    "refine",
     "retry",
     "say",
     "of_tomorrow",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.agents.agent import Limits
 from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.llm.blocks import ReasoningBlock, ToolCall, blocks_of
 from holdfast.llm.messages import AssistantMessage, Usage
@@ -338,7 +339,12 @@ class Play:
             else [{"type": "text", "text": text}, {"type": "image", "url": "https://example.com/a.png"}]
         )
         payload = {"message": message, "when_busy": chance.choice(["queue", "interrupt", "reject"])}
-        outcome = thread.update("say", payload)["outcome"]
+        name = "say"
+        if self.features and thread.state.spec and chance.random() < 0.4:
+            name, kinds = "refine", get_args(RefinementKind)
+            when_busy = chance.choice(["queue", "interrupt"])
+            payload = {"kind": chance.choice(kinds), "text": text, "by": chance.choice(PEOPLE), "when_busy": when_busy}
+        outcome = thread.update(name, payload)["outcome"]
         assert outcome in ("accepted", "queued", "interrupting", "busy", "too_late")
         self.sent_messages[text] = outcome
 

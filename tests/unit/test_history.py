@@ -76,6 +76,13 @@ EXPECTED = {
     + (RAN + STEP + "llm_replied message_awaited run_paused run_resumed run_paused ")
     + ("user_message_received run_resumed message_taken ")
     + "llm_replied message_awaited run_finished",
+    "refined": LOADED
+    + "llm_replied "
+    + ASKED
+    + ALLOWED
+    + "tool_call_started tool_call_finished task_refined task_refined signal_rejected decision_received "
+    + (RAN + 2 * "message_taken " + STEP + "llm_replied message_awaited task_refined message_taken ")
+    + "llm_replied message_awaited run_finished",
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

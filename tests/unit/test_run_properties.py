@@ -35,6 +35,7 @@ from holdfast.log.events import (
     ReconcileRequested,
     RunUnblocked,
     SignalRejected,
+    TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -45,7 +46,7 @@ from holdfast.run.commands import Call
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
-from holdfast.transcript.transcript import Transcript
+from holdfast.transcript.transcript import Transcript, refinement_text
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import agent_spec, calls, loaded_thread, says, through_json
 
@@ -107,15 +108,25 @@ def test_every_call_is_answered_once_and_in_call_order(seed: int) -> None:
         assert not waiting
 
 
+def text_of_message(event: UserMessageReceived) -> str:
+    """Return the text that a person sent."""
+    return "".join(block.text for block in blocks_of(event.content) if isinstance(block, TextBlock))
+
+
+def text_of_refinement(event: TaskRefined) -> str:
+    """Return what the LLM reads of a refinement."""
+    return refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
+
+
 @given(SEEDS)
 def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
-    """The LLM sees the task and people's messages in every Temporal run, also after compactions."""
+    """The LLM sees the task, its refinements and messages in every Temporal run, word for word after compactions."""
     thread = play(seed).thread
-    texts = {event.position: event.content for event in events_of(thread.log, UserMessageReceived)}
+    texts = {event.position: text_of_message(event) for event in events_of(thread.log, UserMessageReceived)}
+    texts |= {event.position: text_of_refinement(event) for event in events_of(thread.log, TaskRefined)}
     shown_from = {event.message: event.position for event in events_of(thread.log, MessageTaken)} | {1: 1}
     for message, position in shown_from.items():
-        content = texts[message]
-        text = "".join(block.text for block in blocks_of(content) if isinstance(block, TextBlock))
+        text = texts[message]
         for request in thread.sent:
             if request.position > position and not request.compacting:
                 assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
@@ -275,13 +286,14 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
     """A message is rejected to its sender, or reaches the LLM: once, and before a run completes."""
     played = play(seed)
     log = played.thread.log
-    received = [event.position for event in events_of(log, UserMessageReceived) if event.position != 1]
+    received = [event.position for event in events_of(log, UserMessageReceived | TaskRefined) if event.position != 1]
     taken = [event.message for event in events_of(log, MessageTaken)]
     assert len(set(taken)) == len(taken)
     left = {waiting.message for waiting in played.thread.state.inbox.waiting}
     assert set(taken) | left == set(received)
     assert not left or played.thread.state.outcome != "completed"
     texts = Counter(json.dumps(content_json(event.content)) for event in events_of(log, UserMessageReceived))
+    texts += Counter(event.text for event in events_of(log, TaskRefined))
     for text, outcome in played.sent_messages.items():
         assert sum(count for content, count in texts.items() if text in content) == (
             outcome in ("accepted", "queued", "interrupting")
@@ -293,7 +305,7 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
 
 @given(SEEDS)
 def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
-    """The task, people's messages, denials and unknown outcomes are in the message with the summary, verbatim."""
+    """The task, its refinements, messages, denials and unknown outcomes are in the summary message, verbatim."""
     thread = play(seed).thread
     task, taken, standing = "", [], []
     names: dict[int, tuple[str, str]] = {}
@@ -303,8 +315,10 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
     let_run: set[int] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
-            texts[event.position] = "".join(b.text for b in blocks_of(event.content) if isinstance(b, TextBlock))
+            texts[event.position] = text_of_message(event)
             task = texts[1]
+        elif isinstance(event, TaskRefined):
+            texts[event.position] = text_of_refinement(event)
         elif isinstance(event, MessageTaken):
             taken.append(event.message)
         elif isinstance(event, ToolCallRequested):

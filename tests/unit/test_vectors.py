@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import Message
+from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.authority.votes import Seen
@@ -32,6 +33,7 @@ STATEMENTS: list[Signed] = [
     AuthorityDelegation(by="alice", to="bob", until=UNTIL),
     Revocation(by="alice", delegated_to="bob"),
     Lift(by="alice", constraint=3),
+    Refinement(by="dana", kind="narrow", text="Only the ä", id="r1", until=UNTIL),
     Message(by="dana", message="Publish ä 😀", id="m1", until=UNTIL),
 ]
 
@@ -90,7 +92,8 @@ def test_a_stranger_gets_the_same_from_what_is_shown() -> None:
 def test_each_signed_statement_names_its_own_format() -> None:
     """No two kinds of statement can be confused, and a kind without a format cannot be signed."""
     kinds = [kind for kind in _kinds(Signed) if "FORMAT" in vars(kind)]
-    assert {kind.FORMAT for kind in kinds} == {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1"}
+    formats = {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1", "refine/1"}
+    assert {kind.FORMAT for kind in kinds} == formats
     assert {type(each) for each in STATEMENTS} == set(kinds)
 
 

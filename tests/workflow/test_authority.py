@@ -110,8 +110,14 @@ def hostile(chance: random.Random) -> Any:
             return {chance.choice(["request", "by", "digest", "arguments", "signature"]): chance.choice(fields)}
         case _:
             signature, digest = chance.choice(["", "x" * 86, 1]), chance.choice(["0" * 64, None, 7])
-            given = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result")}
-            return {**given, "decision": chance.choice(decisions), "signature": signature, "digest": digest}
+            given = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result", "text")}
+            return {
+                **given,
+                "kind": "narrow",
+                "decision": chance.choice(decisions),
+                "signature": signature,
+                "digest": digest,
+            }
 
 
 @contextmanager
@@ -132,7 +138,18 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
     async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         state = await status_of(run, "waiting_approval")
-        names = ["approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "lift", "retry", "x" * 500]
+        names = [
+            "approve",
+            "deny",
+            "respond",
+            "reconcile",
+            "delegate_authority",
+            "revoke",
+            "lift",
+            "refine",
+            "retry",
+            "x" * 500,
+        ]
 
         async def send() -> None:
             payload = hostile(chance)
@@ -140,9 +157,9 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
                 if chance.random() < 0.5:
                     await run.signal(chance.choice(names), payload)
                 else:
-                    name = chance.choice(["decide", "delegate_authority", "revoke", "lift"])
+                    name = chance.choice(["decide", "delegate_authority", "revoke", "lift", "refine"])
                     answer = await answer_of(run.execute_update(name, payload))
-                    assert answer["outcome"] not in ("accepted", "waiting_for_quorum")
+                    assert answer["outcome"] not in ("accepted", "waiting_for_quorum", "queued", "interrupting")
 
         for _ in range(0, count, 10):
             await asyncio.gather(*(send() for _ in range(10)))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from holdfast.authority.follow_ups import INBOX, INBOX_BYTES
 from holdfast.base.models import Frozen
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
@@ -33,6 +34,15 @@ class Inbox:
     def receive(self, message: WaitingMessage) -> "Inbox":
         """Let a message wait."""
         return replace(self, waiting=(*self.waiting, message))
+
+    def full(self, size: int) -> str:
+        """Return why there is no room for another message of that many bytes; empty if there is."""
+        waiting = len(self.waiting) + self.unanswered
+        held = sum(message.size for message in self.waiting) + self.unanswered_bytes
+        if not waiting or (waiting < INBOX and held + size <= INBOX_BYTES):
+            return ""
+        words = f"{waiting:,} messages with {held:,} bytes wait for the LLM's answer"
+        return f"{words}; the limit is {INBOX:,} with {INBOX_BYTES:,}: send it again after the answer"
 
     def find(self, position: int) -> WaitingMessage:
         """Return the waiting message whose event has that position.

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from holdfast.base.replacing import replace
+
 
 @dataclass(frozen=True)
 class RunOrigin:
@@ -20,6 +22,10 @@ class RunOrigin:
     """It is known that this person gave the task, and no other person has started a run or sent a message since."""
     starts: dict[str, datetime] = field(default_factory=dict)
     """Sealed starts that have begun a run lately, and when: each counts once."""
+
+    def heard(self, by: str) -> "RunOrigin":
+        """Note who said something: one person's memory must not be recalled for another person."""
+        return replace(self, user_proven=self.user_proven and by == self.user)
 
     @property
     def proven_user(self) -> str:

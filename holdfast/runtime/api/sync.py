@@ -142,6 +142,7 @@ class SyncThread(_Face[Thread]):
     pending = Call(Thread.pending)
     decide = Call(Thread.decide)
     say = Call(Thread.say)
+    refine = Call(Thread.refine)
     retry = Call(Thread.retry)
     compact = Call(Thread.compact)
     lift = Call(Thread.lift)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from holdfast.authority.follow_ups import WhenBusy
+from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import Decision, DecisionKind, Lift
 from holdfast.base.names import person_name
 from holdfast.errors import NotAccepted, Refused, SettingsError
@@ -18,7 +19,7 @@ from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.client import decisions, messages, pausing
+from holdfast.runtime.client import decisions, messages, pausing, refining
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
@@ -195,6 +196,43 @@ class Thread:
         private = read_key(path) if path else None
         answer = await messages.say(self._threads, self.id, message, by=name, when_busy=when_busy, private=private)
         return self._counted(answer, f"message to thread {self.id!r}")
+
+    async def refine(
+        self,
+        kind: RefinementKind,
+        text: str,
+        *,
+        by: str | None = None,
+        when_busy: Literal["queue", "interrupt"] = "queue",
+        key: Path | str | None = None,
+    ) -> MessageResult:
+        """Refine the task of an open run: narrow it, replace it or correct it. The task itself stays readable.
+
+        The agent reads who refined the task, and how. Open requests, approvals and the policy stay as they are.
+
+        Args:
+            kind: `narrow`: less than before; `rescope`: something else instead; `correct`: the task says something
+                wrong.
+            text: What the task is from now on, at most 8,000 bytes.
+            by: Who refines it; None for the client's `by`.
+            when_busy: While the agent is at work: `queue` it until the step has ended, or `interrupt` the LLM call.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `queued`, `interrupting`, or `sent` where no worker has answered: Temporal keeps it for the
+            next one.
+
+        Raises:
+            NotAccepted: The task is as before; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a person
+                who may not refine it, `too_late` for a closed run, which `say` continues, `too_many` where the thread
+                has 50 refinements, or `unknown_update` for a run that a worker before 0.2.0 began.
+            SettingsError: Nothing says who refines it, or the key cannot be read.
+        """
+        path = Path(key) if key else self._key
+        payload = {"kind": kind, "text": text, "by": self._person(by), "when_busy": when_busy}
+        private = read_key(path) if path else None
+        answer = await refining.refine(self._threads, self.id, payload, private=private)
+        return self._counted(answer, f"refinement of thread {self.id!r}")
 
     async def retry(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
         """Resume a blocked run, once its cause is fixed.

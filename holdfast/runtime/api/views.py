@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from holdfast.authority.approvals import RequestKind
+from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.models import Frozen
 from holdfast.llm.messages import Usage
@@ -100,6 +101,17 @@ class Constraint(Frozen):
     """When it ends by itself, which is perhaps over; None for when a person lifts it."""
 
 
+class TaskRefinement(Frozen):
+    """How a person refined the task of a thread (`Thread.refine`)."""
+
+    refinement: int
+    """Its number, counted from 1 throughout the thread."""
+    kind: RefinementKind
+    text: str
+    by: str
+    at: datetime
+
+
 class ThreadLimits(Frozen):
     """What counts towards an agent's limits, and the limits (`holdfast.Limits`)."""
 
@@ -126,6 +138,9 @@ class ThreadState(Frozen):
     events: int
     """How many events the thread has; the last one is at position `events - 1`."""
     task: str
+    """What the thread was started with."""
+    refinements: tuple[TaskRefinement, ...] = ()
+    """How people have refined the task since, oldest first."""
     workspace: str
     """The run's folder on the worker."""
     pending: tuple[PendingRequest, ...]
@@ -163,6 +178,8 @@ class ThreadSummary(Frozen):
     """How many requests are open."""
     task: str | None = None
     """The task in one line; None if another program started the run without it."""
+    refinements: int | None = None
+    """How often people have refined the task; None where the run could not say so in time."""
     usage: Usage | None = None
     """Tokens of all LLM calls; None where the run could not report them in time."""
     llm: str | None = None

@@ -23,7 +23,7 @@ PROGRESS = frozenset(
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
-        *("run_reset", "message_taken", "message_awaited"),
+        *("run_reset", "task_refined", "message_taken", "message_awaited"),
         *("context_exceeded", "compaction_requested", "context_compacted"),
         *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
     }
@@ -44,6 +44,7 @@ _STYLES = {
     "context_exceeded": "yellow",
     "message_awaited": "bold green",
     "user_message_received": "bold",
+    "task_refined": "bold",
     "llm_replied": "cyan",
 }
 _STATUS_STYLES = {
@@ -105,6 +106,11 @@ def _summary(event: JSON) -> str:
         case "user_message_received":
             by = f"{event['by']}: " if event["by"] else ""
             return brief(by + text_of(read_content(event["content"])))
+        case "task_refined":
+            proof = f" ({event['proof']})" if event["proof"] else ""
+            return brief(
+                f"refinement {event['refinement']}, {event['kind']}, by {event['by']}{proof}: {event['text']}", 240
+            )
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":

@@ -69,7 +69,8 @@ def show_screen(
         "\n\n",
     )
     usage = state["usage"]
-    rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"]))]
+    rows = [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
+    rows += [("Workspace", visible(state["workspace"]))]
     rows += [("Running", call) for call in running]
     at = now or datetime.now(UTC)
     rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
@@ -131,6 +132,12 @@ def show_screen(
         screen.append(f"\nIt is open for a message\n  {CLI.command('say', thread, 'MESSAGE')}\n", "bold")
     screen.rstrip()
     return screen
+
+
+def refinement_row(refinement: JSON) -> tuple[str, str]:
+    """How the task was refined: number and kind, by whom and when, and the text in lines of its own."""
+    head = f"{refinement['refinement']}, {refinement['kind']}, by {brief(refinement['by'])}, {clock(refinement['at'])}"
+    return "Refined", f"{head}\n{indented(visible(refinement['text']))}"
 
 
 def _stands(constraint: JSON, at: datetime) -> bool:
@@ -281,7 +288,7 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
             age_words(row["started_at"], now=at),
             cost_words(row),
             brief(row["agent"] or "–"),
-            brief(row["task"] or "?", TASK_CHARS),
+            refined_words(row) + brief(row["task"] or "?", TASK_CHARS),
         )
         for row in rows
     ]
@@ -293,6 +300,11 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
         screen.append("  " + _columns(rest, widths[2:]) + "\n")
     screen.rstrip()
     return screen
+
+
+def refined_words(row: JSON) -> str:
+    """What stands before the task of a thread in a list: a mark where the task was refined since."""
+    return "(refined) " if row.get("refinements") else ""
 
 
 def age_words(started_at: str, *, now: datetime) -> str:

@@ -86,8 +86,8 @@ async def list_threads(
     """List threads, newest first; with `loops`, loops as well.
 
     Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (how many
-    requests are open), `task` (in one line), `usage` and `llm`. What is unknown is None: the task of a run that another
-    program started, and tokens that were not reported within a second.
+    requests are open), `task` (in one line), `refinements` (how often it was refined), `usage` and `llm`. What is
+    unknown is None: the task of a run that another program started, and what was not reported within a second.
 
     Visibility lags a little, and has the step as of the last change of status: open threads are queried.
 
@@ -159,7 +159,8 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
     if run.status not in ENDED:
         state = await threads.runs.query(run.id, "state", within=VALUES_SECONDS)
         known = {name: state[name] for name in ("agent", "status", "step", "usage")}
-        return {**known, "llm": state.get("llm"), "pending": len(state["pending"])}
+        refinements = len(state.get("refinements", ()))
+        return {**known, "llm": state.get("llm"), "pending": len(state["pending"]), "refinements": refinements}
     if run.status is not WorkflowExecutionStatus.COMPLETED:
         return {}
     closed = threads.runs.client.get_workflow_handle(run.id, run_id=run.run_id, result_type=contracts.RunResult)
@@ -169,7 +170,8 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
         return {}
     if not isinstance(result, contracts.RunResult):
         return {}
-    return {"step": result.steps, "usage": result.usage.model_dump(), "llm": result.llm or None}
+    known = {"step": result.steps, "usage": result.usage.model_dump(), "llm": result.llm or None}
+    return {**known, "refinements": result.refinements}
 
 
 async def _without_reopened(threads: Threads, found: list[WorkflowExecution]) -> list[WorkflowExecution]:
@@ -242,6 +244,7 @@ async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
         "started_at": run.start_time.isoformat(),
         "pending": 0 if run.status in ENDED else known.get(_PENDING) or 0,
         "task": await _task(threads, run),
+        "refinements": None,
         "usage": None,
         "llm": None,
     }

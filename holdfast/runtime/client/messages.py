@@ -20,7 +20,7 @@ from holdfast.llm.blocks import Content
 from holdfast.run.contracts import View
 from holdfast.runtime.client.decisions import SENT, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.encryption.signing_keys import signed_message
+from holdfast.runtime.encryption.signing_keys import signed_once
 from holdfast.runtime.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
 
 REOPENED = "reopened"
@@ -73,7 +73,7 @@ async def say(
         return MessageResult(*given)
     payload = given.model_dump(mode="json", include={"message", "by", "when_busy"})
     if private:
-        payload = signed_message(payload, thread=thread, private=private)
+        payload = signed_once(payload, read_message, thread=thread, private=private)
     for _ in range(_ATTEMPTS):
         found = await threads.reader.find(thread)
         if found is None or found.status in ENDED:

@@ -1,17 +1,19 @@
-"""Private keys in files, and signing with them: decisions, delegations, revocations, lifts, messages.
+"""Private keys in files, and signing with them: decisions, delegations, revocations, lifts, messages, refinements.
 
 A key file holds one line, `ed25519:…`, and only its owner may read it. The policy holds the public key.
 """
 
 import os
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from holdfast.authority.approvals import shown_digest
-from holdfast.authority.follow_ups import read_message
+from holdfast.authority.follow_ups import Message
+from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, read_signed
 from holdfast.errors import Refused, SettingsError
@@ -64,20 +66,27 @@ def readable_by_others(path: Path) -> bool:
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
-def signed_message(payload: dict[str, Any], *, thread: str, private: str) -> dict[str, Any]:
-    """Sign a message, with an id and an expiry time, so that it counts only once.
+def signed_once(
+    payload: dict[str, Any],
+    read: Callable[[Any], Message | Refinement | tuple[Any, str]],
+    *,
+    thread: str,
+    private: str,
+) -> dict[str, Any]:
+    """Sign a message or a refinement, with an id and an expiry time, so that it counts only once.
 
     Args:
-        payload: The message.
+        payload: What is to be signed; it may have an `id`.
+        read: Parses it.
         thread: The thread that receives it.
         private: The private key.
     """
     until = datetime.now(UTC) + timedelta(seconds=GOOD_SECONDS)
-    payload = {**payload, "id": uuid4().hex, "until": until.isoformat()}
-    message = read_message(payload)
-    if isinstance(message, tuple):
+    payload = {"id": uuid4().hex, **payload, "until": until.isoformat()}
+    given = read(payload)
+    if isinstance(given, tuple):
         return payload  # the run reports what is wrong with it
-    return {**payload, "signature": sign(private, message.signed_bytes(thread))}
+    return {**payload, "signature": sign(private, given.signed_bytes(thread))}
 
 
 def check_shown(request: dict[str, Any]) -> None:

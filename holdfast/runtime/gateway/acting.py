@@ -1,4 +1,4 @@
-"""The routes that change a run: decisions, messages, delegations, lifts, retries, pauses, cancellations.
+"""The routes that change a run: decisions, messages, refinements, delegations, lifts, retries, pauses, cancellations.
 
 Each authenticates the caller first, and reads the body only then.
 """
@@ -19,6 +19,7 @@ from holdfast.runtime.gateway.bodies import (
     MessageBody,
     PauseBody,
     ReasonBody,
+    RefinementBody,
     RevocationBody,
     read_body,
 )
@@ -71,6 +72,8 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
     post("decisions", "decide_request", "decide", DecisionBody, actions.decide, words)
     words = "Send the agent a message, in the caller's name. A closed thread continues with it."
     post("messages", "send_message", "say", MessageBody, actions.say, words)
+    words = "Refine the task of an open run, in the caller's name: narrow it, replace it or correct it."
+    post("refinements", "refine_task", "refine", RefinementBody, actions.refine, words)
     words = "Delegate the caller's approval authority within the thread."
     post("delegations", "delegate_authority", "delegate", DelegationBody, actions.delegate, words)
     words = "Revoke a remembered rule, or a delegation by the caller."

@@ -21,6 +21,7 @@ from holdfast.runtime.client.decisions import (
 )
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.pausing import pause, resume
+from holdfast.runtime.client.refining import refine
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.gateway.answers import Outcome
@@ -31,6 +32,7 @@ from holdfast.runtime.gateway.bodies import (
     MessageBody,
     PauseBody,
     ReasonBody,
+    RefinementBody,
     RevocationBody,
 )
 from holdfast.runtime.gateway.problems import HTTPProblem
@@ -118,6 +120,19 @@ class Actions:
             )
             raise HTTPProblem(503, words) from None
         return _response(UpdateResult(said.outcome, said.explanation), by=by)
+
+    async def refine(self, thread: str, body: RefinementBody, *, by: str) -> tuple[int, Outcome]:
+        """Refine the task in the name of `by`; returns status and outcome.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
+        """
+        await self._check_open(thread, then="; a message continues it (POST …/messages)")
+        await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
+        payload = {**body.model_dump(exclude_unset=True), "by": by}
+        sent = await refine(self._threads, thread, payload, private=self._key)
+        return _response(UpdateResult(sent.outcome, sent.explanation), by=by)
 
     async def delegate(self, thread: str, body: DelegationBody, *, by: str) -> tuple[int, Outcome]:
         """Delegate the approval authority of `by`.
@@ -207,10 +222,10 @@ class Actions:
             payload = signed(payload, kind, thread=thread, private=self._key)
         return _response(await send(self._threads, thread, payload), by=by)
 
-    async def _check_open(self, thread: str) -> None:
+    async def _check_open(self, thread: str, *, then: str = "") -> None:
         found = await self._threads.reader.find(thread)
         if found is None or found.status in ENDED:
-            raise HTTPProblem(409, f"the run of thread {thread!r} is over", outcome="too_late")
+            raise HTTPProblem(409, f"the run of thread {thread!r} is over{then}", outcome="too_late")
 
 
 def _response(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:

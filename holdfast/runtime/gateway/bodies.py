@@ -1,12 +1,13 @@
 """Bodies of requests, as JSON. No body names its sender: the caller's token or key does."""
 
 import json
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
 from holdfast.authority.follow_ups import WhenBusy
+from holdfast.authority.refinements import LONGEST_REFINEMENT, RefinementKind
 from holdfast.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
@@ -71,6 +72,23 @@ class MessageBody(Body):
     """While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse the message."""
 
     _of_message = field_validator("message")(_not_blank)
+
+
+class RefinementBody(Body):
+    """A refinement of the task, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "narrow", "text": "Only the release notes."}]})
+
+    kind: RefinementKind
+    """`narrow`: do less than before; `rescope`: do this instead; `correct`: the task says something wrong."""
+    text: str = Field(min_length=1, max_length=LONGEST_REFINEMENT, json_schema_extra={"pattern": NOT_BLANK})
+    """What the task is from now on; the LLM reads it word for word."""
+    when_busy: Literal["queue", "interrupt"] = "queue"
+    """While the run is busy: wait for the end of the step, or interrupt the LLM call."""
+    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["narrow-1"])
+    """An id of the caller's: a refinement that is sent again with the same id counts once."""
+
+    _of_text = field_validator("text")(_not_blank)
 
 
 class StartBody(Body):

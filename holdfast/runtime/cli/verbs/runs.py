@@ -1,4 +1,4 @@
-"""Verbs that start runs and change them: start, say, retry, pause, resume, compact, cancel."""
+"""Verbs that start runs and change them: start, say, refine, retry, pause, resume, compact, cancel."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from holdfast.runtime.cli.text import visible
 from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
+    from holdfast.runtime.client.messages import MessageResult
     from holdfast.runtime.client.threads import JSON, Started, Threads
 
 verbs = Verbs()
@@ -120,11 +121,16 @@ async def say(
     content = read_content(message, blocks, what="MESSAGE")
     private, name = session.private_key(key), session.person(by)
     threads = await session.connect(thread)
-    from rich.text import Text
-
     from holdfast.runtime.client.messages import say as send
 
     sent = await send(threads, thread, content, by=name, when_busy=when_busy, private=private)
+    return _report_message(session, thread, sent)
+
+
+def _report_message(session: Session, thread: str, sent: "MessageResult") -> int:
+    """Print what became of a message or a refinement."""
+    from rich.text import Text
+
     result: JSON = {"outcome": sent.outcome, "explanation": sent.explanation}
     if sent.run_id:
         result |= {"run_id": sent.run_id}
@@ -133,6 +139,45 @@ async def say(
     if not sent.counts:
         session.output.note(f"{CLI.name}: {words}")
     return OK if sent.counts else REFUSED
+
+
+@verbs.verb(
+    'refine rel-1.2 --narrow "Only the notes; publish nothing"',
+    'refine rel-1.2 --rescope "Publish 1.3 instead"',
+    'refine rel-1.2 --correct "The branch is called release-1.2" --when-busy interrupt',
+    "refine rel-1.2 --rescope - --key alice.key < task.md",
+)
+async def refine(
+    session: Session,
+    thread: Thread,
+    narrow: Annotated[str | None, typer.Option(metavar="TEXT", help="Do less than before; - reads stdin.")] = None,
+    rescope: Annotated[str | None, typer.Option(metavar="TEXT", help="Do this instead; - reads stdin.")] = None,
+    correct: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="This is right where the task says otherwise; - reads stdin.")
+    ] = None,
+    when_busy: Annotated[
+        Literal["queue", "interrupt"],
+        typer.Option(help="While the run is busy: wait for the end of the step, or interrupt the LLM call."),
+    ] = "queue",
+    by: By = None,
+    key: Key = None,
+) -> int:
+    """Refine the task of a run: narrow it, replace it or correct it, without a restart.
+
+    The agent reads who refined the task, and how. Requests, approvals and the policy stay as they are.
+    """
+    options = {"narrow": narrow, "rescope": rescope, "correct": correct}
+    given = [(kind, text) for kind, text in options.items() if text is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("say one of --narrow, --rescope and --correct")
+    (kind, typed), private, name = given[0], session.private_key(key), session.person(by)
+    payload = {"kind": kind, "text": read_content(typed, None, what=f"--{kind}"), "by": name, "when_busy": when_busy}
+    threads = await session.connect(thread)
+    from holdfast.runtime.client import loops, refining
+
+    if await loops.find_loop(threads, thread):
+        raise typer.BadParameter("a loop has no task of its own to refine; edit the files of its workspace instead")
+    return _report_message(session, thread, await refining.refine(threads, thread, payload, private=private))
 
 
 @verbs.verb('retry rel-1.2 --reason "new key"')

@@ -1,0 +1,80 @@
+"""Refinements of a task by people: their format and limits."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from holdfast.authority.statements import Signed, parsed, validation_message
+from holdfast.base.canonical import unportable
+from holdfast.base.names import PersonName
+from holdfast.llm.content import size_of, unfit
+from holdfast.llm.messages import too_deep
+
+RefinementKind = Literal["narrow", "rescope", "correct"]
+"""What a refinement does to the task: asks for less than before · asks for something else instead · puts right what the
+task says wrongly."""
+
+LONGEST_REFINEMENT = 8_000
+"""Maximum size of the text of a refinement, in bytes of JSON; longer text belongs in a file in the workspace."""
+
+RefinementOutcome = Literal[
+    "accepted",
+    "queued",
+    "interrupting",
+    "busy",
+    "malformed",
+    "too_long",
+    "too_late",
+    "too_many",
+    "duplicate",
+    "not_entitled",
+    "unsigned",
+    "bad_signature",
+]
+"""The outcome of a refinement. The first three are those of a message that the LLM will read."""
+
+
+class Refinement(Signed):
+    """A person's refinement of a run's task; the JSON of the signal and the update `refine`."""
+
+    FORMAT: ClassVar[str] = "refine/1"
+
+    kind: RefinementKind
+    text: str
+    """What the person says, which the LLM reads word for word."""
+    by: Annotated[PersonName, Field(min_length=1)]
+    when_busy: Literal["queue", "interrupt"] = "queue"
+    """During a step: wait for its end, or interrupt the LLM call. It interrupts no tool."""
+    id: str = Field(default="", max_length=100)
+    """Each id counts once in a thread, so that a refinement can be sent again; required for a signed one."""
+    until: AwareDatetime | None = None
+    """When a signed refinement expires; required for one."""
+
+
+def read_refinement(payload: Any) -> Refinement | tuple[RefinementOutcome, str]:
+    """Parse a payload as a refinement; if it is invalid, return the outcome and a sentence that explains it.
+
+    Args:
+        payload: An object, or its JSON text.
+    """
+    if isinstance(payload, str):
+        payload = parsed(payload) if len(payload) <= 10 * LONGEST_REFINEMENT else None
+    if not isinstance(payload, dict):
+        wanted = '{"kind": "narrow", "text": "…", "by": "alice"}'
+        return "malformed", f"expected an object such as {wanted}, got {type(payload).__name__}"
+    if too_deep(payload):
+        return "malformed", "the refinement is nested too deeply"
+    try:
+        refinement = Refinement.model_validate(payload)
+    except ValidationError as error:
+        return "malformed", validation_message(error)[:2_000]
+    if not refinement.text.strip():
+        return "malformed", "the text is empty: say what the task is from now on"
+    if why := unfit(refinement.text):
+        return "malformed", f"the text {why}"
+    if why := unportable(refinement.model_dump(mode="json", exclude={"text"})):
+        return "malformed", f"the refinement holds {why}"
+    if (size := size_of(refinement.text)) > LONGEST_REFINEMENT:
+        limit = f"the text has {size:,} bytes, but the limit is {LONGEST_REFINEMENT:,}"
+        return "too_long", f"{limit}; put it into a file in the workspace, and name the file"
+    return refinement

@@ -177,6 +177,7 @@ class RunState:
             "events": self.events,
             "task": self.task,
             "workspace": self.workspace,
+            "schedule": self.origin.schedule,
             "pending": [request.view() for request in self.authority.requests],
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],

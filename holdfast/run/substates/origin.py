@@ -21,6 +21,9 @@ class RunOrigin:
     starts: dict[str, datetime] = field(default_factory=dict)
     """Sealed starts that have begun a run lately, and when: each counts once."""
 
+    schedule: str = ""
+    """The schedule that started the thread; empty for none. Later runs of the thread do not change it."""
+
     @property
     def proven_user(self) -> str:
         """The person whose memory the run may reach; empty for none."""

@@ -128,6 +128,8 @@ class ThreadState(Frozen):
     task: str
     workspace: str
     """The run's folder on the worker."""
+    schedule: str = ""
+    """The name of the schedule that started the thread; empty for none."""
     pending: tuple[PendingRequest, ...]
     remembered: tuple[RememberedRule, ...] = ()
     delegated: tuple[Delegation, ...] = ()

@@ -105,6 +105,8 @@ def checked(given: Definition) -> Definition:
         raise ScheduleInvalid(f"--overlap {one_line(given.overlap, 30)!r}: it is one of {', '.join(get_args(Overlap))}")
     if len(given.reason) > REASON_CHARS:
         raise ScheduleInvalid(f"--reason: it has at most {REASON_CHARS:,} characters")
+    if given.until and given.until.tzinfo is None:
+        raise ScheduleInvalid(f"--until {given.until.isoformat()}: it has no time zone")
     if given.until and given.until <= datetime.now(UTC):
         raise ScheduleInvalid(f"--until {given.until.isoformat()}: this is over")
     gap = _gap(given)

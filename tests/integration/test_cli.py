@@ -747,11 +747,13 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
         "init start say retry pause resume compact cancel approve deny respond reconcile delegate-authority revoke "
-        "lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget trust "
-        "replay prune migrate doctor policy"
+        "lift keygen show list log transcript artifact prompt pending watch verify loop schedule remember recall "
+        "forget trust replay prune migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
-    commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]
+    commands = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]
+    commands += [("policy", verb) for verb in ("check", "explain")]
+    commands += [("schedule", verb) for verb in ("add", "list", "show", "pause", "resume", "trigger", "delete")]
     for words, ran in zip(commands, nowhere.all(*((*words, "--help") for words in commands)), strict=True):
         assert ran.code == 0
         assert f"python starter.py {' '.join(words)}" in ran.out.partition("Examples:")[2]

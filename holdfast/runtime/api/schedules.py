@@ -161,7 +161,8 @@ class Schedules:
     async def trigger(self, name: str) -> Thread | None:
         """Start a run now, also beside an open one, and while the schedule is paused; return its thread.
 
-        None if Temporal has not started the run within five seconds; it will.
+        There is such a thread as soon as a worker has taken the run up, for which this waits up to five seconds. None
+        if Temporal has not begun within that time; it will.
         """
         thread = await schedules.trigger_schedule(self._threads, name)
         return Thread(thread, threads=self._threads, by=self._by, key=self._key) if thread else None

@@ -14,6 +14,7 @@ from temporalio.client import (
     ScheduleActionStartWorkflow,
     ScheduleDescription,
     ScheduleListActionStartWorkflow,
+    WorkflowExecutionStatus,
     WorkflowFailureError,
 )
 from temporalio.exceptions import ChildWorkflowError, FailureError
@@ -25,6 +26,7 @@ from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import SCHEDULED_WORKFLOW, cause_of
 from holdfast.runtime.client.schedule_definitions import begin_of, check_schedule_name, definition_of
 from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading import executions
 from holdfast.runtime.reading.runs import ENDED, status_of
@@ -161,6 +163,8 @@ async def _launcher_outcome(threads: Threads, action: ScheduleActionExecutionSta
         found = await executions.describe(client, action.workflow_id, within=LIMIT)
         if found.status not in ENDED:
             return "starting", ""
+        if found.status is not WorkflowExecutionStatus.FAILED:
+            return "removed", ""  # unless its thread is there
         await client.get_workflow_handle(action.workflow_id, run_id=found.run_id).result(rpc_timeout=LIMIT)
     except WorkflowFailureError as error:
         failure = error.cause
@@ -168,6 +172,8 @@ async def _launcher_outcome(threads: Threads, action: ScheduleActionExecutionSta
             return "failed", one_line(cause_of(failure)[1], 300)
         why = failure.message if isinstance(failure, FailureError) else str(failure)
         return "not_started", one_line(why, 300)
+    except DecryptionFailed as error:
+        return "failed", one_line(str(error), 300)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise translated(threads, error) from error

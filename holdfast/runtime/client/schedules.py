@@ -5,9 +5,11 @@ No worker is needed. The launcher's input is sealed here, once, for all runs of 
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 
 from temporalio.client import (
+    ScheduleActionExecution,
     ScheduleActionExecutionStartWorkflow,
     ScheduleAlreadyRunningError,
     ScheduleHandle,
@@ -18,7 +20,7 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from holdfast.base.text import one_line
-from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid
+from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ThreadNotFound
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.schedule_definitions import (
     REASON_CHARS,
@@ -35,7 +37,10 @@ from holdfast.runtime.programs import CLI
 from holdfast.seals.scheduled import launched
 
 TRIGGER_SECONDS = 5.0
-"""How long to wait until Temporal has started what was triggered."""
+"""How long to wait until what was triggered has started."""
+
+SAME_ID = timedelta(seconds=1)
+"""Ids have the time in whole seconds: Temporal drops a second run within one."""
 
 
 async def add_schedule(threads: Threads, name: str, given: Definition, *, replace: bool = False) -> bool:
@@ -113,24 +118,43 @@ async def delete_schedule(threads: Threads, name: str) -> None:
 async def trigger_schedule(threads: Threads, name: str) -> str:
     """Start a run of a schedule now, also beside an open one, and while it is paused; return its thread id.
 
-    The id is empty if Temporal has not started the run within five seconds; it will.
+    There is such a thread as soon as a worker has taken the run up, for which this waits up to five seconds. The id is
+    empty if Temporal has not begun within that time; it will.
 
     Raises:
         ScheduleNotFound: There is no such schedule.
         ServerUnreachable: The server does not answer.
     """
-    before = [each.action for each in (await find_schedule(threads, name)).info.recent_actions]
+    before = (await find_schedule(threads, name)).info.recent_actions
+    if any(each.started_at > datetime.now(UTC) - SAME_ID for each in before):
+        await asyncio.sleep(SAME_ID.total_seconds())
     overlap = ScheduleOverlapPolicy.ALLOW_ALL
     await _change(threads, name, lambda handle: handle.trigger(overlap=overlap, rpc_timeout=LIMIT))
     clock = asyncio.get_running_loop()
-    deadline = clock.time() + TRIGGER_SECONDS
+    deadline, thread = clock.time() + TRIGGER_SECONDS, ""
     while clock.time() < deadline:
-        for each in (await find_schedule(threads, name)).info.recent_actions:
-            if each.action not in before and isinstance(each.action, ScheduleActionExecutionStartWorkflow):
-                found = launched(each.action.workflow_id)
-                return found[1] if found else ""
+        thread = thread or await _started_since(threads, name, [each.action for each in before])
+        if thread and await _exists(threads, thread):
+            break
         await asyncio.sleep(0.1)
+    return thread
+
+
+async def _started_since(threads: Threads, name: str, before: Sequence[ScheduleActionExecution]) -> str:
+    """Return the thread id of a run that is not among those before; empty if there is none."""
+    for each in (await find_schedule(threads, name)).info.recent_actions:
+        if each.action not in before and isinstance(each.action, ScheduleActionExecutionStartWorkflow):
+            found = launched(each.action.workflow_id)
+            return found[1] if found else ""
     return ""
+
+
+async def _exists(threads: Threads, thread: str) -> bool:
+    try:
+        await threads.runs.describe(thread)
+    except ThreadNotFound:
+        return False
+    return True
 
 
 async def _change(threads: Threads, name: str, change: Callable[[ScheduleHandle], Awaitable[None]]) -> None:

@@ -13,6 +13,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import from_json
 
 from holdfast.authority.follow_ups import WhenBusy
@@ -48,6 +49,13 @@ def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("it is blank")
     return text
+
+
+def _text(value: object) -> object:
+    """A time is text: pydantic would take a number for one."""
+    if not isinstance(value, str):
+        raise ValueError("it is not a time such as 2030-12-24T18:00:00Z")  # pydantic reports these alone
+    return value
 
 
 class DecisionBody(Body):
@@ -120,13 +128,17 @@ class ScheduleBody(Body):
 
     task: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
     """What the agent is to do."""
-    cron: str | None = Field(default=None, max_length=500, examples=["0 7 * * 1-5"])
+    cron: str | SkipJsonSchema[None] = Field(default=None, max_length=500, examples=["0 7 * * 1-5"])
     """When: minute, hour, day of the month, month, day of the week."""
-    every: float | None = Field(default=None, ge=SHORTEST_INTERVAL, le=LONGEST_INTERVAL, examples=[21_600])
+    every: float | SkipJsonSchema[None] = Field(
+        default=None, ge=SHORTEST_INTERVAL, le=LONGEST_INTERVAL, examples=[21_600]
+    )
     """When: seconds from one run to the next, counted from 1970-01-01 in UTC."""
     tz: str = Field(default="UTC", max_length=100, examples=["Europe/Berlin"])
     """The time zone of `cron`."""
-    until: AwareDatetime | None = Field(default=None, strict=False, examples=["2030-12-24T18:00:00Z"])
+    until: Annotated[AwareDatetime, BeforeValidator(_text)] | None = Field(
+        default=None, strict=False, examples=["2030-12-24T18:00:00Z"]
+    )
     """No run starts after this; null for no end."""
     overlap: Overlap = "skip"
     """If the last run is still open: leave the new one out, start one afterwards, cancel the old one, or run both."""
@@ -141,6 +153,13 @@ class ScheduleBody(Body):
     """Replace another schedule of this name."""
 
     _of_task = field_validator("task")(_not_blank)
+
+    @model_validator(mode="after")
+    def _has_times(self) -> Self:
+        given = {"cron", "every"} & self.model_fields_set
+        if len(given) != 1 or (self.cron is None and self.every is None):
+            raise ValueError("give `cron`, or `every`")
+        return self
 
 
 class ReasonBody(Body):

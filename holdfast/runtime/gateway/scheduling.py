@@ -1,15 +1,15 @@
 """The routes of schedules.
 
-A caller reaches those whose name begins with one of the caller's prefixes of thread ids: so do the ids of their threads.
+A caller reaches those whose name begins with one of the caller's prefixes of thread ids, as their threads do.
 """
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from holdfast.errors import ScheduleNotFound
+from holdfast.errors import ScheduleInvalid, ScheduleNotFound
 from holdfast.runtime.client import schedules
-from holdfast.runtime.client.schedule_definitions import Definition
+from holdfast.runtime.client.schedule_definitions import Definition, check_schedule_name
 from holdfast.runtime.client.schedule_states import list_schedules, schedule_state
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.answers import Schedule, SchedulesList, TriggeredRun
@@ -58,7 +58,7 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
         request: Request, response: Response, schedule: NameInPath, caller: Annotated[Caller, changes]
     ) -> Schedule:
         """Add a schedule, whose runs are in the caller's name. 200: there is the same one already."""
-        body, name = read_body(await request.body(), ScheduleBody), decode_thread(schedule)
+        body, name = read_body(await request.body(), ScheduleBody), _named(schedule)
         if not caller.reaches(name):
             prefixes = " or ".join(caller.threads)
             raise HTTPProblem(403, f"{caller.name} may only make schedules whose name begins with {prefixes}")
@@ -112,13 +112,26 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
     return routes
 
 
+def _named(schedule: str) -> str:
+    """The name in a path.
+
+    Raises:
+        HTTPProblem: 404: it cannot be that of a schedule.
+    """
+    try:
+        return check_schedule_name(decode_thread(schedule))
+    except ScheduleInvalid as error:
+        raise HTTPProblem(404, str(error)) from None
+
+
 def _reached(schedule: str, caller: Caller) -> str:
     """The name in a path, if the caller may reach that schedule.
 
     Raises:
+        HTTPProblem: 404: it cannot be that of a schedule.
         ScheduleNotFound: The same as where there is none.
     """
-    name = decode_thread(schedule)
+    name = _named(schedule)
     if not caller.reaches(name):
         raise ScheduleNotFound(name)
     return name

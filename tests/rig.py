@@ -70,9 +70,12 @@ class Rig:
             LOOP_WORKFLOW, issued(given), id=name, task_queue=self.task_queue, result_type=LoopResult
         )
 
-    async def launch(self, schedule: str, *, at: str = "2026-01-02T03:04:05Z") -> WorkflowHandle[Any, ScheduledResult]:
+    async def launch(
+        self, schedule: str, *, at: str = "2026-01-02T03:04:05Z", **given: Any
+    ) -> WorkflowHandle[Any, ScheduledResult]:
         """Start a launcher, as a schedule of that name does at that time, and return its handle."""
-        begin = issued(ScheduledInput(task="do it", by="dana", workspace=str(self.workspace)))
+        fields = {"task": "do it", "by": "dana", "workspace": str(self.workspace), **given}
+        begin = issued(ScheduledInput.model_validate(fields))
         return await self.client.start_workflow(
             SCHEDULED_WORKFLOW,
             begin,

@@ -20,18 +20,6 @@ AT = "2026-01-02T03:04:05Z"
 pytestmark = pytest.mark.sandbox
 
 
-async def launched(rig: Rig, name: str, **given: object) -> WorkflowHandle[object, ScheduledResult]:
-    """Start a launcher as a schedule of that name does."""
-    begin = issued(ScheduledInput.model_validate({"task": "Sort the inbox", "by": "alice", **given}))
-    return await rig.client.start_workflow(
-        SCHEDULED_WORKFLOW,
-        begin,
-        id=f"{launcher_prefix(name)}-{AT}",
-        task_queue=rig.task_queue,
-        result_type=ScheduledResult,
-    )
-
-
 def named() -> str:
     """Return a new name."""
     return f"inbox-{uuid4().hex[:8]}"
@@ -49,7 +37,7 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
     """The run is sealed and in its thread; its log says who made the schedule, and which schedule it was."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         name = named()
-        launcher = await launched(worker, name)
+        launcher = await worker.launch(name, at=AT)
         assert (await launcher.result()).thread == f"{name}-{AT}"
         found = await worker.client.get_workflow_handle(f"{name}-{AT}").describe()
         run = worker.client.get_workflow_handle(found.id, run_id=found.run_id)
@@ -57,7 +45,7 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
         assert started.type == "run_started"
         assert task.type == "user_message_received"
         assert (started.sealed, started.user_proven, started.schedule) == (True, True, name)
-        assert (task.by, task.content) == ("alice", "Sort the inbox")
+        assert (task.by, task.content) == ("dana", "do it")
         assert (await run.query("state"))["schedule"] == name
 
 
@@ -65,8 +53,8 @@ async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
     """A second launcher for the same time starts nothing, and says so; the run that there is continues."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         name = named()
-        await (await launched(worker, name)).result()
-        cause, why = await refusal_of(await launched(worker, name))
+        await (await worker.launch(name, at=AT)).result()
+        cause, why = await refusal_of(await worker.launch(name, at=AT))
         assert cause == THREAD_EXISTS
         assert f"{name}-{AT}" in why
         assert len(worker.llm.requests) == 1
@@ -76,7 +64,7 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
     """The reason is that of the run: here, that the agent exists no more."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         with pytest.raises(WorkflowFailureError) as failed:
-            await (await launched(worker, named(), agent="gone")).result()
+            await (await worker.launch(named(), agent="gone", at=AT)).result()
         assert isinstance(failed.value.cause, ChildWorkflowError)
         assert "no agent named 'gone'" in str(failed.value.cause.cause)
 
@@ -85,7 +73,7 @@ async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartR
     """So the overlap policy `cancel` stops the agent, and starts the next run afterwards."""
     async with rig(CATALOG, lambda _: hang()) as worker:
         name = named()
-        launcher = await launched(worker, name)
+        launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await launcher.cancel()
         with pytest.raises(WorkflowFailureError) as failed:
@@ -98,11 +86,11 @@ async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
     """Terminating the launcher, as an operator may, leaves the thread alone."""
     async with rig(CATALOG, lambda _: hang()) as worker:
         name = named()
-        launcher = await launched(worker, name)
+        launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await launcher.terminate()
         run = worker.client.get_workflow_handle(f"{name}-{AT}")
-        assert (await status_of(run, "running"))["task"] == "Sort the inbox"
+        assert (await status_of(run, "running"))["task"] == "do it"
         await run.terminate()
 
 
@@ -110,7 +98,7 @@ async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
     """A person cancels the run; its launcher does not wait on."""
     async with rig(CATALOG, lambda _: hang()) as worker:
         name = named()
-        launcher = await launched(worker, name)
+        launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await worker.client.get_workflow_handle(f"{name}-{AT}").cancel()
         with pytest.raises(WorkflowFailureError) as failed:

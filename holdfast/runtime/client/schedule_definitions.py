@@ -1,7 +1,6 @@
 """What a schedule runs and when: checked, written as a Temporal schedule, and read back from one."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
@@ -16,7 +15,6 @@ from temporalio.client import (
     ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
-    ScheduleRange,
     ScheduleSpec,
 )
 from temporalio.converter import WorkflowSerializationContext
@@ -26,9 +24,10 @@ from holdfast.errors import HoldfastError, ScheduleInvalid
 from holdfast.llm.blocks import Content, text_of
 from holdfast.run.contracts import SCHEDULED_WORKFLOW
 from holdfast.run.task_summary import summary
+from holdfast.runtime.client.calendars import calendar_of, cron_of
 from holdfast.runtime.client.start_options import check_task, issued
 from holdfast.runtime.config.durations import span_text
-from holdfast.schedule.cron import Cron, read_cron
+from holdfast.schedule.cron import read_cron
 from holdfast.schedule.launching import ScheduledInput
 from holdfast.seals.scheduled import TIME, launcher_prefix
 
@@ -172,7 +171,7 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
             static_details=_details(name, given),
         ),
         spec=ScheduleSpec(
-            calendars=[_calendar(read_cron(given.cron))] if given.cron is not None else [],
+            calendars=[calendar_of(read_cron(given.cron))] if given.cron is not None else [],
             intervals=[ScheduleIntervalSpec(every)] if every else [],
             end_at=given.until,
             time_zone_name=given.tz,
@@ -204,7 +203,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
     overlaps: dict[int, Overlap] = {value: name for name, value in OVERLAPS.items()}
     return Definition(
         task=begin.task,
-        cron=_cron_of(only) if isinstance(only, ScheduleCalendarSpec) else None,
+        cron=cron_of(only) if isinstance(only, ScheduleCalendarSpec) else None,
         every=only.every.total_seconds() if isinstance(only, ScheduleIntervalSpec) and not only.offset else None,
         tz=spec.time_zone_name or "UTC",
         until=begin.until,
@@ -216,44 +215,6 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
         by_proven=begin.by_proven,
         reason=begin.reason,
     )
-
-
-def _calendar(cron: Cron) -> ScheduleCalendarSpec:
-    return ScheduleCalendarSpec(
-        minute=_ranges(cron.minutes),
-        hour=_ranges(cron.hours),
-        day_of_month=_ranges(cron.days),
-        month=_ranges(cron.months),
-        day_of_week=_ranges(cron.weekdays),
-        comment=cron.text,
-    )
-
-
-def _cron_of(calendar: ScheduleCalendarSpec) -> str | None:
-    """Return the expression in a calendar's comment, if it is what the calendar says: anybody could have changed it."""
-    try:
-        cron = read_cron(calendar.comment or "")
-    except ValueError:
-        return None
-    wanted = (cron.minutes, cron.hours, cron.days, cron.months, cron.weekdays)
-    fields = (calendar.minute, calendar.hour, calendar.day_of_month, calendar.month, calendar.day_of_week)
-    same = tuple(map(_numbers, fields)) == wanted and _numbers(calendar.second) == (0,) and not calendar.year
-    return cron.text if same else None
-
-
-def _ranges(numbers: Sequence[int]) -> list[ScheduleRange]:
-    ranges: list[ScheduleRange] = []
-    for number in numbers:
-        if ranges and number == ranges[-1].end + 1:
-            ranges[-1] = ScheduleRange(ranges[-1].start, number)
-        else:
-            ranges.append(ScheduleRange(number, number))
-    return ranges
-
-
-def _numbers(ranges: Sequence[ScheduleRange]) -> tuple[int, ...]:
-    spans = (range(each.start, max(each.start, each.end) + 1, each.step or 1) for each in ranges)
-    return tuple(sorted({number for span in spans for number in span}))
 
 
 def _details(name: str, given: Definition) -> str:

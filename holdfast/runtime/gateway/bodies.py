@@ -4,7 +4,6 @@ import json
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -13,7 +12,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import from_json
 
 from holdfast.authority.follow_ups import WhenBusy
@@ -21,12 +19,6 @@ from holdfast.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
 from holdfast.run.pausing import LONGEST_PAUSE
-from holdfast.runtime.client.schedule_definitions import (
-    LONGEST_CATCHUP,
-    LONGEST_INTERVAL,
-    SHORTEST_INTERVAL,
-    Overlap,
-)
 from holdfast.runtime.gateway.problems import HTTPProblem, in_words
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -45,17 +37,15 @@ class Body(BaseModel):
     )
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
+    """Return a text that says something.
+
+    Raises:
+        ValueError: It is blank.
+    """
     if not text.strip():
         raise ValueError("it is blank")
     return text
-
-
-def _text(value: object) -> object:
-    """A time is text: pydantic would take a number for one."""
-    if not isinstance(value, str):
-        raise ValueError("it is not a time such as 2030-12-24T18:00:00Z")  # pydantic reports these alone
-    return value
 
 
 class DecisionBody(Body):
@@ -81,7 +71,7 @@ class DecisionBody(Body):
     remember: bool = False
     """For `approve`: allow the same call from now on, in this thread."""
 
-    _of_request = field_validator("request")(_not_blank)
+    _of_request = field_validator("request")(not_blank)
 
 
 class MessageBody(Body):
@@ -93,7 +83,7 @@ class MessageBody(Body):
     when_busy: WhenBusy = "queue"
     """While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse the message."""
 
-    _of_message = field_validator("message")(_not_blank)
+    _of_message = field_validator("message")(not_blank)
 
 
 class StartBody(Body):
@@ -113,53 +103,7 @@ class StartBody(Body):
     idle_limit: float | None = Field(default=None, ge=0, le=LONGEST_DELEGATION)
     """Seconds that the run stays open for messages after the agent has answered; null for the agent's own limit."""
 
-    _of_task = field_validator("task")(_not_blank)
-
-
-class ScheduleBody(Body):
-    """A schedule of runs, in the name of the owner of the token or key: with `cron`, or with `every`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [{"required": ["cron"]}, {"required": ["every"]}],
-            "examples": [{"task": "Update the dependencies.", "cron": "0 7 * * 1-5", "tz": "Europe/Berlin"}],
-        }
-    )
-
-    task: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
-    """What the agent is to do."""
-    cron: str | SkipJsonSchema[None] = Field(default=None, max_length=500, examples=["0 7 * * 1-5"])
-    """When: minute, hour, day of the month, month, day of the week."""
-    every: float | SkipJsonSchema[None] = Field(
-        default=None, ge=SHORTEST_INTERVAL, le=LONGEST_INTERVAL, examples=[21_600]
-    )
-    """When: seconds from one run to the next, counted from 1970-01-01 in UTC."""
-    tz: str = Field(default="UTC", max_length=100, examples=["Europe/Berlin"])
-    """The time zone of `cron`."""
-    until: Annotated[AwareDatetime, BeforeValidator(_text)] | None = Field(
-        default=None, strict=False, examples=["2030-12-24T18:00:00Z"]
-    )
-    """No run starts after this; null for no end."""
-    overlap: Overlap = "skip"
-    """If the last run is still open: leave the new one out, start one afterwards, cancel the old one, or run both."""
-    catchup: float | None = Field(default=None, ge=10, le=LONGEST_CATCHUP)
-    """How many seconds late a run may start that was due while Temporal was down; null for the time from one run to the
-    next."""
-    agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["support"])
-    """The agent's name; null for the catalog's first."""
-    reason: str = Field(default="", max_length=2_000)
-    """Why there is the schedule."""
-    replace: bool = False
-    """Replace another schedule of this name."""
-
-    _of_task = field_validator("task")(_not_blank)
-
-    @model_validator(mode="after")
-    def _has_times(self) -> Self:
-        given = {"cron", "every"} & self.model_fields_set
-        if len(given) != 1 or (self.cron is None and self.every is None):
-            raise ValueError("give `cron`, or `every`")
-        return self
+    _of_task = field_validator("task")(not_blank)
 
 
 class ReasonBody(Body):

@@ -3,21 +3,85 @@
 A caller reaches those whose name begins with one of the caller's prefixes of thread ids, as their threads do.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from holdfast.errors import ScheduleInvalid, ScheduleNotFound
+from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.runtime.client import schedules
-from holdfast.runtime.client.schedule_definitions import Definition, check_schedule_name
+from holdfast.runtime.client.schedule_definitions import (
+    LONGEST_CATCHUP,
+    LONGEST_INTERVAL,
+    SHORTEST_INTERVAL,
+    Definition,
+    Overlap,
+    check_schedule_name,
+)
 from holdfast.runtime.client.schedule_states import list_schedules, schedule_state
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.answers import Schedule, SchedulesList, TriggeredRun
 from holdfast.runtime.gateway.authentication import Authenticator, decode_thread
-from holdfast.runtime.gateway.bodies import ReasonBody, ScheduleBody, read_body
+from holdfast.runtime.gateway.bodies import AGENT_NAME, NOT_BLANK, Body, ReasonBody, not_blank, read_body
 from holdfast.runtime.gateway.callers import Caller
 from holdfast.runtime.gateway.descriptions import ALWAYS, ON_THREAD, body_of, problems
 from holdfast.runtime.gateway.problems import HTTPProblem
+
+
+def _text(value: object) -> object:
+    """A time is text: pydantic would take a number for one."""
+    if not isinstance(value, str):
+        raise ValueError("it is not a time such as 2030-12-24T18:00:00Z")  # pydantic reports these alone
+    return value
+
+
+class ScheduleBody(Body):
+    """A schedule of runs, in the name of the owner of the token or key: with `cron`, or with `every`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": ["cron"]}, {"required": ["every"]}],
+            "examples": [{"task": "Update the dependencies.", "cron": "0 7 * * 1-5", "tz": "Europe/Berlin"}],
+        }
+    )
+
+    task: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
+    """What the agent is to do."""
+    cron: str | SkipJsonSchema[None] = Field(default=None, max_length=500, examples=["0 7 * * 1-5"])
+    """When: minute, hour, day of the month, month, day of the week."""
+    every: float | SkipJsonSchema[None] = Field(
+        default=None, ge=SHORTEST_INTERVAL, le=LONGEST_INTERVAL, examples=[21_600]
+    )
+    """When: seconds from one run to the next, counted from 1970-01-01 in UTC."""
+    tz: str = Field(default="UTC", max_length=100, examples=["Europe/Berlin"])
+    """The time zone of `cron`."""
+    until: Annotated[AwareDatetime, BeforeValidator(_text)] | None = Field(
+        default=None, strict=False, examples=["2030-12-24T18:00:00Z"]
+    )
+    """No run starts after this; null for no end."""
+    overlap: Overlap = "skip"
+    """If the last run is still open: leave the new one out, start one afterwards, cancel the old one, or run both."""
+    catchup: float | None = Field(default=None, ge=10, le=LONGEST_CATCHUP)
+    """How many seconds late a run may start that was due while Temporal was down; null for the time from one run to the
+    next."""
+    agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["support"])
+    """The agent's name; null for the catalog's first."""
+    reason: str = Field(default="", max_length=2_000)
+    """Why there is the schedule."""
+    replace: bool = False
+    """Replace another schedule of this name."""
+
+    _of_task = field_validator("task")(not_blank)
+
+    @model_validator(mode="after")
+    def _has_times(self) -> Self:
+        given = {"cron", "every"} & self.model_fields_set
+        if len(given) != 1 or (self.cron is None and self.every is None):
+            raise ValueError("give `cron`, or `every`")
+        return self
+
 
 _NAME = "The schedule's name, percent-encoded: a slash in it is %2F."
 NameInPath = Annotated[str, Path(description=_NAME, min_length=1)]

@@ -77,6 +77,10 @@ async def add(
     from holdfast.runtime.client.schedules import add_schedule
 
     person = session.person(by)
+    if not session.is_own(person):
+        session.output.note(
+            f"You add this for {visible(person)}, and you are somebody else: its runs have no access to their memory."
+        )
     given = Definition(
         task=content,
         cron=cron,

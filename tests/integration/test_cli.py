@@ -751,7 +751,7 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
         "forget trust replay prune migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
-    commands = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]
+    commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]
     commands += [("policy", verb) for verb in ("check", "explain")]
     commands += [("schedule", verb) for verb in ("add", "list", "show", "pause", "resume", "trigger", "delete")]
     for words, ran in zip(commands, nowhere.all(*((*words, "--help") for words in commands)), strict=True):

@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     Client,
     Schedule,
+    ScheduleActionExecutionStartWorkflow,
     ScheduleActionStartWorkflow,
     ScheduleIntervalSpec,
     ScheduleSpec,
@@ -26,7 +28,7 @@ from temporalio.service import RPCError
 from holdfast import Agent, Catalog, SyncClient
 from holdfast import Client as Holdfast
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ScheduleNotFound
-from holdfast.run.contracts import SCHEDULED_WORKFLOW
+from holdfast.run.contracts import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.connect import connect, connect_stack, ensure_search_attributes, stack_config
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.schedule_definitions import Definition
@@ -35,7 +37,7 @@ from holdfast.runtime.client.schedules import add_schedule, trigger_schedule
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
+from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.seals.scheduled import LAUNCHER
 from holdfast.testing import ScriptedLLM, hang, say
 from tests.integration.processes import WorkerProcess
@@ -45,6 +47,12 @@ from tests.rig import Rig, StartRig, environ_of, eventually
 from tests.serving import served, sha256
 
 JSON = dict[str, Any]
+MOMENTS = (
+    EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED,
+)
+"""Events of a launcher after which its worker is killed."""
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 MONTHLY = "0 0 1 * *"
 """Due only when the test triggers it, but for one minute a month."""
@@ -219,7 +227,7 @@ async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, n
 async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
     """A token with the scope makes schedules whose names begin as its threads do; others do not see them."""
     name = f"billing-{uuid4().hex[:8]}"
-    both = ("schedule", "schedules")
+    both: tuple[Scope, ...] = ("schedule", "schedules")
     file = CallersFile(
         tokens=(
             Token(name="alice", sha256=sha256("of-alice"), scopes=both),
@@ -278,7 +286,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
 
 
 async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
-    """SIGKILL before the launcher starts the run, while it does, and while it waits: each time there is one run."""
+    """SIGKILL before a launcher begins, while it starts the run, and while it waits: each time there is one run."""
     with ScriptedLLM() as llm:
         worker = WorkerProcess(
             tmp_path / "home", HOLDFAST_CATALOG="tests.integration.killable:catalog", OPENAI_BASE_URL=llm.base_url
@@ -289,28 +297,32 @@ async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
             await ensure_search_attributes(client)
             threads = Threads(client, task_queue=worker.task_queue)
             await add_schedule(threads, "inbox", Definition(task="Sort", cron=MONTHLY, by="alice"))
-            for moment in (
-                EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
-                EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
-                EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
-                EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED,
-            ):
+            schedule = client.get_schedule_handle("inbox")
+
+            async def launchers() -> list[str]:
+                found = [each.action for each in (await schedule.describe()).info.recent_actions]
+                return [each.workflow_id for each in found if isinstance(each, ScheduleActionExecutionStartWorkflow)]
+
+            async def seen(launcher: str) -> set[int]:
+                return {
+                    event.event_type for event in (await client.get_workflow_handle(launcher).fetch_history()).events
+                }
+
+            for count, moment in enumerate((None, *MOMENTS), start=1):
                 llm.script = lambda _: hang()
-                thread = await trigger_schedule(threads, "inbox")
-                launcher = client.get_workflow_handle(LAUNCHER + thread)
-
-                async def seen(launcher: Any = launcher) -> set[int]:
-                    return {event.event_type for event in (await launcher.fetch_history()).events}
-
-                await eventually(seen, lambda types, moment=moment: moment in types)
-                worker.kill()
+                if moment is None:
+                    worker.kill()
+                await schedule.trigger()
+                (*_, launcher) = await eventually(launchers, lambda found, count=count: len(found) == count)
+                if moment is not None:
+                    await eventually(partial(seen, launcher), lambda types, moment=moment: moment in types)
+                    worker.kill()
                 llm.script = lambda _: say("sorted")
                 worker.start()
-                await launcher.result()
-                runs = [run async for run in client.list_workflows(f"WorkflowId = '{thread}'")]
-                assert len(runs) == 1
-            launchers = f"WorkflowType = '{SCHEDULED_WORKFLOW}'"
-            await eventually(lambda: _count(client, launchers), lambda count: count == 4)
+                await client.get_workflow_handle(launcher).result()
+            for kind in (SCHEDULED_WORKFLOW, WORKFLOW):
+                query = f"WorkflowType = '{kind}'"
+                assert await eventually(partial(_count, client, query), lambda count: count >= 4) == 4
         finally:
             assert worker.stop() == 0
 

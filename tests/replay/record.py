@@ -13,6 +13,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowHandle
 
 from holdfast.activities.notify import Notifier
 from holdfast.loop.state import LoopLimits
@@ -92,6 +95,7 @@ async def record(release: str, only: Sequence[str]) -> None:
                 ):
                     if begin.get("agent") == "keeper":
                         (rig.workspace / "TASKS.md").write_text("- [ ] one\n")
+                    run: WorkflowHandle[Any, Any]
                     if name in LOOPS:
                         run = await rig.start_loop(name, task="build", limits=LoopLimits(iterations=2))
                     elif name in LAUNCHERS:

@@ -747,8 +747,8 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
         "init start say retry pause resume compact cancel approve deny respond reconcile delegate-authority revoke "
-        "lift keygen show list log transcript artifact prompt pending watch verify loop schedule remember recall "
-        "forget trust replay prune migrate doctor policy"
+        "lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget trust "
+        "replay prune migrate doctor schedule policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]

@@ -38,7 +38,6 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
-from holdfast.seals.scheduled import LAUNCHER
 from holdfast.testing import ScriptedLLM, hang, say
 from tests.integration.processes import WorkerProcess
 from tests.integration.test_gateway import bearer
@@ -125,7 +124,8 @@ async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp
 
         await eventually(listed, lambda names: name in names)
         assert name in await words("schedule", "list")
-        assert not [row for row in await list_threads(threads_of(worker)) if row["thread"].startswith(LAUNCHER)]
+        rows = [row["thread"] for row in await list_threads(threads_of(worker))]
+        assert [row for row in rows if name in row] == [thread]
         assert (await run("schedule", "delete", name))["outcome"] == "deleted"
         for verb in ("show", "pause", "resume", "trigger", "delete"):
             assert await words("schedule", verb, name, code=3) == ""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Sized
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -313,9 +313,9 @@ async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
                 if moment is None:
                     worker.kill()
                 await schedule.trigger()
-                (*_, launcher) = await eventually(launchers, lambda found, count=count: len(found) == count)
+                (*_, launcher) = await eventually(launchers, partial(_has, count))
                 if moment is not None:
-                    await eventually(partial(seen, launcher), lambda types, moment=moment: moment in types)
+                    await eventually(partial(seen, launcher), partial(_contains, moment))
                     worker.kill()
                 llm.script = lambda _: say("sorted")
                 worker.start()
@@ -329,3 +329,11 @@ async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
 
 async def _count(client: Client, query: str) -> int:
     return len([run async for run in client.list_workflows(query)])
+
+
+def _has(count: int, found: Sized) -> bool:
+    return len(found) == count
+
+
+def _contains(wanted: int, found: Container[int]) -> bool:
+    return wanted in found

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from holdfast.llm.blocks import AudioBlock, FileBlock, ImageBlock, TextBlock
     from holdfast.memory.semantic import ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory, Recalled
     from holdfast.runtime.api.client import Client
-    from holdfast.runtime.api.sync import SyncClient, SyncThread
+    from holdfast.runtime.api.schedules import Schedules, ScheduleState
+    from holdfast.runtime.api.sync import SyncClient, SyncSchedules, SyncThread
     from holdfast.runtime.api.thread import Thread
     from holdfast.runtime.api.views import PendingRequest, Result, ThreadState, ThreadSummary
     from holdfast.runtime.client.signed_requests import sign_request
@@ -127,6 +128,8 @@ __all__ = [
     "Rule",
     "RunCancelled",
     "RunFailed",
+    "ScheduleState",
+    "Schedules",
     "SecretNotDeclared",
     "Secrets",
     "ServerUnreachable",
@@ -136,6 +139,7 @@ __all__ = [
     "SkillInvalid",
     "StackError",
     "SyncClient",
+    "SyncSchedules",
     "SyncThread",
     "TaskDiffers",
     "Terms",
@@ -182,7 +186,8 @@ _MODULES = {
     "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
     "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
     "holdfast.runtime.api.client": "Client",
-    "holdfast.runtime.api.sync": "SyncClient SyncThread",
+    "holdfast.runtime.api.schedules": "ScheduleState Schedules",
+    "holdfast.runtime.api.sync": "SyncClient SyncSchedules SyncThread",
     "holdfast.runtime.api.thread": "Thread",
     "holdfast.runtime.api.views": "PendingRequest Result ThreadState ThreadSummary",
     "holdfast.runtime.client.signed_requests": "sign_request",

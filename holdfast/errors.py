@@ -12,6 +12,9 @@
     ├── ThreadIdInvalid      the thread id is not valid
     ├── ThreadExists         the thread has an open run
     │   └── TaskDiffers      the thread was started with another task, or for another agent
+    ├── ScheduleInvalid      a schedule's name, times or options are not valid
+    ├── ScheduleExists       there is another schedule of this name
+    ├── ScheduleNotFound     there is no schedule with this name
     ├── FleetKeyMissing      the start requires a fleet key
     ├── StatusInvalid        there is no such status
     ├── CursorInvalid        no page of a list has given this cursor
@@ -188,6 +191,18 @@ class ThreadExists(HoldfastError):
 
 class TaskDiffers(ThreadExists):
     """The thread was started with another task, or for another agent."""
+
+
+class ScheduleInvalid(HoldfastError):
+    """A schedule's name, times or options are not valid."""
+
+
+class ScheduleExists(HoldfastError):
+    """There is another schedule of this name."""
+
+
+class ScheduleNotFound(HoldfastError):
+    """There is no schedule with this name."""
 
 
 class FleetKeyMissing(HoldfastError):

@@ -21,7 +21,7 @@ from holdfast.llm.blocks import Content
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import EVENTS, AgentEvent
 from holdfast.loop.state import LoopInput, LoopResult
-from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW, RunInput
+from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack import temporal_server
@@ -31,6 +31,8 @@ from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.runtime.workspace.approved_instructions import Approvals
+from holdfast.schedule.launching import ScheduledInput, ScheduledResult
+from holdfast.seals.scheduled import launcher_prefix
 from holdfast.stores import ThreadStore
 from holdfast.temporal.converter import data_converter
 from holdfast.temporal.history_reader import read_events
@@ -66,6 +68,20 @@ class Rig:
         name = name or f"loop-{uuid4().hex[:8]}"
         return await self.client.start_workflow(
             LOOP_WORKFLOW, issued(given), id=name, task_queue=self.task_queue, result_type=LoopResult
+        )
+
+    async def launch(
+        self, schedule: str, *, at: str = "2026-01-02T03:04:05Z", **given: Any
+    ) -> WorkflowHandle[Any, ScheduledResult]:
+        """Start a launcher, as a schedule of that name does at that time, and return its handle."""
+        fields = {"task": "do it", "by": "dana", "workspace": str(self.workspace), **given}
+        begin = issued(ScheduledInput.model_validate(fields))
+        return await self.client.start_workflow(
+            SCHEDULED_WORKFLOW,
+            begin,
+            id=f"{launcher_prefix(schedule)}-{at}",
+            task_queue=self.task_queue,
+            result_type=ScheduledResult,
         )
 
 

@@ -2,5 +2,6 @@
 
 from holdfast.workflows.agent_loop import AgentLoopWorkflow
 from holdfast.workflows.agent_run import AgentRunWorkflow
+from holdfast.workflows.scheduled_run import ScheduledRunWorkflow
 
-WORKFLOWS = [AgentRunWorkflow, AgentLoopWorkflow]
+WORKFLOWS = [AgentRunWorkflow, AgentLoopWorkflow, ScheduledRunWorkflow]

@@ -87,6 +87,8 @@ class RunStarted(Event):
     """How many agents stand between the run and a person."""
     trust: Trust = "person"
     """How far the task can be trusted."""
+    schedule: str = ""
+    """The name of the schedule that started the run; empty for none."""
 
 
 class RunContinued(Event):

@@ -29,6 +29,7 @@ from holdfast.trust import Origin, Trust
 
 WORKFLOW = "AgentRunWorkflow"
 LOOP_WORKFLOW = "AgentLoopWorkflow"
+SCHEDULED_WORKFLOW = "ScheduledRunWorkflow"
 TASK_QUEUE = "holdfast"
 """Default task queue."""
 
@@ -61,6 +62,8 @@ class RunInput(Start):
     """How many agents stand between this run and a person."""
     trust: Trust = "person"
     """The trust level of the task: `tool`, where it was read in a file."""
+    schedule: str = ""
+    """The name of the schedule that started the run; empty for none. Such a start carries the level that has it."""
     snapshot: RunSnapshot | None = None
     """Where the Temporal run before this one stopped. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()
@@ -68,8 +71,8 @@ class RunInput(Start):
     refusals: RefusalsCounted | None = None
     """How many that run refused."""
     features: int = 0
-    """The feature level with which this Temporal run begins (`holdfast.run.features`). Only the workflow sets it, when
-    it continues as new.
+    """The feature level with which this Temporal run begins (`holdfast.run.features`). Only workflows set it: the run
+    when it continues as new, and the launcher of a scheduled run.
     """
 
 

@@ -34,6 +34,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
             depth=event.depth,
             user_proven=state.origin.user_proven and event.user_proven,
             starts=starts,
+            schedule=event.schedule or state.origin.schedule,
         ),
         spec=None,
         steps=state.steps.use_reply(),

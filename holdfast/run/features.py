@@ -6,8 +6,9 @@ the level from which on a run has it: `state.features >= LEVEL`.
 1. The level follows from what history holds: an answer of `load_agent`, or of `archive` where the run continues as new
    (continue-as-new). There no call to the LLM or of a tool is under way, so none begins under one level and ends under
    another. A loop takes it from its surveys.
-2. A first start carries no level: a new thread has level 0, which every release has, until its agent is loaded. So a
-   client may be newer than the workers.
+2. A client's start carries no level: a new thread has level 0, which every release has, until its agent is loaded. So
+   a client may be newer than the workers. A start by a schedule's launcher carries the launcher's level, because only a
+   worker of a release with schedules runs a launcher; an older one leaves the run to it.
 3. The level of a thread never falls. A worker whose release lacks it fails the workflow task, never the run, and a
    newer worker takes the task.
 4. What only a level has (an event, a field of the state, a command, a new value) is recorded at that level only, and an
@@ -27,7 +28,8 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person",
+    "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
+    "a start names the schedule that made it",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -56,6 +58,9 @@ PAUSE_BY_PERSON = 1
 
 REFINE_TASK = 1
 """The signal and update `refine`."""
+
+SCHEDULED = 1
+"""A start by a schedule names the schedule."""
 
 
 def require_features(level: int) -> None:

@@ -4,6 +4,7 @@ from holdfast.base.names import person_name
 from holdfast.log.events import RunStarted, UserMessageReceived
 from holdfast.run.consequences import Events, on_reopen
 from holdfast.run.contracts import RunInput
+from holdfast.run.features import SCHEDULED
 from holdfast.run.state import RunState
 
 
@@ -38,6 +39,7 @@ def opening_events(
         idle_limit=begin.idle_limit,
         depth=begin.depth,
         trust=begin.trust,
+        schedule=begin.schedule if begin.features >= SCHEDULED else "",
     )
     task = UserMessageReceived(content=begin.task, by=_canonical_name(begin.by), task=True)
     return [*on_reopen(past), started, task]

@@ -182,6 +182,7 @@ class RunState:
             "task": self.task,
             "refinements": [refinement.view() for refinement in self.refinements],
             "workspace": self.workspace,
+            "schedule": self.origin.schedule,
             "pending": [request.view() for request in self.authority.requests],
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],

@@ -26,6 +26,7 @@ from temporalio.converter import (
 )
 
 from holdfast.run.features import require_features
+from holdfast.seals.scheduled import place_id
 from holdfast.seals.seals import Place, Seals, Unsealed
 from holdfast.temporal.failures import LenientFailureConverter
 
@@ -156,10 +157,10 @@ class PlacedDataConverter(DataConverter):
 
 
 def place_of(context: SerializationContext) -> Place | None:
-    """Return the workflow of a serialization context; None if it has none."""
+    """Return the workflow of a serialization context, or of a launcher its schedule; None if it has none."""
     # Contexts of workflows and of activities share these; `activity_type` is documented as unreliable.
     namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
-    return Place(namespace, workflow_id) if namespace and workflow_id else None
+    return Place(namespace, place_id(workflow_id)) if namespace and workflow_id else None
 
 
 data_converter = PlacedDataConverter(

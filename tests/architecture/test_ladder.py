@@ -29,6 +29,7 @@ PURE = {
     "transcript": "agents base llm log memory",
     "run": "agents authority base errors llm log memory seals tools transcript trust version",
     "loop": "base llm log run seals",
+    "schedule": "base llm run seals",
     "audit": "authority llm log run tools",
     "temporal": "base errors log run seals",
 }

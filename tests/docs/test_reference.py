@@ -77,7 +77,7 @@ def causes(*files: str, functions: tuple[str, ...]) -> set[str]:
 def test_every_cause_has_an_entry() -> None:
     """Each cause of a blocked or failed run or loop, and each failure of an attempt, has a section."""
     named = {value for value in vars(contracts).values() if isinstance(value, str) and TYPE.fullmatch(value)}
-    named -= {contracts.WORKFLOW, contracts.LOOP_WORKFLOW}
+    named -= {contracts.WORKFLOW, contracts.LOOP_WORKFLOW, contracts.SCHEDULED_WORKFLOW}
     runs = headings(ERRORS / "blocked-runs.md") | headings(ERRORS / "failed-runs.md")
     attempts = headings(ERRORS / "failed-attempts.md")
     assert named <= runs | attempts

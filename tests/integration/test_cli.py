@@ -773,10 +773,12 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     expected = (
         "init start say refine retry pause resume compact cancel approve deny respond reconcile delegate-authority "
         "revoke lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget "
-        "trust replay prune migrate doctor policy"
+        "trust replay prune migrate doctor schedule policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
-    commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]
+    commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]
+    commands += [("policy", verb) for verb in ("check", "explain")]
+    commands += [("schedule", verb) for verb in ("add", "list", "show", "pause", "resume", "trigger", "delete")]
     for words, ran in zip(commands, nowhere.all(*((*words, "--help") for words in commands)), strict=True):
         assert ran.code == 0
         assert f"python starter.py {' '.join(words)}" in ran.out.partition("Examples:")[2]

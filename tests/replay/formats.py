@@ -24,6 +24,7 @@ from holdfast.run.inputs import SIGNALS
 from holdfast.run.updates import UPDATES
 from holdfast.runtime.config.policy_forms import PolicyForm
 from holdfast.runtime.stores.pool import MIGRATIONS
+from holdfast.schedule.launching import ScheduledInput, ScheduledResult
 from holdfast.seals.starts import Start
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.workflows import WORKFLOWS
@@ -38,6 +39,7 @@ STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refineme
 INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {
     contracts.WORKFLOW: (RunInput, RunResult),
     contracts.LOOP_WORKFLOW: (LoopInput, LoopResult),
+    contracts.SCHEDULED_WORKFLOW: (ScheduledInput, ScheduledResult),
 }
 """Workflow → its input and result."""
 

@@ -13,6 +13,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowHandle
 
 from holdfast.activities.notify import Notifier
 from holdfast.loop.state import LoopLimits
@@ -22,7 +25,7 @@ from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from tests.replay.releases import CURRENT, ROOT, is_released
-from tests.replay.scenarios import BUILDERS, CATALOG, LOOPS, SCENARIOS
+from tests.replay.scenarios import BUILDERS, CATALOG, LAUNCHERS, LOOPS, SCENARIOS
 from tests.rig import runs_of, start_rig
 from tests.serving import Receiver, served
 
@@ -58,7 +61,8 @@ async def record(release: str, only: Sequence[str]) -> None:
     """
     folder = folder_of(release)
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = [name for name in (*SCENARIOS, *LOOPS) if name in only or not only]
+    scenarios = {**SCENARIOS, **LOOPS, **LAUNCHERS}
+    chosen = [name for name in scenarios if name in only or not only]
     for old in folder.glob("*.json"):
         if old.stem.split(".")[0] in chosen:
             old.unlink()
@@ -71,7 +75,7 @@ async def record(release: str, only: Sequence[str]) -> None:
             client = await connect({**stack_config(servers), "identity": "holdfast"}, seals=seals)
             await ensure_search_attributes(client)
             for name in chosen:
-                script, play, begin = {**SCENARIOS, **LOOPS}[name]
+                script, play, begin = scenarios[name]
                 own = Path(temporary) / name  # each scenario has its own workspace
                 own.mkdir()
                 async with (
@@ -91,12 +95,15 @@ async def record(release: str, only: Sequence[str]) -> None:
                 ):
                     if begin.get("agent") == "keeper":
                         (rig.workspace / "TASKS.md").write_text("- [ ] one\n")
+                    run: WorkflowHandle[Any, Any]
                     if name in LOOPS:
                         run = await rig.start_loop(name, task="build", limits=LoopLimits(iterations=2))
+                    elif name in LAUNCHERS:
+                        run = await rig.launch(name)
                     else:
                         run = await rig.start(thread=name, **begin)
                     await play(run, rig)
-                    latest = client.get_workflow_handle(name)
+                    latest = client.get_workflow_handle(run.id)
                     runs = await runs_of(client, run)
                     if (await latest.describe()).run_id != runs[-1].run_id:
                         runs += [latest]

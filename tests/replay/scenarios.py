@@ -434,6 +434,7 @@ SCENARIOS: dict[str, Scenario] = {
     "notified": (steps([call("pay", amount=1), say("done")]), approved, {}),
     "flooded": (steps([call("pay", amount=1), say("done")]), flooded, {}),
     "reset": (steps([call("pay", amount=1), say("done")]), was_reset, {}),
+    "scheduled": (steps([call("look", at="a"), say("done")]), plain, {"schedule": "nightly", "features": 1}),
     "by_signal": (
         steps([together(call("pay", amount=1), call("pay", amount=2), call("stall")), say("done")]),
         by_signal,
@@ -478,6 +479,16 @@ async def cancel_build(run: Handle, rig: Rig) -> None:
     await run.cancel()
     await fails(run)
 
+
+LAUNCHER = "launcher"
+
+
+async def ends(run: Handle, rig: Rig) -> None:
+    """Wait until a launcher has ended, and so its run."""
+    await run.result()
+
+
+LAUNCHERS: dict[str, Scenario] = {LAUNCHER: (lambda _: say("done"), ends, {})}
 
 LOOPS: dict[str, Scenario] = {
     LOOP: (builds, build, {}),

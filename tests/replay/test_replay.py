@@ -11,6 +11,7 @@ from holdfast.log.upcasters import CURRENT as EVENT_TYPES
 from holdfast.run.contracts import WORKFLOW
 from holdfast.run.inputs import SIGNALS
 from holdfast.run.updates import UPDATES
+from holdfast.seals.scheduled import launched
 from holdfast.temporal.converter import data_converter
 from holdfast.temporal.history import local_end
 from holdfast.temporal.history_reader import read_events
@@ -18,7 +19,7 @@ from holdfast.workflows import WORKFLOWS
 from tests.replay.formats import CALLS
 from tests.replay.record import HISTORIES, folder_of
 from tests.replay.releases import CURRENT
-from tests.replay.scenarios import LOOPS, SCENARIOS
+from tests.replay.scenarios import LAUNCHERS, LOOPS, SCENARIOS
 
 RECORDED = sorted(HISTORIES.rglob("*.json"))
 
@@ -53,8 +54,10 @@ def replayer() -> Replayer:
 
 def history_in(file: Path) -> WorkflowHistory:
     """Return a recorded history."""
-    thread = file.stem.partition(".")[0]  # the thread id, which is in the orders of its runs
-    return WorkflowHistory.from_json(thread, file.read_text())
+    history = WorkflowHistory.from_json(file.stem.partition(".")[0], file.read_text())
+    # The workflow id is in the orders of a run, and a launcher reads its time from it.
+    own = history.events[0].workflow_execution_started_event_attributes.workflow_id
+    return WorkflowHistory(own or history.workflow_id, history.events)
 
 
 def is_run(history: WorkflowHistory) -> bool:
@@ -91,6 +94,8 @@ def recorded() -> list[WorkflowHistory]:
 def test_every_scenario_of_this_release_is_recorded(recorded: list[WorkflowHistory]) -> None:
     """`make histories` has been run for this version."""
     assert {history.workflow_id for history in recorded} >= {*SCENARIOS, *LOOPS}
+    found = [launched(history.workflow_id) for history in recorded]
+    assert [each[0] for each in found if each] == [*LAUNCHERS]
 
 
 def test_the_histories_of_this_release_have_every_event_type(recorded: list[WorkflowHistory]) -> None:

@@ -24,7 +24,7 @@ from holdfast.log.event_log import digest_after, event_line, first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.temporal.history_reader import read_events
 from tests.replay.record import HISTORIES
-from tests.replay.scenarios import LOOPS
+from tests.replay.scenarios import LAUNCHERS, LOOPS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "verify"
 MUTATIONS = 1_000
@@ -52,7 +52,7 @@ def recorded_logs() -> dict[str, list[AgentEvent]]:
     for file in sorted(HISTORIES.rglob("*.json")):
         scenario = file.stem.split(".")[0]
         name = f"{file.parent.name}/{scenario}"
-        if scenario not in LOOPS:  # a loop records no events itself
+        if scenario not in (*LOOPS, *LAUNCHERS):  # these record no events themselves
             own = read_events(WorkflowHistory.from_json(file.stem, file.read_text()).events)
             logs[name] = logs.get(name, [])[: own[0].position] + own
     return logs

@@ -30,6 +30,7 @@ from holdfast import (
     Resource,
     Result,
     Rule,
+    ScheduleState,
     Secrets,
     Skill,
     SyncClient,
@@ -249,6 +250,8 @@ async def program() -> None:
         assert_type((await thread.say("Thanks.")).run_id, str | None)
         assert_type((await thread.retry()).counts, bool)
         assert_type((await thread.cancel("why")).explanation, str)
+        assert_type(await client.schedules.add("nightly", "Remind.", cron="0 7 * * *"), ScheduleState)
+        assert_type(await client.schedules.trigger("nightly"), Thread | None)
 
 
 with SyncClient.connect(task_queue="mine", by="alice") as sync:
@@ -262,3 +265,5 @@ with SyncClient.connect(task_queue="mine", by="alice") as sync:
     assert_type([event.position for event in dunning.events(after=3)], list[int])
     assert_type(dunning.say("Thanks.", by="bob").outcome, str)
     assert_type(dunning.decide("1", "deny").outcome, str)
+    assert_type(sync.schedules.list(), list[ScheduleState])
+    assert_type(sync.schedules.trigger("nightly"), SyncThread | None)

@@ -45,7 +45,7 @@ from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, sealing
 from tests.replay.record import HISTORIES
-from tests.replay.scenarios import LOOP
+from tests.replay.scenarios import LAUNCHER, LOOP
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
@@ -54,7 +54,7 @@ PEOPLE = (Approver(name="alice", keys=(public_key(ALICE),)), Approver(name="bob"
 GATEWAYS = (Gateway(name="hooks", keys=(public_key(HOOKS),)),)
 POLICY = Policy(rules=(ask("pay", terms=Terms(quorum=2)),), approvers=PEOPLE, gateways=GATEWAYS, signatures="required")
 AUTHORITY = (ToolCallRequested, VerdictGiven, ApprovalRequested, RuleRemembered, AgentLoaded, RunStarted)
-RECORDED = sorted(file for file in HISTORIES.rglob("*.json") if not file.stem.startswith(LOOP))
+RECORDED = sorted(file for file in HISTORIES.rglob("*.json") if not file.stem.startswith((LOOP, LAUNCHER)))
 
 
 def rechained(events: Sequence[AgentEvent]) -> list[AgentEvent]:

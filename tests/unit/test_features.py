@@ -104,6 +104,20 @@ def test_a_plain_start_may_not_name_a_level() -> None:
     assert "features" in refusal(RunInput(task="go", features=7), first_run_id="r", started_at=NOW)
 
 
+@pytest.mark.parametrize(("level", "schedule"), [(0, ""), (features.SCHEDULED, "nightly")])
+def test_a_start_names_its_schedule_from_its_level_on(level: int, schedule: str) -> None:
+    """A launcher's start carries the level, and its run keeps the name when it continues or is opened again."""
+    thread = Thread(schedule="nightly", features=level, issued_at=NOW, sealed=True)
+    assert thread.log[0].type == "run_started"
+    assert thread.log[0].schedule == schedule
+    thread.load()
+    thread.reply(says("done"))
+    thread.archive()
+    thread.reopen()
+    thread.load_thread()
+    assert thread.state.view()["schedule"] == schedule
+
+
 @pytest.mark.parametrize(("level", "llm"), [(0, ""), (features.RESULT_NAMES_LLM, "scripted")])
 def test_a_result_names_its_llm_from_its_level_on(level: int, llm: str) -> None:
     """The result of a run of the first release is what it was."""

@@ -21,7 +21,7 @@ HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 RECORDED = {
     f"{file.parent.name}/{file.stem}": WorkflowHistory.from_json(file.stem, file.read_text())
     for file in sorted(HISTORIES.rglob("*.json"))
-    if not file.stem.startswith("loop")  # a loop records no events itself
+    if not file.stem.startswith(("loop", "launcher"))  # these record no events themselves
 }
 
 LOADED = "run_started user_message_received agent_loaded "
@@ -32,6 +32,7 @@ RAN = "tool_call_started tool_call_finished "
 STEP = "llm_replied " + ALLOWED + RAN
 DONE = "llm_replied run_finished"
 EXPECTED = {
+    "scheduled": LOADED + STEP + DONE,
     "plain": LOADED
     + "llm_replied "
     + 2 * ALLOWED

@@ -22,6 +22,8 @@ class RunOrigin:
     """It is known that this person gave the task, and no other person has started a run or sent a message since."""
     starts: dict[str, datetime] = field(default_factory=dict)
     """Sealed starts that have begun a run lately, and when: each counts once."""
+    schedule: str = ""
+    """The schedule that started the thread; empty for none. Later runs of the thread do not change it."""
 
     def heard(self, by: str) -> "RunOrigin":
         """Note who said something: one person's memory must not be recalled for another person."""

@@ -12,6 +12,7 @@ from temporalio.client import Client as TemporalClient
 from holdfast.errors import SettingsError
 from holdfast.llm.blocks import Content
 from holdfast.run.state import Status
+from holdfast.runtime.api.schedules import Schedules
 from holdfast.runtime.api.thread import Thread, named
 from holdfast.runtime.api.views import ThreadSummary
 from holdfast.runtime.client.idempotent_starts import start_once
@@ -37,6 +38,8 @@ class Client:
         self._threads = threads
         self._by = by
         self._key = key
+        self.schedules = Schedules(threads, by=by, key=key)
+        """Runs that start by cron or interval."""
 
     @classmethod
     @asynccontextmanager

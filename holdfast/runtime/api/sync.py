@@ -11,6 +11,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast.runtime.api.client import Client
+from holdfast.runtime.api.schedules import Schedules
 from holdfast.runtime.api.thread import Thread
 
 P = ParamSpec("P")
@@ -151,6 +152,22 @@ class SyncThread(_Face[Thread]):
     cancel = Call(Thread.cancel)
 
 
+class SyncSchedules(_Face[Schedules]):
+    """`Schedules` for programs without an event loop: the same methods, which wait."""
+
+    add = Call(Schedules.add)
+    list = Call(Schedules.list)
+    state = Call(Schedules.state)
+    pause = Call(Schedules.pause)
+    resume = Call(Schedules.resume)
+    delete = Call(Schedules.delete)
+
+    def trigger(self, name: str) -> SyncThread | None:
+        """Start a run now, as `Schedules.trigger` does; return its thread."""
+        thread = self._loop.run(self._behind.trigger(name))
+        return SyncThread(thread, self._loop) if thread else None
+
+
 class Start(_Made, Generic[P]):
     """A method of `Client` that returns a thread."""
 
@@ -209,6 +226,11 @@ class SyncClient(_Face[Client]):
     connect = Connect(Client.connect)
     start = Start(Client.start)
     threads = Call(Client.threads)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """Runs that start by cron or interval."""
+        return SyncSchedules(self._behind.schedules, self._loop)
 
     def thread(self, thread: str) -> SyncThread:
         """Return a thread by its id, without asking whether there is one.

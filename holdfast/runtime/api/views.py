@@ -143,6 +143,8 @@ class ThreadState(Frozen):
     """How people have refined the task since, oldest first."""
     workspace: str
     """The run's folder on the worker."""
+    schedule: str = ""
+    """The name of the schedule that started the thread; empty for none."""
     pending: tuple[PendingRequest, ...]
     remembered: tuple[RememberedRule, ...] = ()
     delegated: tuple[Delegation, ...] = ()

@@ -20,7 +20,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.base.text import one_line
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, HistoryUnreadable
-from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
+from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.executions import list_runs
 from holdfast.runtime.reading.histories import RecordedRun as RecordedRun
@@ -67,7 +67,7 @@ async def replay(
     """
     unread = ""
     try:
-        if _type_of(run.events) != LOOP_WORKFLOW:
+        if _type_of(run.events) not in (LOOP_WORKFLOW, SCHEDULED_WORKFLOW):
             read_events(run.events)
     except HistoryUnreadable as error:
         unread = str(error)
@@ -139,11 +139,11 @@ def recorded_in(file: Path) -> RecordedRun:
             f"file {str(file)!r} does not hold the history of a run ({words}). Write one with `temporal workflow show "
             "--workflow-id THREAD --output json`, or download it from the Web UI without decoding."
         ) from error
-    if begin.workflow_type.name not in (WORKFLOW, LOOP_WORKFLOW) or not run_id:
+    if begin.workflow_type.name not in (WORKFLOW, LOOP_WORKFLOW, SCHEDULED_WORKFLOW) or not run_id:
         kind = f"a workflow of type {begin.workflow_type.name!r}" if run_id else "a workflow without its first event"
         raise HistoryFileInvalid(
-            f"file {str(file)!r} holds the history of {kind}, not of an agent run ({WORKFLOW}) or a loop "
-            f"({LOOP_WORKFLOW})"
+            f"file {str(file)!r} holds the history of {kind}, not of an agent run ({WORKFLOW}), a loop "
+            f"({LOOP_WORKFLOW}) or the launcher of a scheduled run ({SCHEDULED_WORKFLOW})"
         )
     return RecordedRun(thread, run_id, events)
 
@@ -161,14 +161,14 @@ async def runs_of(threads: Threads, thread: str) -> AsyncIterator[RecordedRun]:
 
 
 async def latest_runs(threads: Threads, count: int) -> AsyncIterator[RecordedRun]:
-    """Yield the most recently started agent runs and loops that Temporal still has, latest first.
+    """Yield the most recently started agent runs, loops and launchers that Temporal still has, latest first.
 
     Raises:
         ServerUnreachable: The server does not answer.
     """
     found: list[WorkflowExecution] = []
     for window in _WINDOWS:
-        query = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}')"
+        query = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}', '{SCHEDULED_WORKFLOW}')"
         if window:
             query += f" AND StartTime > '{(datetime.now(UTC) - window).isoformat()}'"
         try:

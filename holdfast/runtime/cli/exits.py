@@ -18,9 +18,9 @@ INTERRUPTED = 130
 _CODES = {
     **dict.fromkeys(("SettingsError", "LoadError", "CatalogError", "PolicyError"), USAGE),
     **dict.fromkeys(("TaskInvalid", "ThreadIdInvalid", "ThreadExists", "StatusInvalid"), USAGE),
-    **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid"), USAGE),
+    **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid", "ScheduleInvalid", "ScheduleExists"), USAGE),
     **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
-    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound"), NOT_FOUND),
+    **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound", "ScheduleNotFound"), NOT_FOUND),
     **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable"), UNREACHABLE),
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }

@@ -71,6 +71,7 @@ def show_screen(
     usage = state["usage"]
     rows = [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
     rows += [("Workspace", visible(state["workspace"]))]
+    rows += [("Schedule", visible(state.get("schedule", "")))]
     rows += [("Running", call) for call in running]
     at = now or datetime.now(UTC)
     rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]

@@ -19,8 +19,8 @@ from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError, StatusInvalid
 from holdfast.run import contracts
 from holdfast.run.state import Status
+from holdfast.run.task_summary import TASK
 from holdfast.runtime.client.searching import newest, search, search_page
-from holdfast.runtime.client.start_options import TASK
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.runs import ENDED, status_of

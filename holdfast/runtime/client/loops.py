@@ -21,9 +21,10 @@ from holdfast.errors import (
 )
 from holdfast.loop.state import LoopInput, LoopState, Steering
 from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
+from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.decisions import UpdateResult, send_update
-from holdfast.runtime.client.start_options import check_own_id, issued, memo, new_thread_id, summary
+from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id
 from holdfast.runtime.client.threads import JSON, Started, Threads
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import ENDED, NeverRan

@@ -4,11 +4,12 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from holdfast.base.text import code, one_line, quoted
+from holdfast.base.text import code, quoted
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
 from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import read_content, too_long, unfit
 from holdfast.runtime.programs import CLI
+from holdfast.seals.scheduled import LAUNCHER
 from holdfast.seals.starts import Start
 from holdfast.stores import origin_of
 
@@ -58,7 +59,7 @@ def check_own_id(thread: str) -> str:
     """Return the given id if a run can have it.
 
     Raises:
-        ThreadIdInvalid: The id cannot name a thread, or names a log that a reset has set aside.
+        ThreadIdInvalid: The id cannot name a thread, names a log that a reset has set aside, or is a launcher's.
     """
     check_thread_id(thread)
     if origin := origin_of(thread):
@@ -66,6 +67,8 @@ def check_own_id(thread: str) -> str:
             f"{thread!r} is the part of {origin!r} that a reset has set aside, and no run can continue it; "
             f"continue {origin!r}, or choose another id"
         )
+    if thread.startswith(LAUNCHER):
+        raise ThreadIdInvalid(f"{thread!r} begins with {LAUNCHER!r}, as what schedules start does; choose another id")
     return thread
 
 
@@ -73,20 +76,6 @@ def new_thread_id(agent: str | None) -> str:
     """Return a new thread id that a person can type: `releaser-3f09ac`."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in agent or "run")[:64]
     return f"{name.strip('-') or 'run'}-{secrets.token_hex(3)}"
-
-
-def summary(task: Content) -> str:
-    """Return the task in one line, for the Web UI."""
-    return one_line(next(line for line in text_of(task).splitlines() if line.strip()), 100)
-
-
-TASK = "task"
-"""The memo of a start that has the task in one line: Temporal lists memos, and does not list summaries."""
-
-
-def memo(task: Content) -> dict[str, str]:
-    """Return what Temporal keeps beside a run, for lists of runs."""
-    return {TASK: summary(task)}
 
 
 def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:

@@ -33,15 +33,14 @@ from holdfast.errors import (
 from holdfast.llm.blocks import Content
 from holdfast.log.events import AgentEvent
 from holdfast.run import contracts
+from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import (
     check_own_id,
     check_task,
     details,
     issued,
-    memo,
     new_thread_id,
-    summary,
 )
 from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.programs import CLI

@@ -56,6 +56,63 @@ class StartedThread(ResponseBody):
     """The owner of the token or key."""
 
 
+class ScheduledRun(ResponseBody):
+    """A run that a schedule has started, or failed to start."""
+
+    thread: str
+    due_at: str
+    started_at: str
+    status: str
+    """That of the thread; or `starting`, `not_started`, `removed`."""
+    why: str
+    """Why it failed, or was not started; else empty."""
+
+
+class Schedule(ResponseBody):
+    """What a schedule runs, when and for whom."""
+
+    schedule: str
+    """Its name, with which the ids of its threads begin."""
+    task: str
+    by: str
+    """Who made it: who gives the task of each run."""
+    agent: str | None
+    reason: str
+    cron: str | None
+    every: float | None
+    tz: str
+    until: str | None
+    overlap: str
+    catchup: float | None
+    paused: bool
+    note: str
+    """By whom and why it was paused or resumed last."""
+    problem: str
+    """Why it starts no run, though it is not paused; empty for no problem."""
+    next: list[str]
+    """The next five times; empty while it is paused, and after its end."""
+    started: int
+    skipped: int
+    """How many runs it has left out, because the last one was open."""
+    missed: int
+    """How many it has left out, because Temporal was down."""
+    runs: list[ScheduledRun]
+    """The last ten runs, the newest first; of a list, none."""
+
+
+class SchedulesList(ResponseBody):
+    """The schedules that the caller may reach, by name."""
+
+    schedules: list[Schedule]
+
+
+class TriggeredRun(ResponseBody):
+    """A run that a schedule has started on request."""
+
+    thread: str | None
+    """Its thread id; null where Temporal has not started it yet."""
+
+
 class ListedThread(ResponseBody):
     """A thread in a list."""
 

@@ -35,6 +35,7 @@ from holdfast.runtime.gateway.problems import (
 from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Quota
 from holdfast.runtime.gateway.reading import reading_router
 from holdfast.runtime.gateway.results import results_router
+from holdfast.runtime.gateway.scheduling import scheduling_router
 from holdfast.runtime.gateway.slack import slack_router
 from holdfast.runtime.gateway.starting import starting_router
 from holdfast.stores import ArtifactStore
@@ -111,6 +112,7 @@ def build_app(
         results_router(threads, authenticator, places("waits"), longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, places("downloads")),
         acting_router(authenticator, actions),
+        scheduling_router(threads, authenticator),
     ):
         app.include_router(router)
     if slack_secret:

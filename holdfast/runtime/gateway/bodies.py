@@ -3,7 +3,15 @@
 import json
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import from_json
 
 from holdfast.authority.follow_ups import WhenBusy
@@ -30,7 +38,12 @@ class Body(BaseModel):
     )
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
+    """Return a text that says something.
+
+    Raises:
+        ValueError: It is blank.
+    """
     if not text.strip():
         raise ValueError("it is blank")
     return text
@@ -59,7 +72,7 @@ class DecisionBody(Body):
     remember: bool = False
     """For `approve`: allow the same call from now on, in this thread."""
 
-    _of_request = field_validator("request")(_not_blank)
+    _of_request = field_validator("request")(not_blank)
 
 
 class MessageBody(Body):
@@ -71,7 +84,7 @@ class MessageBody(Body):
     when_busy: WhenBusy = "queue"
     """While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse the message."""
 
-    _of_message = field_validator("message")(_not_blank)
+    _of_message = field_validator("message")(not_blank)
 
 
 class RefinementBody(Body):
@@ -88,7 +101,7 @@ class RefinementBody(Body):
     id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["narrow-1"])
     """An id of the caller's: a refinement that is sent again with the same id counts once."""
 
-    _of_text = field_validator("text")(_not_blank)
+    _of_text = field_validator("text")(not_blank)
 
 
 class StartBody(Body):
@@ -108,7 +121,7 @@ class StartBody(Body):
     idle_limit: float | None = Field(default=None, ge=0, le=LONGEST_DELEGATION)
     """Seconds that the run stays open for messages after the agent has answered; null for the agent's own limit."""
 
-    _of_task = field_validator("task")(_not_blank)
+    _of_task = field_validator("task")(not_blank)
 
 
 class ReasonBody(Body):

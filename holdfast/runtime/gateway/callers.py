@@ -40,10 +40,13 @@ Scope = Literal[
     "cancel",
     "pause",
     "refine",
+    "schedule",
+    "schedules",
 ]
 """`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
 `start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,
-`pause` and resume them, `refine` their tasks."""
+`pause` and resume them, `refine` their tasks, `schedule`: add, pause, resume, trigger and delete schedules,
+`schedules`: list and read them."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """What the policy's approvers may do with their keys."""

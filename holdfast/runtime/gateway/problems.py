@@ -28,6 +28,9 @@ from holdfast.errors import (
     RecordUnreadable,
     Refused,
     RunStuck,
+    ScheduleExists,
+    ScheduleInvalid,
+    ScheduleNotFound,
     ServerUnreachable,
     TaskInvalid,
     ThreadIdInvalid,
@@ -113,7 +116,12 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
     match error:
         case ThreadNotFound() | ThreadIdInvalid():
             return HTTPProblem(404, f"there is no thread {thread!r}; GET /threads lists those that there are")
-        case TaskInvalid() | CursorInvalid():
+        case ScheduleNotFound():
+            return HTTPProblem(404, "there is no such schedule; GET /schedules lists those that there are")
+        case ScheduleExists():
+            words = "there is another schedule of this name; choose another name, or set `replace`"
+            return HTTPProblem(409, words, outcome="exists")
+        case TaskInvalid() | CursorInvalid() | ScheduleInvalid():
             return HTTPProblem(422, str(error))
         case Refused():
             return HTTPProblem(409, str(error), outcome="refused")

@@ -32,7 +32,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.run.activities import HEARTBEAT_TIMEOUT
-from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
+from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.takeover.liveness import is_gone, this_process
 from holdfast.runtime.takeover.registry import Offer, WorkerRegistry
 from holdfast.runtime.takeover.sticky_queues import RPC_TIMEOUT, last_task, release_task
@@ -166,7 +166,7 @@ async def sweep(client: Client, task_queue: str, *, gone: Callable[[str], bool],
     Raises:
         RPCError: Temporal is unavailable, or denies access.
     """
-    kinds = f"'{WORKFLOW}', '{LOOP_WORKFLOW}'"
+    kinds = f"'{WORKFLOW}', '{LOOP_WORKFLOW}', '{SCHEDULED_WORKFLOW}'"
     query = f"TaskQueue = {_quoted(task_queue)} AND WorkflowType IN ({kinds}) AND ExecutionStatus = 'Running'"
     runs = [run async for run in client.list_workflows(query, limit=MAX_RUNS, rpc_timeout=RPC_TIMEOUT)]
     runs.sort(key=lambda run: run.typed_search_attributes.get(_STATUS) not in (None, "running"))

@@ -1,0 +1,68 @@
+"""ScheduledRunWorkflow: the launcher that a schedule starts. It starts one agent run, and waits for its end.
+
+Temporal's schedules start a workflow under an id that no client can seal an input for. So a schedule starts this one,
+and this one starts the run, with a seal for its thread. It stays open as long as the run does, because Temporal's
+policy about overlapping runs looks at what the schedule has started. `holdfast.schedule.launching` has the rules.
+"""
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+
+from holdfast.base.text import code
+from holdfast.run import contracts
+from holdfast.run.contracts import RunResult
+from holdfast.run.task_summary import memo, summary
+from holdfast.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
+from holdfast.seals.starts import NO_INPUT, only
+from holdfast.workflows.arguments import any_number
+
+_NO_INPUT = ScheduledInput(malformed=NO_INPUT)
+
+
+@workflow.defn(name=contracts.SCHEDULED_WORKFLOW)
+class ScheduledRunWorkflow:
+    """One start by a schedule: a sealed task in, an agent run to its end."""
+
+    @workflow.run
+    @any_number
+    async def run(self, begin: ScheduledInput = _NO_INPUT, *more: Any) -> ScheduledResult:
+        """Start the run, and wait until it has ended.
+
+        Raises:
+            ApplicationError: The input is not sealed, or the run's thread exists already.
+            ChildWorkflowError: The run failed, or was cancelled; its thread says why.
+            CancelledError: This was cancelled; so was the run, whose end was waited for.
+        """
+        info = workflow.info()
+        found = launch(
+            only(begin, more, ScheduledInput),
+            workflow_id=info.workflow_id,
+            started_at=info.workflow_start_time,
+            at=workflow.now(),
+        )
+        if isinstance(found, str):
+            raise ApplicationError(found, type=contracts.START_REFUSED, non_retryable=True)
+        workflow.set_current_details(f"Starts the thread `{code(found.thread)}`, and waits for its end.")
+        try:
+            run = await workflow.start_child_workflow(
+                contracts.WORKFLOW,
+                found.run,
+                id=found.thread,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                result_type=RunResult,
+                memo=memo(found.run.task),
+                static_summary=summary(found.run.task),
+                static_details=run_details(found),
+                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                # Terminating the launcher does not stop the run, which is a thread like any other.
+                parent_close_policy=ParentClosePolicy.ABANDON,
+            )
+        except WorkflowAlreadyStartedError:
+            message = f"there is or was a thread {found.thread} already: this run was not started"
+            raise ApplicationError(message, type=contracts.THREAD_EXISTS, non_retryable=True) from None
+        await run
+        return ScheduledResult(thread=found.thread)

@@ -50,6 +50,8 @@ def when_shown(
         return "queued", "the run is paused; the LLM is shown it after the run resumes"
     if state.idle.awaiting:
         return "accepted", "the run resumes with it"
+    if state.status == "dormant":
+        return "accepted", "the run wakes, and the LLM reads it"
     if when_busy == "interrupt":
         return "interrupting", _interrupting(state)
     return "queued", "the LLM is shown it at the end of the step"
@@ -57,7 +59,7 @@ def when_shown(
 
 def _interrupting(state: RunState) -> str:
     """What a message that interrupts leads to. It ends an LLM call, and no tool: an effect may be under way."""
-    tools = sorted({call.call.name for call in state.calls.current if call.phase == "started"})
+    tools = sorted({call.call.name for call in state.running_calls})
     if not tools or state.features < INTERRUPT_NAMES_TOOLS:
         return "the LLM call is made again, with the message"
     return f"an interrupt ends no tool: the LLM is shown the message when {', '.join(tools)} has ended"

@@ -29,7 +29,8 @@ LEVELS: Mapping[int, str] = {
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
     "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
-    "a start names the schedule that made it",
+    "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`), the "
+    "status `dormant`, `wake`, and two search attributes of such agents",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -61,6 +62,10 @@ REFINE_TASK = 1
 
 SCHEDULED = 1
 """A start by a schedule names the schedule."""
+
+DORMANCY = 1
+"""Tools of the kind `runtime`, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
+`HoldfastWaitsFor` of agents that have such tools."""
 
 
 def require_features(level: int) -> None:

@@ -22,7 +22,8 @@ from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejecte
 from holdfast.run.arrivals import verify_sender, when_shown
 from holdfast.run.constraints import on_lift
 from holdfast.run.decisions import Events, on_decision
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, PAUSE_BY_PERSON, REFINE_TASK
+from holdfast.run.dormancy import on_arrival_while_asleep, on_wake
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, PAUSE_BY_PERSON, REFINE_TASK
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
@@ -46,6 +47,7 @@ SIGNALS: dict[str, int] = dict.fromkeys(
     "pause": PAUSE_BY_PERSON,
     "resume": PAUSE_BY_PERSON,
     "refine": REFINE_TASK,
+    "wake": DORMANCY,
 }
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
@@ -103,6 +105,8 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
                 return on_pause(state, payload, at=at)[2]
             case "resume":
                 return on_resume(state, payload)[2]
+            case "wake":
+                return on_wake(state, payload, at=at)[2]
     refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
     return bounded([refused], payload)
 
@@ -180,7 +184,7 @@ def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tup
     given = read_message(payload)
     judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
     if isinstance(judged, UserMessageReceived):
-        return *when_shown(state, judged.when_busy), [judged]
+        return *when_shown(state, judged.when_busy), [judged, *on_arrival_while_asleep(state, "a message", at=at)]
     outcome, why = judged
     return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload)
 
@@ -194,7 +198,8 @@ def _judge_message(
     speaker = _speaker(state, given, at=at)
     if not isinstance(speaker, Speaker):
         return speaker
-    if (state.pause or not state.idle.awaiting) and given.when_busy == "reject":
+    idle = state.idle.awaiting or state.status == "dormant"
+    if (state.pause or not idle) and given.when_busy == "reject":
         return "busy", f"the run is {state.status}, and the sender asked for the message not to wait"
     if full := state.inbox.full(size_of(given.message)):
         return "too_many", full

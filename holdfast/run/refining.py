@@ -18,6 +18,7 @@ from holdfast.authority.refinements import Refinement, RefinementOutcome, read_r
 from holdfast.llm.content import size_of
 from holdfast.log.events import AgentEvent, SignalRejected, TaskRefined
 from holdfast.run.arrivals import verify_sender, when_shown
+from holdfast.run.dormancy import on_arrival_while_asleep
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import Refusal, Speaker, policy_of
 from holdfast.run.state import RunState
@@ -38,7 +39,10 @@ def on_refinement(state: RunState, payload: Any, *, at: datetime) -> Refined:
     given = read_refinement(payload)
     judged = given if isinstance(given, tuple) else _judge(state, given, at=at)
     if isinstance(judged, TaskRefined):
-        return *when_shown(state, judged.when_busy), [judged]
+        return (
+            *when_shown(state, judged.when_busy),
+            [judged, *on_arrival_while_asleep(state, "a refinement of the task", at=at)],
+        )
     outcome, why = judged
     return outcome, why, bounded([SignalRejected(signal="refine", explanation=why, outcome=outcome)], payload)
 

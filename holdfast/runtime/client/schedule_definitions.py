@@ -26,7 +26,7 @@ from holdfast.run.contracts import SCHEDULED_WORKFLOW
 from holdfast.run.task_summary import summary
 from holdfast.runtime.client.calendars import calendar_of, cron_of
 from holdfast.runtime.client.start_options import check_task, issued
-from holdfast.runtime.config.durations import span_text
+from holdfast.base.durations import span_text
 from holdfast.schedule.cron import read_cron
 from holdfast.schedule.launching import ScheduledInput
 from holdfast.seals.scheduled import TIME, launcher_prefix

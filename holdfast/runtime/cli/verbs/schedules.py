@@ -186,7 +186,7 @@ async def _show(session: Session, threads: "Threads", name: str) -> int:
 
 
 def _seconds(option: str, text: str | None) -> float | None:
-    from holdfast.runtime.config.durations import read_seconds
+    from holdfast.base.durations import read_seconds
 
     try:
         return read_seconds(text) if text is not None else None

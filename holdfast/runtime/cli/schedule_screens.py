@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from holdfast.base.durations import span_text
 from holdfast.runtime.cli.screens import STATUS_STYLES
 from holdfast.runtime.cli.text import brief, clock, count, visible
 from holdfast.runtime.client.threads import JSON
-from holdfast.base.durations import span_text
 from holdfast.runtime.programs import CLI
 
 

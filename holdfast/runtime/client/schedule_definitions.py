@@ -19,6 +19,7 @@ from temporalio.client import (
 )
 from temporalio.converter import WorkflowSerializationContext
 
+from holdfast.base.durations import span_text
 from holdfast.base.text import code, one_line, quoted
 from holdfast.errors import HoldfastError, ScheduleInvalid
 from holdfast.llm.blocks import Content, text_of
@@ -26,7 +27,6 @@ from holdfast.run.contracts import SCHEDULED_WORKFLOW
 from holdfast.run.task_summary import summary
 from holdfast.runtime.client.calendars import calendar_of, cron_of
 from holdfast.runtime.client.start_options import check_task, issued
-from holdfast.base.durations import span_text
 from holdfast.schedule.cron import read_cron
 from holdfast.schedule.launching import ScheduledInput
 from holdfast.seals.scheduled import TIME, launcher_prefix

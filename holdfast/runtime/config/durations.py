@@ -1,10 +1,10 @@
-"""Durations as people write them: `90`, `30s`, `15m`, `4h`, `7d`; and times, also as what is left until then."""
+"""Durations as people write them: `90`, `30s`, `15m`, `4h`, `7d`, `3w`; and times, also as what is left until then."""
 
 import re
 from datetime import datetime, timedelta
 
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([smhd]?)", re.ASCII)
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([smhdw]?)", re.ASCII)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def read_seconds(text: str) -> float:
@@ -15,7 +15,7 @@ def read_seconds(text: str) -> float:
     """
     found = _SPAN.fullmatch(text.strip())
     if not found:
-        raise ValueError(f"{text[:40]!r} is not a duration; write 90 (seconds), 30s, 15m, 4h or 7d")
+        raise ValueError(f"{text[:40]!r} is not a duration; write 90 (seconds), 30s, 15m, 4h, 7d or 3w")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -32,7 +32,7 @@ def read_time(text: str, *, now: datetime) -> datetime:
     try:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
-        words = "neither a time nor a duration; write 2026-05-06T07:08, 30s, 15m, 4h or 7d"
+        words = "neither a time nor a duration; write 2026-05-06T07:08, 30s, 15m, 4h, 7d or 3w"
         raise ValueError(f"{text[:40]!r} is {words}") from None
 
 

@@ -59,7 +59,7 @@ def main(
         Path | None, typer.Option(metavar="FILE", help="A policy in place of every agent's own, as YAML.")
     ] = None,
     skip_time: Annotated[
-        bool, typer.Option("--skip-time", help="With --dev: let anyone who reaches Temporal skip time for a run.")
+        bool, typer.Option("--skip-time", help="With --dev: let everybody who reaches Temporal skip time.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Version = False,

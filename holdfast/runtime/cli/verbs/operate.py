@@ -161,7 +161,7 @@ async def skip(
 ) -> int:
     """Skip time for a run or a loop, to try what happens later.
 
-    Only on the stack of `worker.py --dev --skip-time`.
+    Only on the stack of a worker with --dev --skip-time. docs/how-to/skip-time.md says what to expect.
     """
     from holdfast.runtime.config.durations import read_seconds
 

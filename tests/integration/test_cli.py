@@ -386,7 +386,7 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
 
 
 async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -> None:
-    """The command refuses, and so does the server, for an open run and for a start: by default, nobody skips time."""
+    """The command refuses, and so does the server, for an open run and for a start."""
     started = shell("start", "stay", "--thread", "skip-1", "--idle-limit", "600", "--json")
     assert started.code == 0
     refused = shell("skip", "skip-1", "3w")

@@ -1,4 +1,4 @@
-"""Time that somebody skips: what they gain who may, and where nobody may."""
+"""Skipped time: what an attacker gains on a stack that allows it, and that other stacks do not."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def expired(events: list[AgentEvent]) -> int:
     return sum(isinstance(event, ApprovalExpired) for event in events)
 
 
-def test_a_stack_lets_nobody_skip_time_unless_it_was_started_for_that(stack: Stack, client: Client) -> None:
+def test_a_stack_allows_skipping_only_if_it_was_started_so(stack: Stack, client: Client) -> None:
     """The option is not among the usual ones; the command refuses another server, and a stack that is not running."""
     assert not SKIPPING.keys() & DYNAMIC_CONFIG.keys()
     runs = Runs(client, answer_within=5)
@@ -46,7 +46,7 @@ def test_a_stack_lets_nobody_skip_time_unless_it_was_started_for_that(stack: Sta
             check_stack(runs, other)
 
 
-async def test_what_expires_is_nobodys_decision(rig: StartRig, client: Client) -> None:
+async def test_what_expires_is_no_persons_decision(rig: StartRig, client: Client) -> None:
     """A request that is denied without an answer pays nothing; the log says that it expired, and names no person."""
     async with rig(clerk(policy(expires_after=DAY)), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()

@@ -216,11 +216,11 @@ async def test_a_hanging_llm_and_a_missing_worker_are_named(rig: StartRig, clien
         with pytest.raises(Refused, match=r"only until .* UTC: call_llm is under way"):
             await skip_time(threads(r).runs, run.id, WEEKS, within=0.3)
         await run.terminate()
-    nobody = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=f"{run.id}-2", task_queue=run.id)
+    unserved = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=f"{run.id}-2", task_queue=run.id)
     runs = threads(r).runs
     with pytest.raises(Refused, match=r"a worker has to process what is due: start one with .* --dev --skip-time"):
-        await skip_time(runs, nobody.id, WEEKS, within=0.3)
-    await nobody.terminate()
+        await skip_time(runs, unserved.id, WEEKS, within=0.3)
+    await unserved.terminate()
 
 
 @pytest.mark.parametrize("duration", [timedelta(), timedelta(days=-1), timedelta(days=3_661)])

@@ -65,7 +65,7 @@ async def skip_time(runs: Runs, thread: str, duration: timedelta, *, within: flo
                 await asyncio.sleep(POLL_SECONDS)
             return None
     except BaseException as error:
-        # What is under way may end an hour later, and then nobody expects a skip.
+        # What is under way may end an hour later, when a skip would be a surprise.
         with suppress(HoldfastError):
             await _configure(runs, thread, TimeSkippingConfig(enabled=False))
         if isinstance(error, TimeoutError):

@@ -78,7 +78,7 @@ class TemporalServer:
     def allows_skipping(self, hint: int | None = None) -> bool:
         """Return whether the running server lets clients skip time."""
         running = self.find(hint)
-        return bool(running) and set(_config_options(SKIPPING)) <= set(processes.command_line(running))
+        return running is not None and set(_config_options(SKIPPING)) <= set(processes.command_line(running))
 
     def ensure(
         self,

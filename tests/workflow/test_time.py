@@ -5,9 +5,10 @@ Each test ends with `check_thread`: the histories replay, with the skipped time 
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Approver, Cannot, Catalog, Escalation, Limits, Policy, Terms, allow, ask, tool
 from holdfast.errors import Refused
@@ -63,6 +64,11 @@ def counting(conversation: Conversation) -> Reply:
 def threads(rig: Rig) -> Threads:
     """Return the threads of the rig."""
     return Threads(rig.client, task_queue=rig.task_queue, record=rig.threads)
+
+
+async def at_step(run: WorkflowHandle[Any, Any], step: int) -> None:
+    """Wait until the run has made that many LLM calls."""
+    await eventually(lambda: run.query("state"), lambda state: state["step"] == step)
 
 
 def kinds(events: list[AgentEvent], prefix: str) -> list[str]:
@@ -148,10 +154,10 @@ async def test_a_refusal_for_a_fortnight_ends(rig: StartRig, client: Client) -> 
         run = await r.start(idle_limit=60 * DAY)
         for days in (7, 14):
             await status_of(run, "waiting_message")
-            steps_before = (await run.query("state"))["step"]
+            step = (await run.query("state"))["step"]
             await skip(client, run, days=days)
             await run.signal("say", "and now?")
-            await eventually(lambda: run.query("state"), lambda state, seen=steps_before: state["step"] == seen + 2)
+            await at_step(run, step + 2)
         await status_of(run, "waiting_message")
         events = await check_thread(client, run)
         ends = [event for event in events if isinstance(event, ToolCallFinished)]

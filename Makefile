@@ -13,6 +13,8 @@ COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet $(UPGRADE) 
 # Each process has servers of its own; the tests wait more than they compute, so three suit two cores.
 SIDE_BY_SIDE := -n 4 --dist worksteal
 KILLS := 500
+# Where this is set, as in many containers, each process compiles every test and module again.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: setup check fix test test-all test-package demo demo-loop worker bench bench-long kill-matrix bench-peers docs sbom lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged

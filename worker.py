@@ -58,6 +58,9 @@ def main(
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A policy in place of every agent's own, as YAML.")
     ] = None,
+    skip_time: Annotated[
+        bool, typer.Option("--skip-time", help="With --dev: let everybody who reaches Temporal skip time.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Version = False,
 ) -> None:
@@ -66,9 +69,12 @@ def main(
     Examples:
         python worker.py --dev
         python worker.py --dev --catalog mycompany.agents:catalog
+        python worker.py --dev --skip-time
         TEMPORAL_ADDRESS=temporal:7233 DATABASE_URL=postgresql://… python worker.py
     """
-    serve = partial(run_worker, dev=dev, build=build)
+    if skip_time and not dev:
+        raise typer.BadParameter("--skip-time: only the servers that --dev starts let time be skipped; add --dev")
+    serve = partial(run_worker, dev=dev, skip_time=skip_time, build=build)
     run_process(WORKER, serve, debug=debug, catalog=catalog, policy=policy)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,11 +23,13 @@ from holdfast.log.events import EVENTS, AgentEvent
 from holdfast.loop.state import LoopInput, LoopResult
 from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
 from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack import temporal_server
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.memory.recall import WorkspaceMemory
+from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.runtime.workspace.approved_instructions import Approvals
@@ -98,9 +100,9 @@ def environ_of(stack: Stack) -> dict[str, str]:
 def open_stack(folder: Path) -> Iterator[Stack]:
     """Run a Temporal server and a PostgreSQL on free ports for a block.
 
-    Pausing workflows is enabled, as an operator may have it.
+    Pausing workflows is enabled, as an operator may have it, and tests may skip time.
     """
-    servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()))
+    servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()), skip_time=True)
     temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
     try:
         stack = servers.start()
@@ -182,6 +184,11 @@ async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], 
     except TimeoutError:
         raise AssertionError(f"never came; the last answer was {answer!r}") from None
     return answer
+
+
+async def skip(client: Client, run: WorkflowHandle[Any, Any], **time: float) -> None:
+    """Let time pass for a run, such as `days=21`."""
+    await skip_time(Runs(client, answer_within=PATIENCE), run.id, timedelta(**time), within=PATIENCE)
 
 
 async def answer_of(update: Awaitable[Any]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.client.connect import connect
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.devstack.temporal_server import NAMESPACE
 from holdfast.runtime.extras import is_installed
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
@@ -193,11 +194,12 @@ class ScriptedRun:
         return await self.result()
 
     async def skip(self, duration: timedelta) -> Result:
-        """Let time pass for the run alone, such as until a request expires. Nothing is waited for."""
-        from temporalio.testing import TimeSkipper
+        """Let time pass for the run alone, such as until a request expires. Nothing is waited for.
 
-        run = self._temporal.get_workflow_handle(self.thread.id)
-        await TimeSkipper(self._temporal).fast_forward(run, duration)
+        Raises:
+            Refused: The run has ended, or what is under way does not end in time.
+        """
+        await skip_time(self._threads.runs, self.thread.id, duration, within=self._patience)
         return await self.result()
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -44,11 +45,15 @@ class WorkerProcess:
     Args:
         home: The state folder.
         beside: A worker whose stack and task queue it shares; None for its own.
+        options: More words after `worker.py --dev`.
         environ: More environment variables.
     """
 
-    def __init__(self, home: Path, *, beside: "WorkerProcess | None" = None, **environ: str) -> None:
+    def __init__(
+        self, home: Path, *, beside: "WorkerProcess | None" = None, options: Sequence[str] = (), **environ: str
+    ) -> None:
         self.home = home
+        self._options = options
         # Its own namespace: after its server was killed, a worker might reach another one at the same port.
         self.task_queue: str = beside.task_queue if beside else f"test-{uuid4().hex[:8]}"
         if not beside:
@@ -87,7 +92,7 @@ class WorkerProcess:
         self._starts += 1
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "worker.py"), "--dev"],
+                [sys.executable, str(ROOT / "worker.py"), "--dev", *self._options],
                 cwd=ROOT,
                 env={**inherited, "HOLDFAST_HOME": str(self.home), **self._environ, **environ},
                 stdin=subprocess.DEVNULL,

@@ -24,10 +24,12 @@ import psycopg
 import pytest
 from temporalio import workflow
 from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
 from holdfast import Agent, Catalog, ImageBlock, Limits, TextBlock, errors, tool
-from holdfast.errors import HoldfastError, TaskInvalid, ThreadIdInvalid
+from holdfast.errors import HoldfastError, Refused, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
@@ -37,9 +39,11 @@ from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.start_options import check_task, check_thread_id, new_thread_id
+from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
@@ -438,6 +442,23 @@ def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> No
     assert shell("wake", "asleep").code == 5
 
 
+async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -> None:
+    """The command refuses, and so does the server, for an open run and for a start."""
+    started = shell("start", "stay", "--thread", "skip-1", "--idle-limit", "600", "--json")
+    assert started.code == 0
+    refused = shell("skip", "skip-1", "3w")
+    assert refused.code == 5
+    assert "is not a server for skipping time" in refused.err
+    assert "worker.py --dev --skip-time" in refused.err
+    client = await connect_stack(stack)
+    with pytest.raises(Refused, match="does not allow skipping time"):
+        await skip_time(Runs(client, answer_within=5), "skip-1", timedelta(days=1), within=5)
+    with pytest.raises(RPCError, match="not enabled"):
+        await TimeSkipper(client).client.start_workflow(WORKFLOW, RunInput(task="x"), id="skip-2", task_queue="skip-2")
+    assert shell("cancel", "skip-1").code == 0
+    assert shell("skip", "skip-1", "soon").code == 2
+
+
 def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
     """`list` filters by status; `pending` shows the requests of all threads, each with its thread."""
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
@@ -805,7 +826,7 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     expected = (
         "init start say refine retry pause resume wake compact cancel approve deny respond reconcile "
         "delegate-authority revoke lift keygen show list log transcript artifact prompt pending watch verify loop "
-        "remember recall forget trust replay prune migrate doctor schedule policy"
+        "remember recall forget trust replay prune migrate doctor skip schedule policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]

@@ -193,12 +193,15 @@ async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
 
 
 def test_only_the_owner_stops_the_stack(home: Path, usual: Ports) -> None:
-    """Of two processes that start at once, one owns the stack; the other attaches, and leaves it running."""
+    """Of two processes that start at once, one owns the stack; the other attaches, and neither stops nor changes it."""
     processes = [owner(home, usual), owner(home, usual)]
     (first, first_owns), (second, second_owns) = map(stack_of, processes)
 
     assert first == second
     assert {True, False} == {first_owns, second_owns}
+    with pytest.raises(StackError, match=r"has started the stack in .* without --skip-time"):
+        DevStack(home, skip_time=True).start()
+    assert not read_stack(home).skip_time  # type: ignore[union-attr]
     release(processes[1] if first_owns else processes[0])
     assert {first.temporal_pid, first.postgres_pid, first.web_ui_pid} == {process.pid for process in servers(home)}
     release(processes[0] if first_owns else processes[1])

@@ -44,6 +44,12 @@ def test_a_worker_without_a_database_does_not_start(stack: Stack, tmp_path: Path
     refused(start(tmp_path, TEMPORAL_ADDRESS=stack.temporal_address), "DATABASE_URL is not set", "--dev")
 
 
+def test_time_is_skipped_only_on_servers_that_dev_starts(stack: Stack, tmp_path: Path) -> None:
+    """Another Temporal server may have real work: the option is refused without --dev."""
+    done = start(tmp_path, "--skip-time", **environ_of(stack), DATABASE_URL=stack.database_url)
+    assert (done.returncode, "add --dev" in done.stderr) == (2, True)
+
+
 def test_a_worker_whose_database_is_down_does_not_start(stack: Stack, tmp_path: Path) -> None:
     """The message has the database's error."""
     nowhere = f"postgresql://nobody@127.0.0.1:{any_free()}/none"

@@ -138,7 +138,7 @@ def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
         ("rules: []\nrules: []", ["p.yaml:2:1: rules: the field is repeated; the first one is on line 1"]),
         (
             "terms: {expires_after: 7x}",
-            ["p.yaml:1:24: terms.expires_after: '7x' is not a duration; write 90 (seconds), 30s, 15m, 4h or 7d"],
+            ["p.yaml:1:24: terms.expires_after: '7x' is not a duration; write 90 (seconds), 30s, 15m, 4h, 7d or 3w"],
         ),
         ("approvers: [{role: []}]", None),
         ("approvers: [{name: a b}]", None),

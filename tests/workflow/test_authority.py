@@ -13,14 +13,12 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast import Agent, Approver, Catalog, Escalation, Policy, Terms, ToolContext, ask, deny, tool
+from holdfast import Agent, Approver, Catalog, Policy, Terms, ToolContext, ask, deny, tool
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
 from holdfast.log.events import DecisionReceived
 from holdfast.testing import call, say, steps, together
 from tests.rig import StartRig, answer_of, check_thread, eventually, runs_of, status_of
-from tests.unit.runs import agent_spec, calls, says
-from tests.workflow.test_history import Desk, begin, deciding, time_skipping, working
 
 ALICE, BOB, MALLORY = (encode_key(bytes([number]) * 32) for number in range(1, 4))
 PEOPLE = (
@@ -77,24 +75,6 @@ async def test_only_signed_calls_run(rig: StartRig) -> None:
         events = await check_thread(r.client, run)
         proofs = Counter(event.proof for event in events if isinstance(event, DecisionReceived))
         assert proofs == {"signed": 2}, "what an update is refused for leaves no trace"
-
-
-async def test_remind_escalate_and_deny_by_durable_timers() -> None:
-    """Three days without an answer pass in milliseconds; the log has each step at its time, and nothing has run."""
-    day = 86_400
-    terms = Terms(by=("finance",), remind_every=day, escalate=(Escalation(after=1.5 * day, by=("bob",)),))
-    policy = Policy(rules=(ask("pay", terms=terms.model_copy(update={"expires_after": 3.2 * day})),), approvers=PEOPLE)
-    desk = Desk(calls("pay"), says("I was not allowed to"), spec=agent_spec(policy=policy))
-    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue, desk):
-        run = await begin(server.client, queue)
-        assert (await run.result())["result"] == "I was not allowed to"
-        lines = (await run.query("log", 0, result_type=bytes)).splitlines()
-        events = [json.loads(line) for line in lines]
-        told = [event for event in events if event["type"].startswith("approval_")]
-        kinds = ["requested", "reminded", "escalated", "reminded", "reminded", "expired"]
-        assert [event["type"].removeprefix("approval_") for event in told] == kinds
-        assert "call_tool" not in desk.began
-        assert not [event for event in events if event["type"] == "tool_call_started"]
 
 
 def hostile(chance: random.Random) -> Any:

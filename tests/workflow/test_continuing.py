@@ -30,9 +30,9 @@ from holdfast.log.events import AgentEvent
 from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
-from tests.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
+from tests.rig import Rig, StartRig, answer_of, check_thread, eventually, runs_of, status_of
 from tests.unit.runs import agent_spec, calls, says
-from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, time_skipping, working
+from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, working
 
 
 @tool(effect="read")
@@ -298,25 +298,6 @@ async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> No
         await check_thread(r.client, run)
 
 
-async def test_a_finished_run_stays_open_for_its_idle_limit(rig: StartRig) -> None:
-    """With an idle limit the answer is available and the run waits; a message continues it; then it closes."""
-
-    def script(conversation: Conversation) -> Reply:
-        return say(f"answer {conversation.replies + 1}")
-
-    async with rig(catalog(), script) as r:
-        run = await r.start(idle_limit=2.0)
-        assert (await status_of(run, "waiting_message"))["result"] == "answer 1"
-        await eventually(lambda: in_record(r, run.id), bool)
-        await run.signal("say", "and then?")
-        await eventually(lambda: run.query("state"), lambda state: state["result"] == "answer 2")
-        assert (await run.result())["result"] == "answer 2"
-        events = await check_thread(r.client, run)
-        assert count(events, "message_awaited") == 2
-        assert await in_record(r, run.id) == len(events)
-        assert (events[-1].at - events[-2].at).total_seconds() >= 1.9
-
-
 async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig) -> None:
     """A worker without a cache rebuilds the transcript from the record and the run: the LLM gets the same bytes."""
     script = steps([call("look", at=str(n)) for n in range(6)] + [call("pay", amount=1), say("done")])
@@ -373,23 +354,6 @@ async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(clie
         assert [event.type for event in events[-3:]] == ["run_finished", "signal_rejected", "decision_received"]
         shown = await Threads(client, task_queue=queue).state(run.id)
         assert (shown["status"], shown["result"]) == ("completed", "done"), "late signals do not hide how it ended"
-
-
-async def test_a_run_waits_a_month_for_a_message() -> None:
-    """A durable timer: a follow-up after three weeks is accepted, and after thirty days without one the run closes."""
-    desk = Desk(says("done"), says("done again"), spec=agent_spec())
-    async with time_skipping() as server, working(server.client, desk) as queue, deciding(server.client, queue, desk):
-        month = timedelta(days=30)
-        run = await begin(server.client, queue, idle_limit=month.total_seconds())
-        await status_of(run, "waiting_message")
-        await server.sleep(timedelta(days=21))
-        assert (await status_of(run, "waiting_message"))["result"] == "done"
-        await run.signal("say", "still there?")
-        assert (await run.result())["result"] == "done again"
-        events = await events_of(run)  # this server's histories lack the workflow id, so `read_events` refuses
-        awaited = [event.at for event in events if event.type == "message_awaited"]
-        assert events[-1].at - awaited[-1] >= month
-        assert awaited[1] - awaited[0] >= timedelta(days=21)
 
 
 @pytest.mark.slow

@@ -2,24 +2,19 @@
 
 import asyncio
 import random
-import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
-from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
@@ -43,11 +38,9 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.worker.graceful import running
 from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
-from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.tools.effects import Effect
@@ -313,25 +306,6 @@ async def deciding(
     )
     async with running(worker, within=LEAVE):
         yield
-
-
-@asynccontextmanager
-async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
-    """A Temporal server for this module, which skips time while nothing else happens."""
-    binary = Path(sysconfig.get_path("scripts")) / "temporal-test-server"
-    server = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(binary), data_converter=build_converter(EncryptionCodec(), SEALS)
-    )
-    async with server:
-        kinds = {
-            "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-            "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
-            "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
-            "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-        }
-        types = {name: kinds[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
-        await server.client.operator_service.add_search_attributes(AddSearchAttributesRequest(search_attributes=types))
-        yield server
 
 
 @asynccontextmanager

@@ -41,6 +41,8 @@ class Stack(BaseModel):
     """Port of Temporal's HTTP API, which answers the readiness check; reused after a restart."""
     fleet_keys: str = ""
     """The file of the fleet key that this stack's processes share; empty for none."""
+    skip_time: bool = False
+    """Whether the Temporal server lets its clients skip time."""
     temporal_pid: int | None = None
     """Process id of the Temporal server; None once it has stopped."""
     postgres_pid: int | None = None

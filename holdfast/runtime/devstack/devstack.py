@@ -6,13 +6,10 @@
 4. Only the owner stops servers, and only those of this folder.
 """
 
-import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -22,15 +19,18 @@ from holdfast.errors import StackError
 from holdfast.runtime.config.stack_file import Stack, read_stack, write_stack
 from holdfast.runtime.config.state_folder import make_private
 from holdfast.runtime.devstack.accounts import group_for_server
+from holdfast.runtime.devstack.locks import exclusively, lock
 from holdfast.runtime.devstack.ports import HOST, Ports
 from holdfast.runtime.devstack.postgres import Postgres
 from holdfast.runtime.devstack.processes import Report
-from holdfast.runtime.devstack.temporal_server import NAMESPACE, TemporalServer, find_binary
+from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, NAMESPACE, SKIPPING, TemporalServer, find_binary
 from holdfast.runtime.devstack.web_ui import WebUI, hidden_address
 from holdfast.runtime.encryption.fleet_keys import ensure_key
 
 
 class _Server(Protocol):
+    def find(self, hint: int | None = None) -> psutil.Process | None: ...
+
     def stop(self, process: psutil.Process) -> None: ...
 
 
@@ -45,16 +45,24 @@ class DevStack:
         home: The state folder; its content survives any kill, and a later start resumes from it.
         report: Receives lines of progress, such as a port in use or the first set-up.
         usual: The ports to use if none are recorded; those in use are replaced.
+        skip_time: Whether Temporal lets its clients skip time.
         timeout: Seconds for the servers to answer, and to wait for another process that is starting them.
     """
 
     def __init__(
-        self, home: Path, *, report: Report = _silent, usual: Ports | None = None, timeout: float = 60.0
+        self,
+        home: Path,
+        *,
+        report: Report = _silent,
+        usual: Ports | None = None,
+        skip_time: bool = False,
+        timeout: float = 60.0,
     ) -> None:
         # Processes are recognised by absolute paths on their command lines, so all callers need the same spelling.
         self.home = home.expanduser().resolve()
         self._report = report
         self._usual = usual or Ports()
+        self._skip_time = skip_time
         self._timeout = timeout
         self._ownership: IO[bytes] | None = None
 
@@ -69,10 +77,11 @@ class DevStack:
         Blocks until the servers answer: call it from a thread in asynchronous code.
 
         Raises:
-            StackError: The folder cannot be written, a binary is missing, or a server does not start.
+            StackError: The folder cannot be written, a binary is missing, a server does not start, or time is to be
+                skipped on a stack that another process has started without that.
         """
         self._prepare_home()
-        with self._exclusively():
+        with exclusively(self.home, timeout=self._timeout, report=self._report):
             claimed = not self.owned and self._claim()
             try:
                 try:
@@ -102,7 +111,7 @@ class DevStack:
             return
         try:
             if self.home.exists():
-                with self._exclusively():
+                with exclusively(self.home, timeout=self._timeout, report=self._report):
                     self._stop()
             else:  # the folder was deleted; its servers must not stay behind
                 self._stop()
@@ -111,42 +120,33 @@ class DevStack:
 
     def _start(self) -> Stack:
         recorded = read_stack(self.home)
-        temporal = TemporalServer(self.home, report=self._report)
+        temporal = self._temporal()
         postgres = Postgres(self.home, report=self._report)
         web_ui = WebUI(self.home, report=self._report)
+        server_pid, database_pid, guard_pid = _pids(recorded)
         wanted = self._usual
         if recorded is not None:
             wanted = Ports(grpc=recorded.temporal_port, ui=recorded.ui_port, http=recorded.http_port)
         cancelled = threading.Event()
         deadline = time.monotonic() + self._timeout
         try:
-            if temporal.find(recorded.temporal_pid if recorded else None) is None:
+            if temporal.find(server_pid) is None:
                 find_binary()  # first, so that its helpful error is not hidden by another server's
-            behind = temporal.web_ui(recorded.temporal_pid if recorded else None) or hidden_address()
+            behind = temporal.web_ui(server_pid) or hidden_address()
             with ThreadPoolExecutor(3, thread_name_prefix="devstack") as pool:
                 try:
-                    database = pool.submit(
-                        postgres.ensure,
-                        hint=recorded.postgres_pid if recorded else None,
-                        deadline=deadline,
-                        cancelled=cancelled,
-                    )
+                    database = pool.submit(postgres.ensure, hint=database_pid, deadline=deadline, cancelled=cancelled)
                     server = pool.submit(
                         temporal.ensure,
                         wanted,
                         web_ui=behind,
-                        hint=recorded.temporal_pid if recorded else None,
+                        hint=server_pid,
                         owned=self.owned,
                         deadline=deadline,
                         cancelled=cancelled,
                     )
                     guard = pool.submit(
-                        web_ui.ensure,
-                        wanted.ui,
-                        behind,
-                        hint=recorded.web_ui_pid if recorded else None,
-                        deadline=deadline,
-                        cancelled=cancelled,
+                        web_ui.ensure, wanted.ui, behind, hint=guard_pid, deadline=deadline, cancelled=cancelled
                     )
                     starting: list[Future[Any]] = [database, server, guard]
                     for finished in wait(starting, return_when=FIRST_EXCEPTION).done:
@@ -166,11 +166,17 @@ class DevStack:
                 ui_port=ui_port,
                 http_port=ports.http,
                 fleet_keys=str(ensure_key(self.home)),
+                skip_time=temporal.allows_skipping(temporal_pid),
                 temporal_pid=temporal_pid,
                 postgres_pid=postgres_pid,
                 web_ui_pid=web_ui_pid,
                 owner_pid=os.getpid() if self.owned else recorded.owner_pid if recorded else None,
             )
+            if self._skip_time and not stack.skip_time:
+                raise StackError(
+                    f"Process {stack.owner_pid} has started the stack in {self.home}, and without --skip-time. "
+                    "Stop that process first, or leave out --skip-time."
+                )
             write_stack(self.home, stack)
         except BaseException:
             _stop_all([(temporal, temporal.started), (postgres, postgres.started), (web_ui, web_ui.started)])
@@ -183,16 +189,15 @@ class DevStack:
         if recorded is not None:
             write_stack(self.home, recorded.stopped())
 
+    def _temporal(self) -> TemporalServer:
+        config = {**DYNAMIC_CONFIG, **SKIPPING} if self._skip_time else DYNAMIC_CONFIG
+        return TemporalServer(self.home, report=self._report, config=config)
+
     def _servers(self, recorded: Stack | None) -> "list[tuple[_Server, psutil.Process | None]]":
         """Return the servers of this folder, each with its process if it runs."""
-        temporal = TemporalServer(self.home, report=self._report)
-        postgres = Postgres(self.home, report=self._report)
-        web_ui = WebUI(self.home, report=self._report)
-        return [
-            (temporal, temporal.find(recorded.temporal_pid if recorded else None)),
-            (postgres, postgres.find(recorded.postgres_pid if recorded else None)),
-            (web_ui, web_ui.find(recorded.web_ui_pid if recorded else None)),
-        ]
+        postgres, web_ui = Postgres(self.home, report=self._report), WebUI(self.home, report=self._report)
+        servers: tuple[_Server, ...] = (self._temporal(), postgres, web_ui)
+        return [(server, server.find(pid)) for server, pid in zip(servers, _pids(recorded), strict=True)]
 
     def _prepare_home(self) -> None:
         try:
@@ -208,7 +213,7 @@ class DevStack:
     def _claim(self) -> bool:
         """Become the owner unless another process is; the kernel releases the lock when its holder ends."""
         file = (self.home / "owner.lock").open("ab")
-        if _lock(file):
+        if lock(file):
             self._ownership = file
             return True
         file.close()
@@ -219,29 +224,10 @@ class DevStack:
             self._ownership.close()
             self._ownership = None
 
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        """Hold the lock under which the servers of this folder are started and stopped."""
-        deadline = time.monotonic() + self._timeout
-        with (self.home / "stack.lock").open("ab") as file:
-            if not _lock(file):
-                self._report(f"another process is starting or stopping the stack in {self.home}; waiting for it")
-                while not _lock(file):
-                    if time.monotonic() > deadline:
-                        raise StackError(
-                            f"Another process has been starting or stopping the stack in {self.home} for "
-                            f"{self._timeout:.0f} s. End it (`fuser -v {file.name}` names it) and try again."
-                        )
-                    time.sleep(0.02)
-            yield
 
-
-def _lock(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _pids(recorded: Stack | None) -> tuple[int | None, int | None, int | None]:
+    """Return the recorded process ids of Temporal, PostgreSQL and the Web UI's guard."""
+    return (recorded.temporal_pid, recorded.postgres_pid, recorded.web_ui_pid) if recorded else (None, None, None)
 
 
 def _stop_all(servers: list[tuple[_Server, psutil.Process | None]]) -> None:

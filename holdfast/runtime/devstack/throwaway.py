@@ -15,18 +15,16 @@ from pathlib import Path
 from holdfast.errors import StackError
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, Ports, any_free
-from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, TemporalServer
+from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING, TemporalServer
 
 START_SECONDS = 60.0
 """How long the server may take to answer."""
-
-CONFIG = {**DYNAMIC_CONFIG, "frontend.WorkflowTimeSkippingEnabled": "true"}
 
 
 def main() -> None:
     """Run a server until standard input is closed."""
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
-        server = TemporalServer(Path(folder), report=lambda line: None, config=CONFIG)
+        server = TemporalServer(Path(folder), report=lambda line: None, config={**DYNAMIC_CONFIG, **SKIPPING})
         try:
             _, ports = server.ensure(
                 Ports(any_free(), any_free(), any_free()),

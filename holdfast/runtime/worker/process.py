@@ -43,13 +43,16 @@ Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], 
 in Temporal."""
 
 
-async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: bool, build: Build) -> None:
+async def run_worker(
+    settings: Settings, environ: Mapping[str, str], *, dev: bool, skip_time: bool, build: Build
+) -> None:
     """Run a worker until SIGINT or SIGTERM.
 
     Args:
         settings: From `environ`.
         environ: The environment, completed by the project's files.
         dev: Start the embedded stack, or join the one that is running.
+        skip_time: With `dev`: the stack's Temporal lets its clients skip time.
         build: Builds the worker.
 
     Raises:
@@ -69,12 +72,14 @@ async def run_worker(settings: Settings, environ: Mapping[str, str], *, dev: boo
     async with AsyncExitStack() as cleanup:
         stack = None
         if dev:
-            servers = DevStack(settings.home, report=say)
+            servers = DevStack(settings.home, report=say, skip_time=skip_time)
             stack = await asyncio.to_thread(servers.start)
             cleanup.push_async_callback(asyncio.to_thread, servers.stop)
             ends.append(asyncio.create_task(restart_dead_servers(servers, stack, report=say)))
             cleanup.callback(ends[-1].cancel)
             say(f"Web UI     {stack.ui_url}")
+            if stack.skip_time:
+                say(f"Time       every client can skip it, such as {CLI.command('skip', 'THREAD', '3w')}")
         parts = Components(
             settings,
             environ,

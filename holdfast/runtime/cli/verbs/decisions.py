@@ -120,7 +120,7 @@ async def delegate_authority(
     session: Session,
     thread: Thread,
     to: Annotated[str, typer.Option(metavar="NAME", help="Another approver.")],
-    span: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90 (seconds), 15m, 4h or 7d.")],
+    span: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90 (seconds), 15m, 4h, 7d or 3w.")],
     by: By = None,
     reason: Reason = "",
     key: Key = None,

@@ -1,4 +1,4 @@
-"""Verbs that operate Holdfast: replay, prune, migrate, doctor."""
+"""Verbs that operate Holdfast: replay, prune, migrate, doctor, skip."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ import typer
 
 from holdfast.errors import SettingsError
 from holdfast.runtime.cli.exits import FAILED, OK, USAGE
-from holdfast.runtime.cli.options import Verbs
+from holdfast.runtime.cli.options import Thread, Verbs
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.programs import CLI
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _AGE = re.compile(r"(\d{1,5})([hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+
+SKIP_SECONDS = 60.0
+"""How long `skip` may take."""
 
 verbs = Verbs()
 
@@ -148,6 +151,35 @@ async def doctor(
     found = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
     session.output.result({"ok": code == OK, "checks": found}, report(checks))
     return code
+
+
+@verbs.verb("skip rel-1.2 3w", farewell="No more time is skipped.")
+async def skip(
+    session: Session,
+    thread: Thread,
+    span: Annotated[str, typer.Argument(metavar="TIME", help="How much: 90 (seconds), 15m, 4h, 7d or 3w.")],
+) -> int:
+    """Skip time for a run or a loop, to try what happens later.
+
+    Only on the stack of a worker with --dev --skip-time. docs/how-to/skip-time.md says what to expect.
+    """
+    from holdfast.base.durations import read_seconds
+
+    try:
+        duration = timedelta(seconds=read_seconds(span))
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"TIME: {error}") from None
+    threads = await session.connect(thread)
+    from rich.text import Text
+
+    from holdfast.runtime.client.time_skipping import check_stack, skip_time
+    from holdfast.runtime.config.stack_file import read_stack
+
+    check_stack(threads.runs, read_stack(session.settings.home))
+    now = await skip_time(threads.runs, thread, duration, within=SKIP_SECONDS)
+    words = f"it is {now:%Y-%m-%d %H:%M:%S} UTC for this run" if now else "it has ended"
+    session.output.result({"time": now.isoformat() if now else None}, Text(f"{visible(thread)}: {words}"))
+    return OK
 
 
 def _print_pruned(session: Session, one: "EndedThread", *, removed: bool) -> None:

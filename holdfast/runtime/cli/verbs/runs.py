@@ -206,7 +206,7 @@ async def pause(
     reason: Reason = "",
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Resume by itself: after 30s, 15m, 4h or 7d, or at 2026-05-06T07:08."),
+        typer.Option(metavar="TIME", help="Resume by itself: after 30s, 15m, 4h, 7d or 3w, or at 2026-05-06T07:08."),
     ] = None,
 ) -> int:
     """Pause a run or a loop: what is under way ends, and nothing else starts.

@@ -20,6 +20,8 @@ from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.run.lifecycle import phase_of
+from holdfast.run.outlook import doing
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.pause import Pause
 
@@ -90,7 +92,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         refused: The last events that record a refused signal or update, oldest first.
     """
     agent = state.spec.name if state.spec else "loading…"
-    lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}", ""]
+    place = f"agent `{code(agent)}` · step {state.steps.count} · {phase_of(state)}"
+    lines = [f"**{_headline(state)}** · {place}", ""]
     if state.pause:
         lines += paused_details(state.pause)
     if state.blocked:
@@ -114,19 +117,13 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
 
 
 def _headline(state: RunState) -> str:
-    """What the run waits for, first of all."""
+    """What the run waits for or does, first of all."""
     if state.pause:
         return f"Paused by {pause_words(state.pause)}"
-    waiting = [request.id for request in state.authority.requests]
-    if waiting and not state.outcome:
-        which = f"request {waiting[0]}" if len(waiting) == 1 else f"{len(waiting)} requests"
-        also = "" if state.status == "waiting_approval" else f" ({state.status.replace('_', ' ')})"
-        return f"Waits for a decision on {which}{also}"
-    if state.status == "blocked":
-        return "Blocked: waits for somebody to fix the cause"
-    if state.status == "waiting_message":
-        return "Waits for a message"
-    return state.status.replace("_", " ").capitalize()
+    if state.outcome:
+        return state.outcome.capitalize()
+    words = plain(doing(state))
+    return words[:1].upper() + words[1:]
 
 
 def _request(state: RunState, request: ApprovalRequest) -> list[str]:

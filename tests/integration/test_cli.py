@@ -32,7 +32,7 @@ from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.cli import exits
-from holdfast.runtime.cli.event_lines import event_summary, running_calls
+from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
@@ -40,6 +40,7 @@ from holdfast.runtime.client.start_options import check_task, check_thread_id, n
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.reading.recent import running_calls
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.worker.graceful import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together

@@ -1,9 +1,10 @@
-"""The lifecycle of a run: the kinds of its actions, and the phases that its events lead to (`holdfast.run.lifecycle`)."""
+"""The lifecycle of a run: the kinds of its actions, and the phases that its events lead to."""
 
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
+from itertools import pairwise
 from typing import get_args
 
 import pytest
@@ -82,7 +83,7 @@ def states(events: list[AgentEvent]) -> Iterator[RunState]:
 def transitions(thread: Thread) -> set[tuple[Phase, Phase]]:
     """The changes of phase of a thread, event by event."""
     phases = [phase_of(state) for state in states(thread.log)]
-    return {(before, after) for before, after in zip(phases, phases[1:], strict=False) if before != after}
+    return {(before, after) for before, after in pairwise(phases) if before != after}
 
 
 @cache

@@ -268,7 +268,7 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
                     break
     found = await threads.runs.describe(thread)
     state = await threads.state(thread, found=found)
-    print_state(session, threads, state, found, running=[])
+    print_state(session, threads, state, found)
     if state["status"] in _ATTENTION:
         await _show_requests(session, threads, thread, shown)
         session.output.note(f"It waits for a person. To follow it after that: {CLI.command('watch', thread)}")

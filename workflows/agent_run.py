@@ -481,7 +481,7 @@ class AgentRunWorkflow:
     @workflow.query
     def show(self) -> dict[str, Any]:
         """Return what `state` returns, for the `temporal` command."""
-        return self._shown.view()
+        return run_view(self._shown)
 
     @workflow.query
     def pending(self) -> list[dict[str, Any]]:

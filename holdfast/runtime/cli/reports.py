@@ -20,6 +20,7 @@ def print_state(
     found: "WorkflowExecutionDescription | None",
     *,
     last: "JSON | None" = None,
+    asking: bool = True,
 ) -> None:
     """Print the state of a thread.
 
@@ -29,6 +30,7 @@ def print_state(
         state: As `Threads.state` has it.
         found: What Temporal knows of the latest run; None where it knows nothing.
         last: The thread's last event, where it is known.
+        asking: The screen shows the open requests.
     """
     from holdfast.runtime.cli.costs import with_cost
     from holdfast.runtime.cli.screens import show_screen
@@ -37,7 +39,8 @@ def print_state(
     state = with_cost(state)
     link = session.link(threads, found.id, found.run_id) if found else None
     retries = retrying(found) if found and "at" not in state else []
-    session.output.result({**state, "ui": link}, show_screen(state, retrying=retries, ui=link, last=last))
+    screen = show_screen(state if asking else {**state, "pending": []}, retrying=retries, ui=link, last=last)
+    session.output.result({**state, "ui": link}, screen)
 
 
 async def print_loop(session: Session, threads: "Threads", found: "WorkflowExecutionDescription") -> None:

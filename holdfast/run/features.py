@@ -27,7 +27,8 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person",
+    "call, constraints, and `lift`; `pause` and `resume` by a person; a result names the artifacts of what was "
+    "left out of it",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -53,6 +54,9 @@ CONSTRAINTS = 1
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
+
+RESULT_NAMES_ARTIFACTS = 1
+"""A tool's result names the artifacts of the images and files that were left out of it."""
 
 
 def require_features(level: int) -> None:

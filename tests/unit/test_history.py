@@ -76,6 +76,7 @@ EXPECTED = {
     + (RAN + STEP + "llm_replied message_awaited run_paused run_resumed run_paused ")
     + ("user_message_received run_resumed message_taken ")
     + "llm_replied message_awaited run_finished",
+    "pictured": LOADED + STEP + DONE,
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

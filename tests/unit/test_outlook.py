@@ -1,6 +1,7 @@
 """What `show` says first: what a run does or waits for, what follows, what went wrong last, and how it continues."""
 
 import json
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.agents.agent import Limits
 from holdfast.authority.policy import Policy, Terms, allow, ask
+from holdfast.errors import EventsMissing
 from holdfast.llm.outages import LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import AgentEvent
@@ -20,7 +22,7 @@ from holdfast.run.outlook import Following, doing, following, run_view
 from holdfast.run.state import RunState
 from holdfast.runtime.api.views import ThreadState
 from holdfast.runtime.cli.screens import show_screen
-from holdfast.runtime.client.showing import continuation
+from holdfast.runtime.client.showing import RECENT_EVENTS, continuation, show_thread
 from holdfast.runtime.reading.recent import ERROR_CHARS, errors_in, last_event, running_calls
 from holdfast.temporal.history_reader import read_events
 from tests.unit.plays import SEEDS, play
@@ -239,3 +241,60 @@ def test_the_screen_begins_with_what_a_person_wants_first() -> None:
     assert error.startswith(f"Error      {events[-1]['position']}  ")
     assert not {"\x1b", "\u202e"} & set(shown)
     assert "nothing to do: it continues by itself" in shown
+
+
+class Recording:
+    """Threads of one long thread, which note what is read of it."""
+
+    sealed = True
+
+    def __init__(self, view: dict[str, Any], events: list[dict[str, Any]], missing: int = 0) -> None:
+        self.view, self.events, self.missing = view, events, missing
+        self.read: list[int] = []
+        self.asked_workers: list[bool] = []
+        self.reader = self
+
+    async def state(self, thread: str, *, found: Any, note: Any) -> dict[str, Any]:
+        note("no worker answered") if self.missing < 0 else None
+        return dict(self.view)
+
+    async def lines(self, thread: str, start: int, *, use_worker: bool, **_: Any) -> AsyncIterator[bytes]:
+        self.asked_workers.append(use_worker)
+        if start < self.missing:
+            raise EventsMissing("gone", stop=self.missing)
+        for event in self.events[start:]:
+            self.read.append(event["position"])
+            yield json.dumps(event).encode()
+
+
+def long_thread(count: int) -> list[dict[str, Any]]:
+    """Events of a thread of that many failed calls."""
+    failed = {"type": "tool_call_finished", "number": 1, "status": "failed", "content": "no", "at": NOW.isoformat()}
+    return [{**failed, "position": position} for position in range(count)]
+
+
+async def test_show_reads_only_the_last_events_of_a_long_thread() -> None:
+    """Of ten thousand events, two hundred; of those, what can still be read."""
+    view = {**run_view(RunState(thread="t")), "events": 10_000}
+    threads: Any = Recording(view, long_thread(10_000))
+    notes: list[str] = []
+    shown = await show_thread(threads, "t", note=notes.append)
+    assert threads.read == list(range(10_000 - RECENT_EVENTS, 10_000))
+    assert [each["position"] for each in shown.view["errors"]] == list(range(9_995, 10_000))
+
+    threads = Recording(view, long_thread(10_000), missing=9_998)
+    shown = await show_thread(threads, "t", note=notes.append)
+    assert (threads.read, len(shown.view["errors"]), notes) == ([9_998, 9_999], 2, [])
+
+    threads = Recording(view, long_thread(0), missing=20_000)
+    shown = await show_thread(threads, "t", note=notes.append)
+    assert (shown.last, shown.view["errors"], notes) == (None, [], [])
+
+
+async def test_where_no_worker_answers_none_is_asked_again() -> None:
+    """The rest comes from the history, and calls that nobody runs are not shown as running."""
+    threads: Any = Recording({**run_view(RunState(thread="t")), "events": 1}, long_thread(1), missing=-1)
+    notes: list[str] = []
+    shown = await show_thread(threads, "t", note=notes.append)
+    assert (notes, threads.asked_workers, shown.view["running"]) == (["no worker answered"], [False], [])
+    assert "worker" in shown.view["continue"]["command"]

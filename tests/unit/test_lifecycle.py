@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -46,6 +47,8 @@ ACTIONS: tuple[Action, ...] = (
     Finish(),
 )
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 LISTED: Mapping[str, frozenset[str]] = {
     before: frozenset(after.split(", "))
     for before, after in re.findall(r"^    ([\w-]+) → (.*)$", lifecycle.__doc__ or "", re.MULTILINE)
@@ -69,6 +72,14 @@ def test_the_docstring_states_each_phase_and_its_way_out() -> None:
         assert after, before
         assert before not in after
         assert after <= set(LISTED)
+
+
+def test_the_documentation_lists_the_same_transitions() -> None:
+    """The page that explains the lifecycle has the docstring's phases, in its order, and what each leads to."""
+    page = (DOCS / "explanation/lifecycle.md").read_text().partition("## Eight phases")[2].partition("## ")[0]
+    rows = re.findall(r"^\| ([\w-]+) \| [^|]+ \| ?(.*?) ?\|$", page, re.MULTILINE)[1:]
+    assert [phase for phase, _ in rows] == list(get_args(Phase))
+    assert {phase: frozenset(after.split(", ")) for phase, after in rows if after} == LISTED
 
 
 def states(events: list[AgentEvent]) -> Iterator[RunState]:

@@ -273,7 +273,7 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
     rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack, tmp_path: Path
 ) -> None:
     """A thread that only the permanent record has can be read, and is sent to the LLM again byte for byte."""
-    notes: list[str] = []
+    silence: list[str] = []
     async with rig(catalog(), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
@@ -292,8 +292,8 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
         with pytest.raises(ThreadNotFound, match="the permanent record cannot be read"):
             await away.state(thread)
         assert await recorded.state(thread) == before
-        shown = await show_thread(recorded, thread, note=notes.append)
-        assert (shown.last, notes) == (events[-1], [])
+        shown = await show_thread(recorded, thread, note=silence.append)
+        assert (shown.last, silence) == (events[-1], [])
         assert (shown.view["lifecycle"], shown.view["now"], shown.view["next"]) == ("terminated", "has completed", [])
         assert (shown.view["running"], shown.view["errors"]) == ([], [])
         assert f"--thread {thread}" in shown.view["continue"]["command"]

@@ -99,7 +99,14 @@ class Tools:
             else:
                 guarded = Guarded(
                     attempt,
-                    Outcomes(self._artifacts, context.thread, request.clip, self._secrets, request.cannot),
+                    Outcomes(
+                        self._artifacts,
+                        context.thread,
+                        request.clip,
+                        self._secrets,
+                        cannot=request.cannot,
+                        names_artifacts=request.names_artifacts,
+                    ),
                     self._around,
                     RunReader(self._transcripts),
                     request,

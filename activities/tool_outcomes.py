@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 import structlog
@@ -70,6 +71,8 @@ class Outcomes:
     secrets: Secrets
     cannot: bool = False
     """The run takes the status `cannot`; else such a call has failed."""
+    names_artifacts: bool = False
+    """The run takes the addresses of what was left out; else only the text has them."""
 
     async def record(self, ended: Ended) -> ToolOutcome:
         """Make an outcome that is safe to record of how a call ended."""
@@ -103,6 +106,7 @@ class Outcomes:
                 status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more
             )
         artifact, size = "", 0
+        addresses: tuple[str, ...] = ()
         room = MEDIA_BYTES
         blocks: HeardBlocks = ()
         for block in content:
@@ -120,18 +124,16 @@ class Outcomes:
                 room -= len(block.data)
                 blocks += (block,)
             else:
-                blocks += (TextBlock(text=await self._left_out(block.type, media)),)
-        return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, **more)
+                address = await self._stored(partial(self.artifacts.put, media, thread=self.thread))
+                addresses += (address,)
+                blocks += (TextBlock(text=left_out(block.type, len(media), address)),)
+        named = addresses if self.names_artifacts else ()
+        return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, artifacts=named, **more)
 
     async def _text(self, text: str) -> Clipped:
         # Redact before clipping: half a secret would not be found.
         redacted = await in_thread_if_long(self.secrets.redact, text, size=len(text))
         return await self._stored(lambda: clip_to(self.artifacts, redacted, self.limit, thread=self.thread))
-
-    async def _left_out(self, kind: str, content: bytes) -> str:
-        """Store what is left out of the log, and say where it is."""
-        address = await self._stored(lambda: self.artifacts.put(content, thread=self.thread))
-        return left_out(kind, len(content), address)
 
     async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
         """Store an artifact. The effect has happened, so retry while the store is unavailable."""

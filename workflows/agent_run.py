@@ -30,6 +30,7 @@ from holdfast.run.details import current_details
 from holdfast.run.features import DORMANCY
 from holdfast.run.inputs import raw_texts, read_payload
 from holdfast.run.machine import AgentRun
+from holdfast.run.outlook import run_view
 from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
 from holdfast.seals.starts import NO_INPUT, only
@@ -468,7 +469,7 @@ class AgentRunWorkflow:
     @workflow.query
     def state(self) -> View:
         """Return the derived state, as `starter.py show` prints it."""
-        return View(self._shown.view())
+        return View(run_view(self._shown))
 
     @workflow.query
     def pending_approvals(self) -> Views:
@@ -507,7 +508,7 @@ class AgentRunWorkflow:
     @workflow.query
     def show(self) -> dict[str, Any]:
         """Return what `state` returns, for the `temporal` command."""
-        return self._shown.view()
+        return run_view(self._shown)
 
     @workflow.query
     def pending(self) -> list[dict[str, Any]]:

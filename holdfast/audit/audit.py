@@ -76,6 +76,7 @@ from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.dormancy import on_sleep, on_wake, wake_payload
 from holdfast.run.evolve import evolve
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import StartCalls, TakeMessages
 from holdfast.run.pausing import on_pause, on_resume
@@ -198,7 +199,7 @@ class Audit:
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             self._finished(event)
-        for address in artifacts_of(event):
+        for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
         self.state = evolve(self.state, event)
         self._last = event.type

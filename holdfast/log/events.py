@@ -610,6 +610,9 @@ class ToolCallFinished(Event):
     """Address of the full result, where `content` has only its head and tail."""
     size: int = 0
     """Bytes of the full result; 0 where `content` is complete."""
+    artifacts: tuple[str, ...] = ()
+    """Addresses of the images and files that were left out of `content`, in its order. Recorded from feature level 1
+    on."""
     trust: Trust | None = None
     """How far the result can be trusted, where that differs from the tool's other results."""
     scope: Scope | None = None

@@ -14,18 +14,25 @@ def left_out(kind: str, size: int, address: str) -> str:
     return f"[{kind} of {size:,} bytes left out: it is the artifact {address}]"
 
 
-def artifacts_of(event: AgentEvent) -> Iterator[str]:
+def artifacts_of(event: AgentEvent, *, named: bool) -> Iterator[str]:
     """Yield the addresses of the artifacts that the worker stored with an event.
 
-    An address that a text merely mentions is none. A tool can write the whole text of `left_out` in a block of its
-    own; that names an artifact only to those who know its digest, which is to say its content.
+    An address that a text merely mentions is none. Where `named` is false, a tool can write the whole text of
+    `left_out` in a block of its own, and it counts: such an event has no other sign of what was left out of it.
+
+    Args:
+        event: The event.
+        named: The event was recorded at a feature level at which results name the artifacts of what was left out
+            (`holdfast.run.features.RESULT_NAMES_ARTIFACTS`).
     """
     if isinstance(event, AgentLoaded):
         for skill in event.spec.skills:
             yield from skill.files.values()
     if isinstance(event, LLMReplied | ToolCallFinished) and event.artifact:
         yield event.artifact
-    if isinstance(event, ToolCallFinished) and not isinstance(event.content, str):
+    if isinstance(event, ToolCallFinished):
+        yield from event.artifacts
+    if isinstance(event, ToolCallFinished) and not named and not isinstance(event.content, str):
         for block in blocks_of(event.content):
             if isinstance(block, TextBlock) and (found := _LEFT_OUT.fullmatch(block.text)):
                 yield found[1]

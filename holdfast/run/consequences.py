@@ -40,6 +40,7 @@ from holdfast.run.contracts import (
     ToolOutcome,
 )
 from holdfast.run.decisions import on_due
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState, Phase
@@ -277,6 +278,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             duration_ms=outcome.duration_ms,
             artifact=outcome.artifact,
             size=outcome.size,
+            artifacts=outcome.artifacts if state.features >= RESULT_NAMES_ARTIFACTS else (),
             trust=outcome.trust,
             scope=outcome.scope if status == "cannot" else None,
             until=outcome.until if status == "cannot" else None,

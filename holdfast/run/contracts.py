@@ -217,6 +217,8 @@ class ToolRequest(Order):
     """Where the call comes from, for tools that ask for it."""
     cannot: bool = False
     """The run takes the status `cannot`; one of a lower feature level takes `failed` in its place."""
+    names_artifacts: bool = False
+    """The run takes `ToolOutcome.artifacts`; one of a lower feature level finds them in the text."""
 
 
 class WorkerDeaths(Answer):
@@ -237,6 +239,8 @@ class ToolOutcome(Answer):
     """The address of the full result, where `content` holds its head and tail only."""
     size: int = 0
     """Bytes of the full result; 0 where `content` is all of it."""
+    artifacts: tuple[str, ...] = ()
+    """The addresses of the images and files that were left out of `content`."""
     trust: Trust | None = None
     """The trust level of this result; None for the level of all results of the tool."""
     scope: Scope | None = None

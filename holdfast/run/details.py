@@ -22,6 +22,8 @@ from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.features import REFINE_TASK
+from holdfast.run.lifecycle import phase_of
+from holdfast.run.outlook import doing
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.pause import Pause
@@ -104,7 +106,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     """
     agent = state.spec.name if state.spec else "loading…"
     refined = f" · task refined ({len(state.refinements)})" if state.refinements else ""
-    lines = [f"**{_headline(state)}** · agent `{code(agent)}` · step {state.steps.count}{refined}", ""]
+    place = f"agent `{code(agent)}` · step {state.steps.count}{refined} · {phase_of(state)}"
+    lines = [f"**{_headline(state)}** · {place}", ""]
     if state.pause:
         lines += paused_details(state.pause)
     if state.blocked:
@@ -130,21 +133,13 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
 
 
 def _headline(state: RunState) -> str:
-    """What the run waits for, first of all."""
+    """What the run waits for or does, first of all."""
     if state.pause:
         return f"Paused by {pause_words(state.pause)}"
-    waiting = [request.id for request in state.authority.requests]
-    if waiting and not state.outcome:
-        which = f"request {waiting[0]}" if len(waiting) == 1 else f"{len(waiting)} requests"
-        also = "" if state.status == "waiting_approval" else f" ({state.status.replace('_', ' ')})"
-        return f"Waits for a decision on {which}{also}"
-    if state.status == "blocked":
-        return "Blocked: waits for somebody to fix the cause"
-    if state.status == "waiting_message":
-        return "Waits for a message"
-    if state.status == "dormant":
-        return f"Dormant, and waits for {plain(waits_words(state.dormancy), 300)}"
-    return state.status.replace("_", " ").capitalize()
+    if state.outcome:
+        return state.outcome.capitalize()
+    words = plain(doing(state))
+    return words[:1].upper() + words[1:]
 
 
 def _request(state: RunState, request: ApprovalRequest) -> list[str]:
@@ -268,11 +263,6 @@ def paused_details(pause: Pause) -> list[str]:
     """Return what a pause means, and the signal that ends it."""
     since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
     return ["", "### Paused", "", since, "", f"To resume it, press {WHERE}: the signal `resume` with", "", WHO, ""]
-
-
-def waits_words(dormancy: Dormancy) -> str:
-    """Return what the agent has put itself to sleep for, in a line."""
-    return "; ".join(wait.trigger.words for wait in dormancy.waits)
 
 
 def dormant_details(dormancy: Dormancy) -> list[str]:

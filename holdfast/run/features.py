@@ -30,7 +30,8 @@ LEVELS: Mapping[int, str] = {
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
     "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
     "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`), the "
-    "status `dormant`, `wake`, and two search attributes of such agents",
+    "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
+    "out of it",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -66,6 +67,9 @@ SCHEDULED = 1
 DORMANCY = 1
 """Tools of the kind `runtime`, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
 `HoldfastWaitsFor` of agents that have such tools."""
+
+RESULT_NAMES_ARTIFACTS = 1
+"""A tool's result names the artifacts of the images and files that were left out of it."""
 
 
 def require_features(level: int) -> None:

@@ -34,7 +34,7 @@ from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.cli import exits
-from holdfast.runtime.cli.event_lines import event_summary, running_calls
+from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, Message
 from holdfast.runtime.cli.text import visible
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
@@ -43,6 +43,7 @@ from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.reading.recent import running_calls
 from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.worker.graceful import running
@@ -328,6 +329,11 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
 
     people, pending = shell.all(("show", "story 1"), ("pending", "story 1", "--json"))
     assert "python starter.py approve 'story 1' 1" in people.out
+    assert (waiting["lifecycle"], waiting["now"]) == ("dormant", "waits for a decision on request 1")
+    assert waiting["next"][0] == {"when": "request 1 is approved", "then": "publish runs"}
+    assert waiting["last_event"]["position"] == waiting["events"] - 1
+    assert waiting["errors"] == []
+    assert "Next       when request 1 is approved: publish runs\n" in people.out
     assert "\x1b" not in people.out
     assert [{**request, "thread": "story 1"}] == pending.lines
 
@@ -527,6 +533,9 @@ def test_start_wait_returns_where_a_person_is_needed(shell: Shell) -> None:
     )
     assert all(f"starter.py {verb} need-1 {request}" in asks.err for verb in ("approve", "deny") for request in "12")
     assert "starter.py respond need-1 1" in asks.err
+    words = shell("start", "two", "--thread", "need-3", "--wait")
+    assert (words.code, words.err.count("Request 1 of need-3"), "Request 1" in words.out) == (6, 1, False)
+    assert "waits for 2 decisions" in words.out
     assert "starter.py watch need-1" in asks.err
     assert "starter.py retry need-2" in blocked.err
 
@@ -970,6 +979,8 @@ def test_without_a_worker_the_history_is_read_and_a_decision_is_sent(unanswered:
     shown, log, approved, doctor = (unanswered[verb] for verb in ("show", "log", "approve", "doctor"))
     assert [each.code for each in (shown, log, approved, doctor)] == [0, 0, 0, 1]
     assert "Temporal says: lonely is running" in shown.err
+    assert "Now        waits for a worker to load its agent\n" in shown.out
+    assert "Continue   python worker.py – it continues when a worker runs\n" in shown.out
     for each in (shown, log):
         assert "no worker answered for thread 'lonely' on task queue 'nobody'" in each.err
     assert log.out == ""

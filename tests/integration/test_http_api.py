@@ -434,6 +434,20 @@ async def test_authority_is_delegated_and_revoked(rig: StartRig, tmp_path: Any) 
         assert (await http.get(path)).json().get("delegated", []) == []
 
 
+async def test_a_thread_says_what_it_waits_for_and_what_follows(rig: StartRig, tmp_path: Any) -> None:
+    """`GET` of a thread has what `show --json` has: now, next, the last event, errors, and how it continues."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "pay"})
+        await settled(http, thread)
+        shown = (await http.get(f"/threads/{thread}")).json()
+        assert (shown["lifecycle"], shown["now"]) == ("dormant", "waits for a decision on request 1")
+        assert {"when": "request 1 is approved", "then": "pay runs"} in shown["next"]
+        assert shown["last_event"]["type"] == "approval_requested"
+        assert (shown["errors"], shown["running"]) == ([], [])
+        assert shown["continue"]["why"] == "a person has to decide"
+
+
 async def test_a_constraint_is_read_and_lifted(rig: StartRig, tmp_path: Any) -> None:
     """The thread's state lists it; a lift is in the name of the token's owner, and counts once."""
     async with http_site(rig, tmp_path) as (http, _):

@@ -42,6 +42,7 @@ from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.prune import list_prunable
+from holdfast.runtime.client.showing import show_thread
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -272,6 +273,7 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
     rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack, tmp_path: Path
 ) -> None:
     """A thread that only the permanent record has can be read, and is sent to the LLM again byte for byte."""
+    silence: list[str] = []
     async with rig(catalog(), script) as r:
         recorded, alone = both(r, pool)
         thread = fresh()
@@ -290,6 +292,11 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
         with pytest.raises(ThreadNotFound, match="the permanent record cannot be read"):
             await away.state(thread)
         assert await recorded.state(thread) == before
+        shown = await show_thread(recorded, thread, note=silence.append)
+        assert (shown.last, silence) == (events[-1], [])
+        assert (shown.view["lifecycle"], shown.view["now"], shown.view["next"]) == ("terminated", "has completed", [])
+        assert (shown.view["running"], shown.view["errors"]) == ([], [])
+        assert f"--thread {thread}" in shown.view["continue"]["command"]
         assert await all_of(recorded.events(thread)) == events
         assert await all_of(recorded.messages(thread)) == messages
         assert await all_of(follow(recorded, thread)) == events

@@ -14,6 +14,7 @@ from holdfast import (
     Cannot,
     Catalog,
     Escalation,
+    ImageBlock,
     Limits,
     Memory,
     Policy,
@@ -47,8 +48,10 @@ Handle = WorkflowHandle[Any, Any]
 
 
 @tool(effect="read")
-def look(at: str) -> str:
+def look(at: str) -> str | list[str | ImageBlock]:
     """Look at something."""
+    if at == "a picture":  # too large for the log
+        return ["it is this:", ImageBlock(data="AAAA" * 130_000, media_type="image/png")]
     return f"it is {at}"
 
 
@@ -443,6 +446,7 @@ SCENARIOS: dict[str, Scenario] = {
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
     "refined": (first_looks, refined, {"idle_limit": 1.0}),
     "dormant": (sleepy, dormant, {"agent": "sleeper"}),
+    "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

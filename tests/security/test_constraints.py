@@ -9,6 +9,7 @@ from holdfast.base.text import invisible
 from holdfast.log.events import ConstraintLifted
 from holdfast.run.compaction import summary_message
 from holdfast.run.details import current_details
+from holdfast.run.outlook import run_view
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
 from holdfast.runtime.cli.screens import show_screen
 from holdfast.testing import call, say, steps
@@ -78,7 +79,7 @@ def test_a_hostile_reason_is_one_line_of_plain_text() -> None:
     assert not invisible(page)
     for markup in ("\n# ", "\n## The", "<img", "![", "```o"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", page)
-    screen = show_screen(thread.state.view(), running=[], retrying=[], ui=None).plain
+    screen = show_screen(run_view(thread.state), retrying=[], ui=None).plain
     assert not invisible(screen)
     assert "\n## " not in screen
     summary = summary_message(thread.state, "so far")

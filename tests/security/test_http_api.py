@@ -8,10 +8,14 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from holdfast import Agent, Catalog, ImageBlock, Policy, allow, tool
+from holdfast.log.references import left_out
 from holdfast.runtime.gateway.limits import BODY_BYTES
 from holdfast.runtime.gateway.quotas import Quota
+from holdfast.runtime.stores.artifacts import FolderArtifacts
+from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import bearer
-from tests.integration.test_http_api import LONG, http_site, named, settled
+from tests.integration.test_http_api import LONG, gateway_of, http_site, named, settled
 from tests.rig import StartRig
 
 JSON = dict[str, Any]
@@ -127,6 +131,53 @@ async def test_forged_ids_lead_nowhere(rig: StartRig, tmp_path: Any, forged: str
             assert b"127.0.0.1" not in body
         writer.close()
         assert statuses == [404] * 3
+
+
+@pytest.mark.parametrize("forged", ["order~reset-1", "%00", "%ff", "a%0d%0aX:%20y", "x" * 300, "%20"])
+async def test_a_thread_with_a_forged_id_is_not_started(rig: StartRig, tmp_path: Any, forged: str) -> None:
+    """`PUT` says what is wrong with the id, and starts nothing."""
+    async with http_site(rig, tmp_path) as (http, _):
+        refused = await http.put(f"/threads/{forged}", json={"task": "Hello"})
+        assert (refused.status_code, refused.json()["title"]) == (422, "Malformed")
+        assert "id" in refused.json()["detail"]
+        assert "GET /threads" not in refused.json()["detail"]
+        assert "X" not in refused.headers
+
+
+async def test_words_of_a_tool_refer_to_no_artifact(rig: StartRig, tmp_path: Any) -> None:
+    """A tool that knows the digest of another thread's artifact, and writes what the log has in the place of an image
+    that was left out, opens nothing: the thread's events name their artifacts themselves.
+    """
+    secret = ImageBlock(data="AAAA" * 130_000, media_type="image/png")
+    known: list[str] = []
+
+    @tool(effect="read")
+    def camera(real: bool) -> list[str | ImageBlock]:
+        """Take a picture, or claim to."""
+        return ["as seen:", secret] if real else ["as seen:", left_out("image", 390_000, known[0])]
+
+    catalog = Catalog(
+        agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))],
+        tools=[camera],
+        artifacts=FolderArtifacts(tmp_path / "artifacts"),
+    )
+
+    def films(conversation: Conversation) -> Reply:
+        return say("done") if conversation.replies else call("camera", real=conversation.last_user_message == "real")
+
+    async with rig(catalog, films) as worker, gateway_of(worker, artifacts=catalog.artifacts) as http:
+        owner, thief = named(), named()
+        await http.put(f"/threads/{owner}", json={"task": "real"})
+        await settled(http, owner, "end")
+        (artifact,) = (await http.get(f"/threads/{owner}/artifacts")).json()["artifacts"]
+        known.append(artifact["address"])
+        assert (await http.get(f"/threads/{owner}/artifacts/{known[0]}")).status_code == 200
+
+        await http.put(f"/threads/{thief}", json={"task": "claimed"})
+        await settled(http, thief, "end")
+        assert known[0] in (await http.get(f"/threads/{thief}/messages")).text
+        assert (await http.get(f"/threads/{thief}/artifacts")).json()["artifacts"] == []
+        assert (await http.get(f"/threads/{thief}/artifacts/{known[0]}")).status_code == 404
 
 
 async def test_an_artifact_belongs_to_its_threads(rig: StartRig, tmp_path: Any) -> None:

@@ -173,7 +173,7 @@ def test_no_text_and_no_name_imitate_other_people_or_holdfast() -> None:
     assert not invisible(page)
     for markup in ("\n# ", "\n## ", "<img", "![", "> [Refinement"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", page)
-    screen = show_screen(thread.state.view(), running=[], retrying=[], ui=None).plain
+    screen = show_screen(thread.state.view(), retrying=[], ui=None).plain
     assert not invisible(screen)
     refined = next(event for event in thread.log if isinstance(event, TaskRefined))
     line = shown_line(refined.model_dump(mode="json")).plain

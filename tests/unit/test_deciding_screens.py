@@ -111,7 +111,7 @@ def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
     """What a person wrote cannot act on the terminal; `P` pauses a run and resumes a paused one."""
     pause = {"by": "eve\x1b[2J", "reason": "look", "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}
     state = RunState(thread="t").view() | {"status": "paused", "paused": pause}
-    shown = show_screen(state, running=[], retrying=[], ui=None).plain
+    shown = show_screen(state, retrying=[], ui=None).plain
     assert "\x1b" not in shown
     assert "until" in shown.partition("Paused by eve")[2].splitlines()[0]
     assert "resume t" in shown
@@ -124,7 +124,7 @@ def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
 def test_what_a_reset_left_behind_offers_nothing_to_continue_it() -> None:
     """Neither a message nor a decision nor `retry`: the screen names the thread that continues."""
     state = RunState(thread="t~reset-1").view() | {"status": "waiting_message", "result": "so far", "pending": [view()]}
-    shown = show_screen(state | {"blocked": {"cause": "c", "message": "m"}}, running=[], retrying=[], ui=None).plain
+    shown = show_screen(state | {"blocked": {"cause": "c", "message": "m"}}, retrying=[], ui=None).plain
     for command in (" say ", " approve ", " retry "):
         assert command not in shown
     assert "This is what a reset of t has left behind: nothing continues it\n  python starter.py show t" in shown
@@ -136,7 +136,7 @@ def test_show_lists_remembered_rules_and_delegations() -> None:
     rule = {"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c", "arguments": {"cents": 5}}
     state |= {"remembered": [rule]}
     state |= {"delegated": [{"by": "alice", "to": "bob", "until": NOW.isoformat()}]}
-    shown = show_screen(state, running=[], retrying=[], ui=None).plain
+    shown = show_screen(state, retrying=[], ui=None).plain
     assert '"cents": 5\n    }\n  python starter.py revoke t --remembered 1\n' in shown
     assert f"by alice to bob, until {clock(NOW.isoformat())}\n  python starter.py revoke t --delegated-to bob" in shown
 

@@ -91,6 +91,7 @@ EXPECTED = {
     + (2 * "tool_call_started dormancy_began " + "wake_received " + 2 * "wake_received tool_call_finished ")
     + ("llm_replied " + SLEPT + "user_message_received tool_call_finished message_taken ")
     + ("llm_replied " + SLEPT + "wake_received tool_call_finished " + DONE),
+    "pictured": LOADED + STEP + DONE,
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

@@ -43,7 +43,7 @@ async def test_programs_and_the_command_line_show_and_lift_constraints(rig: Star
         (constraint,) = (await thread.state()).constraints
         assert (constraint.constraint, constraint.tool, constraint.scope) == (1, "fetch", "everywhere")
         assert (constraint.reason, constraint.until) == ("invoice 21 is locked", None)
-        screen = show_screen(state, running=[], retrying=[], ui=None).plain
+        screen = show_screen(state, retrying=[], ui=None).plain
         assert "Constraint 1  refuses every call of fetch\n  invoice 21 is locked\n" in screen
         assert f"lift {run.id} 1" in screen
         assert (await thread.lift(1, reason="unlocked")).outcome == "accepted"

@@ -52,7 +52,7 @@ async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, c
             "only a",
             "alice",
         )
-        screen = show_screen(await threads.state(run.id), running=[], retrying=[], ui=None).plain
+        screen = show_screen(await threads.state(run.id), retrying=[], ui=None).plain
         assert "Task       Look at all of it\nRefined    1, narrow, by alice, " in screen
         assert "           only a\n" in screen
         await run.cancel()

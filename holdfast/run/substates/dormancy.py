@@ -90,6 +90,11 @@ class Dormancy:
         names = (wait.trigger.event for wait in self.waits if isinstance(wait.trigger, EventTrigger))
         return tuple(dict.fromkeys(names))
 
+    @property
+    def words(self) -> str:
+        """What the agent has put itself to sleep for, in a line."""
+        return "; ".join(wait.trigger.words for wait in self.waits)
+
     def waits_of(self, number: int) -> bool:
         """Return whether that call sleeps."""
         return any(wait.number == number for wait in self.waits)

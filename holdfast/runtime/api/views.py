@@ -10,6 +10,8 @@ from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.models import Frozen
 from holdfast.llm.messages import Usage
+from holdfast.run.lifecycle import Phase
+from holdfast.run.outlook import Following
 from holdfast.run.state import Blocked, Status
 from holdfast.run.substates.pause import Pause
 from holdfast.tools.cannot import Scope
@@ -168,6 +170,12 @@ class ThreadState(Frozen):
     """How many times the LLM has replied."""
     events: int
     """How many events the thread has; the last one is at position `events - 1`."""
+    lifecycle: Phase | None = None
+    """Where the run is in its lifecycle (`holdfast.run.lifecycle`); None from a worker of an older release."""
+    now: str = ""
+    """What the run does or waits for: `waits for a decision on request 3`."""
+    next: tuple[Following, ...] = ()
+    """What follows, and after what."""
     task: str
     """What the thread was started with."""
     refinements: tuple[TaskRefinement, ...] = ()

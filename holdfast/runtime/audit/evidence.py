@@ -136,7 +136,7 @@ def _disagreement(begun: Begun, row: EffectRow | None) -> str:
     return ""
 
 
-_RESULT = ("status", "artifact", "size", "scope", "until")
+_RESULT = ("status", "artifact", "size", "artifacts", "scope", "until")
 """What the log and the ledger both have of a result, besides its content."""
 
 

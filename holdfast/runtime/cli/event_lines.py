@@ -3,7 +3,6 @@ release.
 """
 
 import json
-from collections.abc import Iterable
 from datetime import datetime
 
 from rich.text import Text
@@ -295,35 +294,6 @@ def request_summary(request: JSON) -> str:
 def call_text(call: JSON) -> str:
     """A tool call in one line: `publish(version="1.2")`."""
     return visible(describe_call(ToolCall(id="", name=call["name"], arguments=call["arguments"])))
-
-
-def running_calls(events: Iterable[JSON]) -> list[str]:
-    """The tool calls under way after these events, oldest first."""
-    asked: dict[int, str] = {}
-    running: dict[int, str] = {}
-    for event in events:
-        match event["type"]:
-            case "tool_call_requested":
-                asked[event["number"]] = call_text(event["call"])
-            case "tool_call_started":
-                running[event["number"]] = asked.get(event["number"], f"call {event['number']}")
-            case "tool_call_finished" | "reconcile_requested":
-                running.pop(event.get("number", event.get("request", {}).get("number")), None)
-    return list(running.values())
-
-
-def last_rejection(events: Iterable[JSON]) -> str:
-    """Why the last unusable reply could not be used, with the problem of each of its calls; empty if there was none."""
-    reason, problems = "", dict[str, None]()
-    for event in events:
-        match event["type"]:
-            case "llm_replied":
-                reason, problems = "", {}
-            case "tool_call_finished" if event.get("status") == "invalid":
-                problems[text_of(read_content(event["content"]))] = None
-            case "reply_rejected":
-                reason = "; ".join([event["reason"], *problems])
-    return reason
 
 
 def message_text(message: JSON) -> Text:

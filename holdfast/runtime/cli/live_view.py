@@ -20,7 +20,6 @@ from holdfast.log.events import EVENTS
 from holdfast.run.details import HARMLESS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
-from holdfast.runtime.cli.event_lines import running_calls
 from holdfast.runtime.cli.keys import ASKS, Keys, choices_for, decision_of, hints_for
 from holdfast.runtime.cli.screens import (
     STATUS_STYLES,
@@ -34,6 +33,7 @@ from holdfast.runtime.cli.screens import (
 from holdfast.runtime.cli.scrolling import Scrolling
 from holdfast.runtime.cli.text import brief, visible
 from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.reading.recent import running_calls
 from holdfast.runtime.reading.runs import Retrying
 
 FEWEST_ROWS = 2
@@ -147,7 +147,7 @@ class View:
         if self.keys.request is None:
             yield Text("─" * min(self._console.width, 80), "dim")
         for call in running_calls(self._recent):
-            yield Text(f"  {call}", "cyan")
+            yield Text(f"  {visible(call)}", "cyan")
         now = datetime.now(UTC)
         for each in self.retrying:
             yield Text(f"  {'paused' if each.paused else 'retrying'} {retry_words(each, now=now)}", "yellow")

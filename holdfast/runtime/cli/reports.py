@@ -1,6 +1,5 @@
 """What verbs of several groups print: the state of a thread or a loop, and what became of an order."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.cli.exits import OK, REFUSED
@@ -20,7 +19,8 @@ def print_state(
     state: "JSON",
     found: "WorkflowExecutionDescription | None",
     *,
-    running: Sequence[str],
+    last: "JSON | None" = None,
+    asking: bool = True,
 ) -> None:
     """Print the state of a thread.
 
@@ -29,7 +29,8 @@ def print_state(
         threads: For the link to the Web UI.
         state: As `Threads.state` has it.
         found: What Temporal knows of the latest run; None where it knows nothing.
-        running: The calls under way.
+        last: The thread's last event, where it is known.
+        asking: The screen shows the open requests.
     """
     from holdfast.runtime.cli.costs import with_cost
     from holdfast.runtime.cli.screens import show_screen
@@ -38,7 +39,8 @@ def print_state(
     state = with_cost(state)
     link = session.link(threads, found.id, found.run_id) if found else None
     retries = retrying(found) if found and "at" not in state else []
-    session.output.result({**state, "ui": link}, show_screen(state, running=running, retrying=retries, ui=link))
+    screen = show_screen(state if asking else {**state, "pending": []}, retrying=retries, ui=link, last=last)
+    session.output.result({**state, "ui": link}, screen)
 
 
 async def print_loop(session: Session, threads: "Threads", found: "WorkflowExecutionDescription") -> None:

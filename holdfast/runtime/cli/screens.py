@@ -11,7 +11,8 @@ from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
 from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.cli.costs import cost_words
-from holdfast.runtime.cli.text import brief, clock, count, indented, visible
+from holdfast.runtime.cli.outlook_rows import outlook_rows
+from holdfast.runtime.cli.text import age_words, brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.record import EndedThread
@@ -55,10 +56,18 @@ _MEANINGS = {
 }
 
 
+_ROW_STYLES = {"Now": "bold", "Error": "red", "Paused": "yellow", "Retrying": "yellow", "Warning": "yellow"}
+
+
 def show_screen(
-    state: JSON, *, running: Sequence[str], retrying: Sequence[Retrying], ui: str | None, now: datetime | None = None
+    state: JSON,
+    *,
+    retrying: Sequence[Retrying],
+    ui: str | None,
+    last: JSON | None = None,
+    now: datetime | None = None,
 ) -> Text:
-    """One thread: where it is, what it waits for, and the commands that act on it."""
+    """One thread: where it is, what it waits for, what went wrong last, and the commands that act on it."""
     thread, status = state["thread"], state["status"]
     origin = origin_of(thread)
     screen = Text.assemble(
@@ -66,15 +75,16 @@ def show_screen(
         "  ",
         (status.replace("_", " "), STATUS_STYLES.get(status, "")),
         f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}",
+        f", {state['lifecycle']}" if state.get("lifecycle") else "",
         (f", as it was after event {state['at']}" if "at" in state else "", "yellow"),
         "\n\n",
     )
     usage = state["usage"]
-    rows = [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
-    rows += [("Workspace", visible(state["workspace"]))]
-    rows += [("Schedule", visible(state.get("schedule", "")))]
-    rows += [("Running", call) for call in running]
     at = now or datetime.now(UTC)
+    rows = outlook_rows(state, last, now=at)
+    rows += [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
+    rows += [("Workspace", visible(state["workspace"])), ("Schedule", visible(state.get("schedule", "")))]
+    rows += [("Running", visible(call)) for call in state.get("running", ())]
     rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
     rows += [("Warning", visible(state.get("warning", "")))]
     rows += [("Tokens", tokens_words(usage)), ("Cost", cost_words(state) if "cost" in state else "")]
@@ -82,9 +92,7 @@ def show_screen(
     for label, text in rows:
         if text:
             head, *rest = text.splitlines()
-            screen.append(f"{label:<10} ", "dim").append(
-                head + "\n", "yellow" if label in ("Paused", "Retrying", "Warning") else ""
-            )
+            screen.append(f"{label:<10} ", "dim").append(head + "\n", _ROW_STYLES.get(label, ""))
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
     if paused := state.get("paused"):
         why = f": {brief(paused['reason'], 400)}" if paused["reason"] else ""
@@ -325,13 +333,6 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
 def refined_words(row: JSON) -> str:
     """What stands before the task of a thread in a list: a mark where the task was refined since."""
     return "(refined) " if row.get("refinements") else ""
-
-
-def age_words(started_at: str, *, now: datetime) -> str:
-    """How long ago something started, in its largest unit: `45s`, `12m`, `3h`, `9d`."""
-    seconds = max(0, int((now - datetime.fromisoformat(started_at)).total_seconds()))
-    units = (("d", 86_400), ("h", 3_600), ("m", 60))
-    return next((f"{seconds // size}{unit}" for unit, size in units if seconds >= size), f"{seconds}s")
 
 
 def verify_screen(verified: Verification) -> Text:

@@ -16,6 +16,13 @@ def clock(at: str) -> str:
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def age_words(started_at: str, *, now: datetime) -> str:
+    """How long ago something started, in its largest unit: `45s`, `12m`, `3h`, `9d`."""
+    seconds = max(0, int((now - datetime.fromisoformat(started_at)).total_seconds()))
+    units = (("d", 86_400), ("h", 3_600), ("m", 60))
+    return next((f"{seconds // size}{unit}" for unit, size in units if seconds >= size), f"{seconds}s")
+
+
 def count(number: int, thing: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from holdfast.base.digests import digest_of
 from holdfast.errors import ArtifactNotFound, SettingsError
+from holdfast.log.events import AgentLoaded, RunContinued
 from holdfast.log.references import artifacts_of
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import call_store
@@ -95,8 +97,11 @@ async def references(threads: Threads, thread: str, *, note: Note | None = None)
         thread: The thread id.
         note: As for `Threads.state`.
     """
+    features = 0
     async for event in decode_lines(threads.reader.lines(thread, 0, found=None, note=note)):
-        for address in artifacts_of(event):
+        if isinstance(event, AgentLoaded | RunContinued):
+            features = max(features, event.features)
+        for address in artifacts_of(event, named=features >= RESULT_NAMES_ARTIFACTS):
             yield ArtifactReference(address, event.position)
 
 

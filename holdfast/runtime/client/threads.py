@@ -97,6 +97,11 @@ class Threads:
         self.task_queue = task_queue
         self._client = client
 
+    @property
+    def sealed(self) -> bool:
+        """Whether this process has the fleet key, which it takes to continue a closed thread."""
+        return bool(seals_of(self._client))
+
     async def start(
         self,
         task: Content,

@@ -107,13 +107,17 @@ class Authenticator:
         return found
 
 
-def decode_thread(encoded: str) -> str:
+def decode_thread(encoded: str, *, status: int = 404) -> str:
     """The thread id that a path names.
 
+    Args:
+        encoded: The segment of the path.
+        status: The status where it is none.
+
     Raises:
-        HTTPProblem: 404: it is not UTF-8.
+        HTTPProblem: It is not UTF-8.
     """
     try:
         return unquote(encoded, errors="strict")
     except UnicodeDecodeError:
-        raise HTTPProblem(404, "the thread id in the path is not UTF-8; percent-encode it") from None
+        raise HTTPProblem(status, "the thread id in the path is not UTF-8; percent-encode it") from None

@@ -8,6 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 from holdfast.base.canonical import MAX_INTEGER
 from holdfast.run.state import Status
 from holdfast.runtime.client.listing import list_page, list_pending
+from holdfast.runtime.client.showing import show_thread
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.answers import (
     ListedThread,
@@ -53,7 +54,7 @@ def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
     @routes.get("/threads/{thread}", response_model=dict[str, Any], responses=problems(*ON_THREAD))
     async def get_thread(access: Annotated[Access, reads_one]) -> JSON:
         """The state of a thread, as `starter.py show --json` prints it."""
-        return await threads.state(access.thread, note=note)
+        return (await show_thread(threads, access.thread, note=note)).view
 
     @routes.get("/threads/{thread}/pending", response_model=PendingOf, responses=problems(*ON_THREAD))
     async def list_pending_of_thread(access: Annotated[Access, reads_one]) -> PendingOf:

@@ -84,7 +84,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         responses={
             201: LOCATION,
             200: {"model": StartedThread, "description": "The same start has happened before.", **LOCATION},
-            **problems(404, 409, *ALWAYS),
+            **problems(409, *ALWAYS),
         },
         openapi_extra=body_of(StartBody),
     )
@@ -92,7 +92,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         request: Request, response: Response, thread: ThreadInPath, caller: Annotated[Caller, start]
     ) -> StartedThread:
         """Start a thread with this id, once. 200: the same start has happened before."""
-        body, name = read_body(await request.body(), StartBody), _own_id(decode_thread(thread), caller)
+        body, name = read_body(await request.body(), StartBody), _own_id(decode_thread(thread, status=422), caller)
         try:
             new = await _start(threads, name, body, caller)
         except (TaskDiffers, ThreadNotFound):
@@ -117,7 +117,7 @@ def _own_id(thread: str, caller: Caller) -> str:
     try:
         check_own_id(thread)
     except ThreadIdInvalid as error:
-        raise HTTPProblem(404, str(error)) from None
+        raise HTTPProblem(422, str(error)) from None
     if _DERIVED.fullmatch(thread):
         raise HTTPProblem(403, "ids that end like this are derived from an Idempotency-Key; choose another id")
     if not caller.reaches(thread):

@@ -22,6 +22,7 @@ from holdfast.log.event_log import has_ended
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.run.evolve import evolve
+from holdfast.run.outlook import Following, run_view
 from holdfast.run.state import RunState
 from holdfast.runtime.reading.executions import is_paused
 from holdfast.runtime.reading.histories import RecordedRun
@@ -48,7 +49,7 @@ async def state_of(
     """
     found = found or await reader.find(thread)
     if found is None:
-        return {**(await _state_from_log(reader, thread, found, note)).view(), "retrying": []}
+        return {**run_view(await _state_from_log(reader, thread, found, note)), "retrying": []}
     run, view = None, None
     if found.status in ENDED:
         with contextlib.suppress(HistoryUnreadable):
@@ -57,23 +58,26 @@ async def state_of(
         try:
             view = await reader.runs.query(thread, "state")
         except NeverRan:
-            view = RunState(thread=thread).view()
+            view = run_view(RunState(thread=thread))
         except NoWorker as silence:
             run = await reader.history_instead(thread, silence, note)
     if run is not None and (run.log or found.status not in ENDED):
-        view = _state_from_run(thread, run).view()
+        view = run_view(_state_from_run(thread, run))
     elif run is not None:  # closed before it had loaded the thread's past, perhaps because that cannot be read
-        view = RunState(thread=thread).view()
+        view = run_view(RunState(thread=thread))
         with contextlib.suppress(EventsMissing, LogBroken, RecordUnavailable, RecordUnreadable):
-            view = (await _state_from_log(reader, thread, found, note)).view()
+            view = run_view(await _state_from_log(reader, thread, found, note))
     assert view is not None
     if is_paused(found):
-        view |= {"status": PAUSED}
+        then = f"it {view.get('now', 'continues')}"
+        unpaused = Following(when="somebody unpauses it in Temporal", then=then).model_dump()
+        view |= {"status": PAUSED, "now": "is paused in Temporal", "next": [unpaused]}
     ended = ENDED.get(found.status) if found.status else None
     kinds = (event.type for event in reversed(run.log)) if run else ()
     recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
+        view |= {"lifecycle": "terminated", "now": "was closed in Temporal", "next": []}
     return {**view, "retrying": [each.view() for each in retrying(found)]}
 
 
@@ -114,7 +118,7 @@ async def state_at(reader: Reader, thread: str, position: int, *, note: Note | N
     async for event in decode_lines(reader.lines(thread, 0, found=None, note=note)):
         state = evolve(state, event)
         if event.position == position:
-            return state.view()
+            return run_view(state)
     last = state.events - 1
     has = f"its events are at positions 0 to {last}" if last >= 0 else "it has no events yet"
     raise PositionInvalid(f"thread {thread!r} has no event {position}: {has}")

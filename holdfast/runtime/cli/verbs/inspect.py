@@ -4,7 +4,6 @@ Only `watch` also sends.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
     from holdfast.runtime.client.threads import JSON, Threads
-    from holdfast.runtime.reading.reader import Note
-
-RUN_EVENTS = 200
-"""How many events `show` reads back to name the calls under way, and why a reply could not be used."""
 
 verbs = Verbs()
 
@@ -36,7 +31,7 @@ async def show(
         int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
     ] = None,
 ) -> int:
-    """Show a thread's status, open requests and result."""
+    """Show what a thread waits for or does, what went wrong last, what follows, open requests and the result."""
     threads = await session.connect(thread)
     from holdfast.runtime.client.loops import find_loop
 
@@ -276,28 +271,26 @@ async def verify(
 async def _show_at(session: Session, threads: "Threads", thread: str, at: int) -> None:
     found = await _find(session, threads, thread)
     state = await threads.state_at(thread, at, note=session.note_silence)
-    print_state(session, threads, {**state, "at": at}, found, running=[])
+    print_state(session, threads, {**state, "at": at}, found)
 
 
 async def _show_now(session: Session, threads: "Threads", thread: str) -> None:
     from holdfast.errors import ServerUnreachable
-    from holdfast.runtime.reading.states import CLOSED
+    from holdfast.runtime.client.showing import show_thread
 
     found = await _find(session, threads, thread)
-    silence: list[str] = []
+    notes: list[str] = []
     try:
-        state = await threads.state(thread, found=found, note=silence.append)
-        idle = found is None or silence or state["status"] in CLOSED
-        running = [] if idle else await _running(threads, thread, state)
-        state = await _explained(session, threads, thread, state)
+        shown = await show_thread(threads, thread, found=found, note=notes.append)
+        state = await _with_arguments(session, threads, thread, shown.view)
     except ServerUnreachable:
         if found:
             session.output.note(session.describe_in_temporal(threads, found))
         raise
-    for words in silence:
+    for words in notes:
         about = f"{session.describe_in_temporal(threads, found)}\n" if found else ""
         session.output.note(f"{about}{visible(words)}")
-    print_state(session, threads, state, found, running=running)
+    print_state(session, threads, state, found, last=shown.last)
 
 
 async def _find(session: Session, threads: "Threads", thread: str) -> "WorkflowExecutionDescription | None":
@@ -308,41 +301,15 @@ async def _find(session: Session, threads: "Threads", thread: str) -> "WorkflowE
     return found
 
 
-async def _running(threads: "Threads", thread: str, state: "JSON") -> Sequence[str]:
-    """The calls under way."""
-    from holdfast.runtime.cli.event_lines import running_calls
-
-    return running_calls(await _last_events(threads, thread, state))
-
-
-async def _explained(session: Session, threads: "Threads", thread: str, state: "JSON") -> "JSON":
-    """The state with what only the log says: the last reason of a block, and the arguments of remembered rules."""
+async def _with_arguments(session: Session, threads: "Threads", thread: str, state: "JSON") -> "JSON":
+    """The state, with the arguments of remembered rules, which only the log has."""
     from holdfast.errors import HoldfastError
-    from holdfast.runtime.cli.event_lines import last_rejection
     from holdfast.runtime.client.remembered import rules_with_arguments
 
-    try:
-        if blocked := state["blocked"]:
-            events = await _last_events(threads, thread, state, note=session.note_silence)
-            if reason := last_rejection(events):
-                state = {**state, "blocked": {**blocked, "reason": reason}}
-        if rules := state.get("remembered"):
+    if rules := state.get("remembered"):
+        try:
             log = threads.events(thread, note=lambda _: None)
-            state = {**state, "remembered": await rules_with_arguments(rules, log)}
-    except HoldfastError as error:
-        session.output.note(f"Some of the log cannot be read: {visible(str(error))}")
+            return {**state, "remembered": await rules_with_arguments(rules, log)}
+        except HoldfastError as error:
+            session.output.note(f"Some of the log cannot be read: {visible(str(error))}")
     return state
-
-
-async def _last_events(
-    threads: "Threads", thread: str, state: "JSON", *, note: "Note | None" = None
-) -> Sequence["JSON"]:
-    """The last events of a thread, as far as they can be read."""
-    from holdfast.errors import EventsMissing
-
-    after = max(-1, state["events"] - RUN_EVENTS)
-    try:
-        return [event async for event in threads.events(thread, after=after, note=note)]
-    except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
-        after = (error.stop or state["events"]) - 1
-        return [event async for event in threads.events(thread, after=after, note=note)]

@@ -334,6 +334,7 @@ async def _report(session: Session, threads: "Threads", started: "Started", stat
 async def _wait(session: Session, threads: "Threads", started: "Started", until: Until) -> int:
     """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress."""
     from holdfast.runtime.client.follow import follow
+    from holdfast.runtime.client.showing import show_thread
 
     thread, begun = started.thread, False
     shown: set[str] = set()
@@ -346,8 +347,9 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
                 if event["type"] in _PAUSING and await _is_over(threads, thread, until):
                     break
     found = await threads.runs.describe(thread)
-    state = await threads.state(thread, found=found)
-    print_state(session, threads, state, found, running=[])
+    ended = await show_thread(threads, thread, found=found, note=session.output.note)
+    state = ended.view
+    print_state(session, threads, state, found, last=ended.last, asking=False)  # stderr has the requests
     if state["status"] in _ATTENTION:
         await _show_requests(session, threads, thread, shown)
         asleep = state["status"] == "dormant"

@@ -1,0 +1,186 @@
+"""What a run does or waits for now, and what follows, in words: for `show`, the gateway and the Web UI.
+
+Pure functions of the state, so they hold for a recorded state as for a live one. Texts of people and tools in them are
+on one line and short; who shows them makes them safe for the place.
+"""
+
+from datetime import datetime
+from typing import Any, assert_never
+
+from holdfast.authority.approvals import ApprovalRequest
+from holdfast.base.models import Frozen
+from holdfast.base.replacing import replace
+from holdfast.base.text import one_line
+from holdfast.run.decide import next_action
+from holdfast.run.evolve_run import unblock_run
+from holdfast.run.lifecycle import phase_of
+from holdfast.run.next_actions import (
+    Action,
+    Block,
+    CallLLM,
+    Compact,
+    Finish,
+    LoadAgent,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.run.state import RunState
+from holdfast.run.substates.calls import Phase as CallPhase
+from holdfast.run.substates.dormancy import Wait as Sleep
+
+SHOWN_REQUESTS = 10
+"""Open requests whose consequences are named one by one."""
+
+
+class Following(Frozen):
+    """One thing that follows."""
+
+    when: str
+    """What has to happen first: `request 3 is approved`."""
+    then: str
+    """`deploy runs`."""
+
+
+def run_view(state: RunState) -> dict[str, Any]:
+    """Return the state as `show` presents it: where the run is in its lifecycle, what it does now, and what follows."""
+    view = state.view()
+    outlook = {
+        "lifecycle": phase_of(state),
+        "now": doing(state),
+        "next": [each.model_dump() for each in following(state)],
+    }
+    return {**{name: view[name] for name in ("thread", "agent", "status")}, **outlook, **view}
+
+
+def doing(state: RunState) -> str:
+    """Return what the run does or waits for: `calls the LLM for step 5`, `waits for a decision on request 3`."""
+    if state.outcome:
+        return "was cancelled" if state.outcome == "cancelled" else f"has {state.outcome}"
+    action = next_action(state, at=state.updated_at)
+    match action:
+        case LoadAgent():
+            return "waits for a worker to load its agent"
+        case CallLLM():
+            return f"calls the LLM for step {state.steps.count + 1}"
+        case Compact():
+            return "compacts its context"
+        case TakeMessages():
+            count = len(state.inbox.waiting)
+            what = "a message" if count == 1 else f"{count} messages"
+            return f"shows {what} to the LLM, after the LLM call under way if there is one"
+        case Verify(tools=tools, baseline=baseline):
+            why = "for those who are asked to decide" if baseline else "after a long pause"
+            return f"looks at the world with {_listed(tools)}, {why}"
+        case Settle():
+            return f"finds out what became of {_names(state, 'orphaned')}, which a closed run has left under way"
+        case StartCalls():
+            return f"starts {_names(state, 'allowed')}"
+        case Block(cause=cause):
+            return f"stops because of {cause}"
+        case Wait() | Finish():
+            return _waiting(state)
+        case _:
+            assert_never(action)
+
+
+def _waiting(state: RunState) -> str:
+    running, awaited = _listed([call.call.name for call in state.running_calls]), _awaited(state)
+    if running:
+        return f"runs {running}" + (f", and {awaited}" if awaited else "")
+    return awaited or "judges the calls of the LLM's reply"
+
+
+def _awaited(state: RunState) -> str:
+    """What has to come from outside before anything else follows; empty where nothing has to."""
+    if state.pause:
+        until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
+        return f"waits{until} for a person to resume it"
+    if state.blocked:
+        return f"waits for a person to fix the cause ({one_line(state.blocked.cause, 60)})"
+    if state.awaits_message:
+        return "waits for a message" + (f", until {_time(state.idle.until)}" if state.idle.until else "")
+    ids, sleeps = [request.id for request in state.authority.requests], one_line(state.dormancy.words, 300)
+    decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
+    awaited = " and for ".join(filter(None, (decisions, sleeps)))
+    return f"waits for {awaited}" if awaited else ""
+
+
+def following(state: RunState) -> tuple[Following, ...]:
+    """Return what follows, and after what; nothing for a run that is over."""
+    if state.outcome:
+        return ()
+    if state.pause:
+        comes = f"{_time(state.pause.until)} comes, or " if state.pause.until else ""
+        resumed = replace(state, pause=None)
+        return (Following(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
+    if state.blocked:
+        retried = f"it {doing(unblock_run(state))}"
+        return (Following(when="the cause is fixed and a person sends `retry`", then=retried),)
+    return _after(state, next_action(state, at=state.updated_at))
+
+
+def _after(state: RunState, action: Action) -> tuple[Following, ...]:
+    calls_llm = f"it calls the LLM for step {state.steps.count + 1}"
+    match action:
+        case LoadAgent():
+            return (Following(when="its agent is loaded", then=calls_llm),)
+        case CallLLM():
+            last = "its answer" if state.idle.limit else "the result, and ends the run"
+            then = f"the calls in the reply are judged; a reply without calls is {last}"
+            return (Following(when="the LLM has replied", then=then),)
+        case Compact():
+            waits = f"it {_awaited(state)}" if state.awaits_message else calls_llm
+            return (Following(when="its context is compacted", then=waits),)
+        case TakeMessages():
+            return (Following(when="the messages are shown", then=calls_llm),)
+        case Verify(baseline=False):
+            return (Following(when="it has looked", then="what was due before the pause follows"),)
+        case Wait() if state.awaits_message:
+            ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
+            return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
+        case StartCalls() | Settle() | Verify() | Wait():
+            asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
+            asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
+            return (*asked, Following(when="every call of the step has its result", then=calls_llm))
+        case Block() | Finish():
+            return ()
+        case _:
+            assert_never(action)
+
+
+def _decided(request: ApprovalRequest) -> list[Following]:
+    """What follows from a decision on a request, or from its expiry."""
+    name = f"request {request.id}"
+    if request.kind == "reconcile":
+        return [Following(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
+    follows = [Following(when=f"{name} is approved", then=f"{request.tool} runs")]
+    if request.expires_at:
+        when = f"{name} is not decided before {_time(request.expires_at)}"
+        denied = request.terms.on_expiry == "deny"
+        follows.append(Following(when=when, then="it is denied" if denied else f"{request.tool} runs"))
+    return follows
+
+
+def _woken(state: RunState, wait: Sleep) -> Following:
+    """What follows from the end of a wait."""
+    first = f"{one_line(wait.trigger.words, 200)} comes, or a message or `wake`"
+    return Following(when=first, then=f"{state.calls.get(wait.number).call.name} has its result")
+
+
+def _names(state: RunState, phase: CallPhase) -> str:
+    return _listed([call.call.name for call in state.calls.current if call.phase == phase])
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    """`look`, `look and pay`, or the first few of many."""
+    shown = list(dict.fromkeys(names))[:5]
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} ({len(names)} calls)"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
+
+
+def _time(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC" if at else ""

@@ -1,0 +1,117 @@
+"""What `show` and the gateway present of a thread: its state, what its last events say, and how it continues.
+
+However long the thread, only its last events are read for that.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from temporalio.client import WorkflowExecutionDescription
+
+from holdfast.errors import EventsMissing, HoldfastError
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.programs import CLI, WORKER
+from holdfast.runtime.reading.reader import Note
+from holdfast.runtime.reading.recent import errors_in, last_event, last_rejection, running_calls
+from holdfast.runtime.reading.runs import PAUSED
+from holdfast.runtime.reading.states import CLOSED
+from holdfast.stores import origin_of
+
+RECENT_EVENTS = 200
+"""How many events are read back."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A thread, as `show` presents it."""
+
+    view: JSON
+    """Its state, with `running`, `last_event`, `errors` and `continue`."""
+    last: JSON | None
+    """Its last event; None where it has none, or none that can be read."""
+
+
+async def show_thread(
+    threads: Threads, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note
+) -> Shown:
+    """Return what `show` presents of a thread now, with or without a worker.
+
+    Args:
+        threads: Reads the thread.
+        thread: The thread id.
+        found: The latest run's description, if the caller already has it.
+        note: Called with a message when no worker answers, or when some of the log cannot be read.
+    """
+    silence: list[str] = []
+    view = await threads.state(thread, found=found, note=silence.append)
+    for words in silence:
+        note(words)
+    events: Sequence[JSON] = ()
+    try:
+        events = await _last_events(threads, view, found, use_worker=not silence)
+    except HoldfastError as error:
+        note(f"Some of the log cannot be read: {error}")
+    idle = bool(silence) or view["status"] in CLOSED
+    view |= {
+        "running": [] if idle else running_calls(events),
+        "last_event": last_event(events),
+        "errors": errors_in(events),
+        "continue": continuation(view, silent=bool(silence), sealed=threads.sealed),
+    }
+    if (blocked := view["blocked"]) and (reason := last_rejection(events)):
+        view["blocked"] = {**blocked, "reason": reason}
+    return Shown(view, events[-1] if events else None)
+
+
+def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
+    """Return how a thread continues: `command`, which is None where there is none to give, and `why`.
+
+    Args:
+        view: The thread's state.
+        silent: Its run is open, and no worker answers.
+        sealed: This process has the fleet key.
+    """
+    thread, status = view["thread"], view["status"]
+    if origin := origin_of(thread):
+        return _continue(None, f"a reset of {origin} has set this log aside: no run continues it")
+    if status in CLOSED and not sealed:
+        return _continue(None, "only a process with the fleet key can continue it: set HOLDFAST_FLEET_KEYS")
+    if status in CLOSED:
+        return _continue(CLI.command("start", "TASK", "--thread", thread), "the run is over; another one continues it")
+    if status == PAUSED:
+        return _continue(f"temporal workflow unpause -w {thread}", "somebody paused it in Temporal")
+    match status:
+        case "paused":
+            return _continue(CLI.command("resume", thread), "a person paused it")
+        case "blocked":
+            return _continue(CLI.command("retry", thread), "once its cause is fixed")
+        case "waiting_message":
+            return _continue(CLI.command("say", thread, "MESSAGE"), "it is open for a message")
+        case "waiting_approval":
+            return _continue(CLI.command("pending", thread), "a person has to decide")
+        case "dormant":
+            return _continue(CLI.command("wake", thread), "it sleeps, and continues by itself when that comes")
+        case _ if silent:
+            return _continue(WORKER.command(), "it continues when a worker runs")
+        case _:
+            return _continue(None, "nothing to do: it continues by itself")
+
+
+def _continue(command: str | None, why: str) -> JSON:
+    return {"command": command, "why": why}
+
+
+async def _last_events(
+    threads: Threads, view: JSON, found: WorkflowExecutionDescription | None, *, use_worker: bool
+) -> Sequence[JSON]:
+    """The last events of a thread, as far as they can be read."""
+
+    async def read(start: int) -> list[JSON]:
+        lines = threads.reader.lines(view["thread"], start, found=found, note=lambda _: None, use_worker=use_worker)
+        return [json.loads(line) async for line in lines]
+
+    try:
+        return await read(max(0, view["events"] - RECENT_EVENTS))
+    except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
+        return await read(error.stop or view["events"])

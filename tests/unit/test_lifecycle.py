@@ -1,0 +1,217 @@
+"""The lifecycle of a run: the kinds of its actions, and the phases that its events lead to."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+
+from holdfast.agents.agent import Limits
+from holdfast.log.events import AgentEvent, Event
+from holdfast.run import lifecycle
+from holdfast.run.decide import next_action
+from holdfast.run.evolve import evolve
+from holdfast.run.lifecycle import PHASES, Kind, Phase, kind_of, phase_of
+from holdfast.run.next_actions import (
+    Action,
+    Block,
+    CallLLM,
+    Compact,
+    Finish,
+    LoadAgent,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.run.state import RunState
+from tests.unit.plays import SEEDS, play
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+
+ACTIONS: tuple[Action, ...] = (
+    LoadAgent(),
+    CallLLM(),
+    Compact(asking=True, answered_only=False),
+    TakeMessages(),
+    Verify(("look",)),
+    Settle((1,)),
+    StartCalls((1,)),
+    Block("c", "m"),
+    Wait(),
+    Finish(),
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+LISTED: Mapping[str, frozenset[str]] = {
+    before: frozenset(after.split(", "))
+    for before, after in re.findall(r"^    ([\w-]+) → (.*)$", lifecycle.__doc__ or "", re.MULTILINE)
+}
+"""Phase → the phases that the module's docstring lists after it."""
+
+
+def test_every_action_is_of_one_of_the_six_kinds() -> None:
+    """No member of the union lacks a kind, and each kind leads to a phase."""
+    assert {type(action) for action in ACTIONS} == set(get_args(Action))
+    assert {kind_of(action) for action in ACTIONS} == set(get_args(Kind)) - {"delegation"}
+    assert set(PHASES) == set(get_args(Kind))
+
+
+def test_the_docstring_states_each_phase_and_its_way_out() -> None:
+    """Every phase is described; each that an action leads to has transitions, and no phase leads to itself."""
+    described = re.findall(r"^- ([\w-]+): ", lifecycle.__doc__ or "", re.MULTILINE)
+    assert tuple(described) == get_args(Phase)
+    assert set(LISTED) == set(get_args(Phase)) - {"delegating"}
+    for before, after in LISTED.items():
+        assert after, before
+        assert before not in after
+        assert after <= set(LISTED)
+
+
+def test_the_documentation_lists_the_same_transitions() -> None:
+    """The page that explains the lifecycle has the docstring's phases, in its order, and what each leads to."""
+    page = (DOCS / "explanation/lifecycle.md").read_text().partition("## Eight phases")[2].partition("## ")[0]
+    rows = re.findall(r"^\| ([\w-]+) \| [^|]+ \| ?(.*?) ?\|$", page, re.MULTILINE)[1:]
+    assert [phase for phase, _ in rows] == list(get_args(Phase))
+    assert {phase: frozenset(after.split(", ")) for phase, after in rows if after} == LISTED
+
+
+def states(events: list[AgentEvent]) -> Iterator[RunState]:
+    """The state before the first event, and after each."""
+    state = RunState(thread="t")
+    yield state
+    for event in events:
+        state = evolve(state, event)
+        yield state
+
+
+def transitions(thread: Thread) -> set[tuple[Phase, Phase]]:
+    """The changes of phase of a thread, event by event."""
+    phases = [phase_of(state) for state in states(thread.log)]
+    return {(before, after) for before, after in pairwise(phases) if before != after}
+
+
+@cache
+def of_play(seed: int) -> set[tuple[Phase, Phase]]:
+    """The changes of phase of a play."""
+    return transitions(play(seed).thread)
+
+
+@given(SEEDS)
+def test_events_change_the_phase_as_the_docstring_lists(seed: int) -> None:
+    """No event leads from a phase to one that is not listed after it."""
+    for before, after in of_play(seed):
+        assert after in LISTED[before], (before, after)
+
+
+def test_each_listed_transition_happens() -> None:
+    """The list has nothing in it that no run does: so every phase but the last has a way out that runs take."""
+    seen = {pair for seed in range(60) for pair in of_play(seed)} | transitions(asked_late())
+    assert seen == {(before, after) for before, afters in LISTED.items() for after in afters}
+
+
+def asked_late() -> Thread:
+    """A thread to whose LLM a message waits, when the agent's picture of the world becomes stale."""
+    thread = loaded_thread(agent_spec(verify=("look",), limits=Limits(stale_after=60)))
+    thread.reply(calls("look"))
+    thread.finish(1)
+    thread.say("one more thing")
+    assert phase_of(thread.state) == "mutating"
+    thread.at += timedelta(hours=1)
+    thread.signal("nonsense")
+    assert phase_of(thread.state) == "re-entering"
+    return thread
+
+
+@given(SEEDS)
+def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
+    """No event leads nowhere: right after it and any time later, there is an action; waits can be ended by an input."""
+    for state in states(play(seed).thread.log):
+        for later in (timedelta(0), timedelta(days=400)):
+            action = next_action(state, at=state.updated_at + later)
+            assert kind_of(action) in PHASES
+        assert phase_of(state) in get_args(Phase)
+        assert (phase_of(state) == "terminated") == bool(state.outcome)
+
+
+def test_the_plays_hold_every_kind_of_event() -> None:
+    """The control: the properties here are about all kinds of events."""
+    seen = {event.type for seed in range(60) for event in play(seed).thread.log}
+    assert seen == {kind.model_fields["type"].default for kind in Event.__subclasses__()}
+
+
+@given(SEEDS)
+def test_only_an_event_changes_the_phase(seed: int) -> None:
+    """The run's own state, after snapshots and continue-as-new, has the phase that its events alone lead to."""
+    thread = play(seed).thread
+    assert phase_of(thread.state) == phase_of(list(states(thread.log))[-1])
+
+
+def test_time_alone_changes_no_phase() -> None:
+    """Where nothing is recorded, the phase stays, however long."""
+    thread = loaded_thread(features=1)
+    thread.reply(calls("pay"))
+    for _ in range(3):
+        before, phase = len(thread.log), phase_of(thread.state)
+        thread.advance(days=30)
+        assert (len(thread.log), phase_of(thread.state)) == (before, phase)
+
+
+def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
+    """A task, a call that asks, a message, an answer: each phase where one looks for it."""
+    thread = Thread(features=0, idle_limit=60)
+    found = [phase_of(thread.state)]
+
+    def note() -> None:
+        found.append(phase_of(thread.state))
+
+    thread.load()
+    note()
+    thread.reply(calls("pay", "look"))
+    note()
+    thread.finish(2)
+    note()
+    thread.decide("1")
+    note()
+    thread.finish(1)
+    note()
+    thread.say("and this")
+    note()
+    thread.reply(calls("look"))
+    thread.finish(3)
+    thread.reply(says("done"))
+    note()
+    thread.wake()
+    note()
+    assert found == [
+        "instantiated",
+        "evaluating",
+        "executing",
+        "dormant",
+        "executing",
+        "evaluating",
+        "mutating",
+        "dormant",
+        "terminated",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("signal", "status"), [("pause", "paused"), (None, "waiting_approval")], ids=["paused", "waiting"]
+)
+def test_a_dormant_run_says_by_its_status_what_it_waits_for(signal: str | None, status: str) -> None:
+    """One phase for all waits; the status tells them apart. A call under way is executed to its end, paused or not."""
+    thread = loaded_thread(features=1)
+    thread.reply(calls("look", "pay"))
+    if signal:
+        thread.signal(signal, {"by": "bob"})
+    assert phase_of(thread.state) == "executing"
+    thread.finish(1)
+    assert (phase_of(thread.state), thread.state.status) == ("dormant", status)
+    thread.check_consistent()

@@ -5,6 +5,7 @@ from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.agents.catalog import Catalog
 from holdfast.memory.semantic import MemoryStore
+from holdfast.runtime.memory.tools import note_learning, update_progress
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
 
@@ -12,11 +13,13 @@ from holdfast.tools.secrets import Secrets
 def with_builtin_tools(
     catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, secrets: Secrets
 ) -> Catalog:
-    """The catalog, with the tools that read or write a store, for the agents that use them."""
+    """The catalog, with the tools that read or write a store or a memory file, for the agents that use them."""
     catalog = catalog.offering(
         read_skill_tool(artifacts, catalog.skills.values()),
         to=lambda agent: agent.memory.workspace_skills or bool(catalog.skills_of(agent.name)),
     )
     for each in semantic_tools(memories, secrets):
         catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
+    catalog = catalog.offering(update_progress, to=lambda agent: agent.memory.progress)
+    catalog = catalog.offering(note_learning, to=lambda agent: agent.memory.learn)
     return catalog.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now

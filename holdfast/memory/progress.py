@@ -2,6 +2,12 @@
 
     # Progress Log
     ## Current Status (Updated: 2026-11-21 10:30)
+    - Thread: nightly-7
+    - Goal: …
+    - Status: …
+    - Next Action: …
+    - Context: …
+    - Last Step: 12, completed
     - Active Task: …
     - Last Completed: …
     - Blockers: …
@@ -12,11 +18,12 @@
     - Outcome: …
     - Next: …
 
+The fields from Thread to Last Step belong to one thread: when another one begins to work here, they become an entry.
 Edits are line by line: what people wrote elsewhere or in between stays unchanged.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from holdfast.base.models import Frozen
@@ -30,6 +37,14 @@ MOST_FILES = 20
 _STATUS, _ACTIVITY = "current status", "recent activity"
 _FIELD = re.compile(r"^[-*+] ([^:\r\n]{1,40}):[ \t]*([^\r\n]*)", re.MULTILINE)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?)\s*[-–—:]?\s*(.*)")
+_OF_THREAD = {
+    "goal": "Goal",
+    "status": "Status",
+    "next_action": "Next Action",
+    "context": "Context",
+    "last_step": "Last Step",
+}
+"""The fields of the current status that a thread sets, by name."""
 _UPDATED = re.compile(r"\(Updated:\s*([^()]*)\)", re.IGNORECASE)
 
 
@@ -53,6 +68,14 @@ class Current(Frozen):
     active: str = ""
     last_completed: str = ""
     blockers: str = ""
+    thread: str = ""
+    """The thread that worked here last."""
+    goal: str = ""
+    status: str = ""
+    next_action: str = ""
+    context: str = ""
+    last_step: str = ""
+    """The number of the thread's last step, and how it stands: `12, completed`."""
 
 
 def entry(
@@ -90,6 +113,8 @@ def parse_current(text: str) -> Current:
         active=fields.get("active task", ""),
         last_completed=fields.get("last completed", ""),
         blockers=fields.get("blockers", ""),
+        thread=fields.get("thread", ""),
+        **{name: fields.get(title.casefold(), "") for name, title in _OF_THREAD.items()},
     )
 
 
@@ -110,13 +135,42 @@ def set_current(
         last_completed: The task completed last.
         blockers: What blocks progress.
     """
+    given = {"Active Task": active, "Last Completed": last_completed, "Blockers": blockers}
+    return _with_status(
+        text, at, {name: flat(value, TITLE) or "None" for name, value in given.items() if value is not None}
+    )
+
+
+def set_thread(text: str | None, at: datetime, *, thread: str, **given: str) -> str:
+    """Update what the current status says of a thread. The fields of another thread become an entry, and are removed.
+
+    Args:
+        text: The content of progress.txt; None if there is no such file.
+        at: The time of the update.
+        thread: The thread.
+        **given: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged.
+    """
+    before, thread = parse_current(text or ""), flat(thread, TITLE)
+    fields: dict[str, str | None] = {}
+    if before.thread and before.thread != thread:
+        what = "; ".join(part for part in (before.status, before.context) if part)
+        title = f"{before.thread}: {before.goal}" if before.goal else before.thread
+        past = entry(title, at, what=what, outcome=before.last_step, next_step=before.next_action)
+        text = add_entry(text, past)
+        fields = dict.fromkeys(_OF_THREAD.values())
+    fields["Thread"] = thread
+    fields |= {_OF_THREAD[name]: flat(value) for name, value in given.items() if value.strip()}
+    return _with_status(text, at, fields)
+
+
+def _with_status(text: str | None, at: datetime, fields: Mapping[str, str | None]) -> str:
+    """Set fields of the current status; one that is None is removed."""
     text, marks = _with_sections(text)
     begin, end = _section(text, marks, _STATUS) or (0, 0)
     (heading,) = (mark for mark in marks if mark.end == begin)
     ending, body = line_break(text), text[begin:end]
-    for name, value in (("Active Task", active), ("Last Completed", last_completed), ("Blockers", blockers)):
-        if value is not None:
-            body = _with_field(body, name, flat(value, TITLE) or "None", ending)
+    for name, value in fields.items():
+        body = _without_field(body, name) if value is None else _with_field(body, name, value, ending)
     title = _ended(_updated(text[heading.start : begin], stamp(at)), ending if body else "")
     return text[: heading.start] + title + body + text[end:]
 
@@ -206,6 +260,15 @@ def _with_field(body: str, name: str, value: str, ending: str) -> str:
     if last:
         return f"{body[:last]}{ending}- {name}: {value}{body[last:]}"
     return f"- {name}: {value}{ending}{body}"
+
+
+def _without_field(body: str, name: str) -> str:
+    """Remove one field's line from the status."""
+    for match in _FIELD.finditer(body):
+        if match[1].strip().casefold() == name.casefold():
+            after = re.compile(r"\r?\n?").match(body, match.end())
+            return body[: match.start()] + body[after.end() if after else match.end() :]
+    return body
 
 
 def _updated(heading: str, at: str) -> str:

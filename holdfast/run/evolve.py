@@ -26,6 +26,8 @@ from holdfast.log.events import (
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
+    LearningRequested,
+    LearningSkipped,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -57,6 +59,7 @@ from holdfast.run.evolve_context import (
     keep_baseline,
     lower_trust,
     receive_message,
+    request_call,
     trust_of_findings,
 )
 from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
@@ -122,6 +125,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
                 pause=None,
                 authority=replace(state.authority, requests=()),
                 idle=state.idle.end(),
+                ending=state.ending.put_off(),
             )
 
         # The agent and its memory.
@@ -139,10 +143,15 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case MessageTaken():
             message = state.inbox.find(event.message)
             context = state.context.add_follow_up(message)
-            return replace(state, inbox=state.inbox.take(message), context=context, idle=state.idle.end())
+            inbox, idle, ending = state.inbox.take(message), state.idle.end(), state.ending.put_off()
+            return replace(state, inbox=inbox, context=context, idle=idle, ending=ending)
         case MessageAwaited():
             idle, steps = state.idle.begin(event.at), state.steps.use_reply()
             return replace(state, idle=idle, result=event.result, steps=steps)
+        case LearningRequested():
+            return replace(state, ending=state.ending.ask(event.at))
+        case LearningSkipped():
+            return replace(state, ending=state.ending.replied())
 
         # The LLM.
         case LLMReplied():
@@ -159,7 +168,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
 
         # Tool calls.
         case ToolCallRequested():
-            return replace(state, calls=state.calls.request(event.number, event.call, past=event.past))
+            return request_call(state, event)
         case VerdictGiven():
             call = state.calls.get(event.number)
             if event.verdict == "allow":

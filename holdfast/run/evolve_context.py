@@ -3,9 +3,18 @@
 from functools import reduce
 
 from holdfast.base.replacing import replace
+from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
-from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
+from holdfast.log.events import (
+    Finding,
+    LLMReplied,
+    StateVerified,
+    ToolCallFinished,
+    ToolCallRequested,
+    UserMessageReceived,
+)
+from holdfast.run.ending import progress_due
 from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
@@ -52,9 +61,21 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
         constraints=state.constraints.unended(event.at),
         inbox=state.inbox.answered(),
         context=context,
+        ending=state.ending.replied(),
         freshness=replace(state.freshness, baseline=()),
         usage=state.usage + event.usage,
     )
+
+
+def request_call(state: RunState, event: ToolCallRequested) -> RunState:
+    """Add a call to the current step. A call of the run's own is what it had to note in progress.txt."""
+    calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
+    if not event.own:
+        return replace(state, calls=calls)
+    noted = progress_due(state, at=event.at)
+    if not noted:
+        raise EventOutOfPlace("the run has nothing to note in progress.txt")
+    return replace(state, calls=calls, ending=replace(state.ending, noted=noted))
 
 
 def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
@@ -65,6 +86,8 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
         authority=state.authority.without_requests_about(event.number),
     )
+    if call.own:
+        return after  # the LLM reads nothing of it
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))

@@ -27,7 +27,8 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person",
+    "call, constraints, and `lift`; `pause` and `resume` by a person; `own` calls of a run, which keep "
+    "progress.txt, and `learning_requested` before its end",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -53,6 +54,12 @@ CONSTRAINTS = 1
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
+
+KEEPS_PROGRESS = 1
+"""The run's own calls, which keep progress.txt (`Memory.progress`)."""
+
+LEARNS = 1
+"""The step at the end of a run in which the LLM is asked what it has learnt (`Memory.learn`)."""
 
 
 def require_features(level: int) -> None:

@@ -47,6 +47,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.UserMessageReceived()
             | events.MessageTaken()
             | events.MessageAwaited()
+            | events.LearningRequested()
+            | events.LearningSkipped()
             | events.AgentLoaded()
             | events.MemoryRecalled()
             | events.LLMReplied()

@@ -148,7 +148,8 @@ def set_thread(text: str | None, at: datetime, *, thread: str, **given: str) -> 
         text: The content of progress.txt; None if there is no such file.
         at: The time of the update.
         thread: The thread.
-        **given: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged.
+        **given: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged. With a
+            `last_step`, the goal only fills a gap.
     """
     before, thread = parse_current(text or ""), flat(thread, TITLE)
     fields: dict[str, str | None] = {}
@@ -158,6 +159,8 @@ def set_thread(text: str | None, at: datetime, *, thread: str, **given: str) -> 
         past = entry(title, at, what=what, outcome=before.last_step, next_step=before.next_action)
         text = add_entry(text, past)
         fields = dict.fromkeys(_OF_THREAD.values())
+    elif before.goal and given.get("last_step"):  # the run's own note: the LLM may have refined the goal
+        given.pop("goal", None)
     fields["Thread"] = thread
     fields |= {_OF_THREAD[name]: flat(value) for name, value in given.items() if value.strip()}
     return _with_status(text, at, fields)

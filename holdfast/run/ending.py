@@ -27,7 +27,7 @@ from holdfast.run.state import RunState
 from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
 
 GOAL_CHARS = 500
-"""Characters of the task that progress.txt gets as the goal."""
+"""Characters of the task that progress.txt gets as the goal, where it has none."""
 
 NOTICE = """\
 Your answer stands, and this run ends now. If you have learnt something that later runs should know, and that they \
@@ -109,10 +109,9 @@ def _arguments(state: RunState, due: str) -> str:
     tool = state.spec.tool(PROGRESS_TOOL) if state.spec else None
     assert tool is not None
     why = f" ({state.blocked.cause})" if state.blocked else ""
-    given = {"last_step": f"{state.steps.count}, {due.partition(' after')[0]}{why}"}
-    if not state.ending.noted and not state.steps.count:
-        given["goal"] = " ".join(state.task[: 2 * GOAL_CHARS].split())[:GOAL_CHARS]
-    return exact_json({**tool.defaults, **given})
+    goal = " ".join(state.task[: 2 * GOAL_CHARS].split())[:GOAL_CHARS]
+    last_step = f"{state.steps.count}, {due.partition(' after')[0]}{why}"
+    return exact_json({**tool.defaults, "goal": goal, "last_step": last_step})
 
 
 def _learning_tools(state: RunState) -> list[str]:

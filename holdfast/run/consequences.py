@@ -261,7 +261,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     if call.undo and outcome.status != "ok":
         why = f"it could not be undone: {text_of(outcome.content)}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
-    if outcome.status == "unknown" and call.phase != "orphaned" and not call.own:
+    ending = call.own or state.ending.learning  # nobody is asked about a note, which would keep the run from ending
+    if outcome.status == "unknown" and call.phase != "orphaned" and not ending:
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)

@@ -1,6 +1,7 @@
 """The end of a run: what it notes in progress.txt by itself, and the step in which the LLM says what it has learnt."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -216,6 +217,17 @@ def test_a_learning_that_nobody_decides_on_expires(terms: Terms) -> None:
     assert thread.state.outcome == "completed"
 
 
+@pytest.mark.parametrize("status", ["failed", "unknown", "cancelled"])
+def test_a_learning_that_is_lost_asks_nobody(status: str) -> None:
+    """An item whose outcome is unknown opens no request, which nobody may ever answer: the run ends."""
+    thread = learning()
+    thread.reply(calls("remember"))
+    thread.finish(2, status=status)
+    finish_notes(thread)
+    assert thread.closed
+    assert thread.state.result == ANSWER
+
+
 def test_an_llm_that_cannot_be_asked_ends_the_run() -> None:
     """Where the LLM call fails for good, or the request does not fit, the run ends with its answer, unblocked."""
     for cause in ("LLMRejected", "ContextTooLong"):
@@ -252,7 +264,7 @@ def test_an_open_run_learns_when_its_wait_is_over() -> None:
     """A run that waits for messages is asked once, at the end of the wait, and not after each answer."""
     thread = begun(idle_limit=60)
     thread.reply(says("first"))
-    assert thread.state.status == "waiting_message"
+    assert thread.state.wake_at == thread.at + timedelta(seconds=60)
     thread.archive()
     thread.say("and?")
     thread.reply(says(ANSWER))

@@ -5,7 +5,8 @@ from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.agents.catalog import Catalog
 from holdfast.memory.semantic import MemoryStore
-from holdfast.runtime.memory.tools import note_learning, update_progress
+from holdfast.runtime.memory.progress_tool import update_progress
+from holdfast.runtime.memory.tools import note_learning
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
 

@@ -95,13 +95,23 @@ def block(text: str, title: str, reason: str, *, again: bool = False) -> str:
     return _marked(text, task, box=" ", drop=("blocked",), mark=Mark.of("blocked", reason))
 
 
-def start(text: str, title: str, at: datetime) -> str:
+def start(text: str, title: str, at: datetime, *, again: bool = False) -> str:
     """Mark an open task as started at a time; a started task stays unchanged.
+
+    Args:
+        text: The content of TASKS.md.
+        title: The task's title.
+        at: The time of the start.
+        again: Whether an earlier attempt may have made the edit. A task started at the same minute then counts as this
+            one, and no further task of the same title is started.
 
     Raises:
         TaskNotFound: No open task has this title.
     """
-    task = _first(_matches(text, title), "open")
+    matches = _matches(text, title)
+    if again and any(each.mark("started") == stamp(at) for each in matches):
+        return text
+    task = _first(matches, "open")
     if task is None:
         raise _not_found(outline(text).found, title)
     return text if task.mark("started") else _marked(text, task, box=" ", mark=Mark.of("started", stamp(at)))

@@ -8,7 +8,8 @@ from functools import wraps
 from typing import Any
 
 from holdfast import Absent, Agent, Catalog, Found, Memory, Policy, Tool, ToolContext, allow, ask, tool
-from holdfast.runtime.memory.tools import complete_task, note_learning, update_progress
+from holdfast.runtime.memory.progress_tool import update_progress
+from holdfast.runtime.memory.tools import complete_task, note_learning
 
 
 def _lines(context: ToolContext) -> list[str]:

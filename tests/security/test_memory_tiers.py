@@ -13,7 +13,8 @@ from holdfast.log.events import MemoryRecalled, ToolCallFinished
 from holdfast.memory.notes import parse_notes
 from holdfast.memory.progress import parse_current, parse_entries
 from holdfast.runtime.memory.files import LEARNINGS, PROGRESS, TASKS
-from holdfast.runtime.memory.tools import complete_task, note_learning, start_task, update_progress
+from holdfast.runtime.memory.progress_tool import update_progress
+from holdfast.runtime.memory.tools import complete_task, note_learning, start_task
 from holdfast.testing import say, steps
 from holdfast.trust import Origin
 from tests.rig import StartRig, check_thread

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.memory.progress import (
-    NEW,
     Current,
     add_entry,
     entry,
@@ -17,6 +16,7 @@ from holdfast.memory.progress import (
     set_current,
     set_thread,
 )
+from holdfast.memory.progress_sections import NEW
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 ENTRY = entry(

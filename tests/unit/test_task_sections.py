@@ -1,6 +1,7 @@
 """Tasks move between the sections of TASKS.md, and nothing else in the file changes."""
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -79,6 +80,16 @@ def test_a_task_moves_through_the_sections_with_its_dates() -> None:
         "  - details of it\n",
     )
     assert begun(started, "Write the parser") == started
+
+
+@pytest.mark.parametrize("edit", [start, complete])
+def test_a_second_attempt_moves_no_twin(edit: Callable[..., str]) -> None:
+    """After a crash, the task that moved counts: another one with its title, above it now, stays as it is."""
+    to: SectionKind = "in progress" if edit is start else "done"
+    text = "## To do\n- [ ] a\n- [ ] a\n## In progress\n## Done\n"
+    once = move_changed(text, edit(text, "a", AT), to)
+    assert [task.heading for task in parse_tasks(once)] == ["To do", "Done" if to == "done" else "In progress"]
+    assert move_changed(once, edit(once, "a", AT, again=True), to) == once
 
 
 def test_a_file_without_sections_keeps_its_order() -> None:

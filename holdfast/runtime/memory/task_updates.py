@@ -60,7 +60,7 @@ def start(context: ToolContext, title: str) -> None:
 
     def mark(text: str | None) -> str:
         before = require_tasks(text)
-        return move_changed(before, tasks.start(before, title, context.at), "in progress")
+        return move_changed(before, tasks.start(before, title, context.at, again=context.attempt > 1), "in progress")
 
     def update_status(text: str | None) -> str:
         return progress.set_current(text, context.at, active=title)

@@ -146,35 +146,6 @@ def note_progress(title: str, what: str, next_step: str = "", *, context: ToolCo
     return _committed(context, f"Progress: {_short(title)}", change, body=what, done="Noted progress")
 
 
-@tool(effect="idempotent", trust="agent", timeout=SECONDS)
-def update_progress(
-    status: str = "",
-    next_action: str = "",
-    goal: str = "",
-    context: str = "",
-    last_step: str = "",
-    *,
-    call: ToolContext,
-) -> str:
-    """Say in progress.txt where the work stands, for those who continue it. What you leave out stays as it is.
-
-    Args:
-        call: Filled in by Holdfast.
-        status: What is done, and what is not.
-        next_action: What to do next.
-        goal: What the work is for, if that has changed.
-        context: What one has to know to continue: files, decisions, what did not work.
-        last_step: Leave it out: the run fills it in when it begins and when it ends.
-    """
-    given = {"status": status, "next_action": next_action, "goal": goal, "context": context, "last_step": last_step}
-
-    def edit(text: str | None) -> str:
-        return progress.set_thread(text, call.at, thread=call.thread, **given)
-
-    MemoryFiles(call.workspace).change(PROGRESS, edit)
-    return f"Updated {PROGRESS}"
-
-
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def note_error(title: str, what_happened: str, tried: str = "", *, context: ToolContext) -> str:
     """Note in ERRORS.md what went wrong, so that it does not happen again, and commit.

@@ -277,6 +277,7 @@ async def test_a_follower_never_reads_unrecorded_events(
     scene.release()
 
 
+@pytest.mark.slow
 async def test_killed_between_a_memory_file_and_the_ledger(
     llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
 ) -> None:
